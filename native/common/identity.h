@@ -1,0 +1,27 @@
+// Namespaces and digests: how a worker's key becomes the 16 bytes used everywhere else.
+//
+// namespace key = BLAKE2b-128(key = cluster key, "peercached ns" || epoch || name)
+// digest        = SipHash-2-4-128(namespace key, key)
+//
+// The epoch makes `clear(namespace)` instant: raising it moves every key elsewhere.
+// SipHash resists chosen keys only while the cluster key is secret; without one, keys
+// are expected to be collision-resistant hashes themselves, as SGLang's are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "common/types.h"
+
+namespace peercached {
+
+using Key128 = std::array<uint8_t, 16>;
+
+Key128 derive_namespace_key(const Key128& cluster_key, std::string_view name, uint64_t epoch);
+Digest digest_of(const Key128& namespace_key, std::string_view key);
+
+// Names a namespace whatever its epoch: BLAKE2b-128(key = cluster key, "peercached id" || name).
+Digest namespace_id(const Key128& cluster_key, std::string_view name);
+
+}  // namespace peercached

@@ -1,0 +1,103 @@
+// The words of the data plane: digests, records, page statuses.
+//
+// Everything here is plain data with a fixed little-endian layout, because the same
+// bytes travel between threads, over gRPC and (one day) through one-sided reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace peercached {
+
+// A 16-byte keyed hash of (namespace, key): see common/identity.h.
+struct Digest {
+  uint64_t hi = 0;
+  uint64_t lo = 0;
+  friend bool operator==(const Digest&, const Digest&) = default;
+  friend auto operator<=>(const Digest&, const Digest&) = default;
+};
+static_assert(sizeof(Digest) == 16);
+
+// Digests are already uniform; any 64 bits of one make a hash.
+struct DigestHash {
+  size_t operator()(const Digest& d) const noexcept { return d.lo; }
+};
+
+// One daemon start. 0 is never used.
+using Incarnation = uint64_t;
+
+// One use of a slot, or one change of a record. Drawn from a counter of the holder that
+// only grows within an incarnation, so it also orders that holder's record updates. The
+// directory keeps 48 bits of it.
+using Generation = uint64_t;
+
+// A node incarnation as numbered by the local control plane; local meaning only.
+using HolderIndex = uint16_t;
+inline constexpr HolderIndex kSelfHolder = 0;
+inline constexpr HolderIndex kNoHolder = 0xffff;
+
+// What became of one page. The wire form in IPC replies; docs/protocol.md lists them.
+enum class PageStatus : uint8_t {
+  ok = 0,
+  absent = 1,         // no live record, here or at an owner
+  stale = 2,          // the slot was reused between lookup and read, twice
+  deadline = 3,       // the time given was over
+  suspect = 4,        // its only holders are suspected of being dead or hung
+  error = 5,          // the transfer failed
+  no_space = 6,       // set: everything evictable is pinned or reserved
+  too_large = 7,      // set: larger than the pool can ever hold
+  bad_key = 8,        // empty, or longer than kKeyBytesMax
+  bad_region = 9,     // no such region in this attachment
+  bad_range = 10,     // outside the region, or of length zero
+  duplicate_key = 11, // set: the same key earlier in the same batch
+  length_mismatch = 12,  // get: the page stored has another length than the room given
+  region_lost = 13,   // the worker's memory faulted (truncated memfd)
+  pending = 255,      // internal: not decided yet
+};
+
+// A record as it travels between shard, engine and control plane, and on the wire of
+// the directory RPCs (RecordRow, docs/protocol.md): 48 bytes, little-endian.
+struct RecordRow {
+  Digest digest;
+  uint64_t offset = 0;        // of the slot header from the pool's start, bytes
+  Generation generation = 0;  // of the slot's use; of the change, when withdrawing
+  uint32_t check = 0;         // low 32 bits of the payload checksum
+  uint32_t length = 0;        // payload bytes
+  HolderIndex holder = kNoHolder;  // local numbering, or index in the message's table
+  uint8_t flags = 0;          // RecordFlags
+  uint8_t reserved[5] = {};
+};
+static_assert(sizeof(RecordRow) == 48);
+
+enum RecordFlags : uint8_t {
+  kRecordResident = 1,  // in the holder's pool; else on its disk only
+  kRecordWithdraw = 2,  // update only: the holder has the page no more
+};
+
+// Every page in the pool, and every page on the wire, is led by this header.
+// A slot whose state is not kSlotCommitted has no content, whatever its bytes are.
+struct SlotHeader {
+  Digest digest;
+  Incarnation incarnation = 0;
+  Generation generation = 0;
+  uint64_t length = 0;    // payload bytes
+  uint64_t checksum = 0;  // XXH3-64 of the payload
+  uint32_t state = 0;     // kSlotInvalid or kSlotCommitted
+  uint32_t version = 0;   // kSlotVersion
+  uint64_t check = 0;     // XXH3-64 of the 56 bytes before
+};
+static_assert(sizeof(SlotHeader) == 64);
+inline constexpr uint32_t kSlotInvalid = 0;
+inline constexpr uint32_t kSlotCommitted = 0x434f4d4d;
+inline constexpr uint32_t kSlotVersion = 1;
+
+// Fills `check`; true if `check` is right and the state is committed.
+void seal(SlotHeader& header);
+bool sealed(const SlotHeader& header);
+
+inline constexpr uint32_t kKeyBytesMax = 4096;
+inline constexpr uint32_t kPageBytesMax = 1u << 30;
+
+}  // namespace peercached

@@ -1,0 +1,56 @@
+// What the IPC server asks of the engine: one call per request frame, on the connection's
+// own thread, which may block until the deadline.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/types.h"
+#include "common/write_gate.h"
+
+namespace peercached {
+
+// One page of a request, resolved by the server against the attachment's regions.
+struct PageRef {
+  std::string_view key;
+  std::byte* memory = nullptr;  // in the region's mapping; null: see status
+  uint32_t length = 0;
+  uint32_t region = 0;
+  PageStatus status = PageStatus::pending;  // already decided (bad_key, bad_region, ...) or pending
+};
+
+// A namespace as the engine knows it; lives as long as the daemon.
+class Namespace;
+
+struct RequestContext {
+  Namespace* ns = nullptr;
+  Deadline deadline;
+  WriteGate* gate = nullptr;
+  std::string_view parent_key;  // empty: none given
+};
+
+struct ExistsAnswer {
+  uint32_t prefix = 0;            // leading keys present
+  std::vector<uint8_t> present;   // one per key, filled when asked for
+};
+
+class RequestHandler {
+ public:
+  virtual ~RequestHandler() = default;
+  // Null when the table of namespaces is full.
+  virtual Namespace* open_namespace(std::string_view name) = 0;
+  virtual void set(const RequestContext& context, std::span<PageRef> pages) = 0;
+  virtual void get(const RequestContext& context, std::span<PageRef> pages) = 0;
+  // `all`: look every key up (bitmap), not only as far as the first hole.
+  virtual ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) = 0;
+  virtual void remove(const RequestContext& context, std::span<PageRef> keys) = 0;  // ok = was present
+  // Empty string: cleared everywhere. Otherwise what could not be reached.
+  virtual std::string clear(const RequestContext& context) = 0;
+  virtual std::string stats_json(const RequestContext& context) = 0;
+};
+
+}  // namespace peercached

@@ -1,0 +1,62 @@
+// The worker-facing server: a Unix stream socket, one thread per connection.
+//
+// A worker process *attaches* once (HELLO with no token) and may open more connections into
+// the same attachment with its token. Regions belong to the attachment: memfds passed with
+// SCM_RIGHTS, sealed against shrinking where possible, mapped once, unmapped when its last
+// connection is gone and no request uses them. Frames: docs/protocol.md, "IPC".
+//
+// A bad frame is answered with a clear error; where the stream can no longer be trusted that
+// connection is closed. Nobody else is affected.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/handler.h"
+
+namespace peercached {
+
+struct IpcServerConfig {
+  std::string socket_path;
+  uint32_t socket_mode = 0660;
+  unsigned connections_max = 256;
+  unsigned attachments_max = 64;
+  unsigned regions_per_attachment_max = 64;
+  uint64_t region_bytes_max = 1ull << 42;  // of one attachment, all regions together
+  uint32_t deadline_ms_max = 600'000;
+  Incarnation incarnation = 0;
+  std::string version;
+};
+
+struct WorkerInfo {  // for `peercachectl workers` and status
+  uint64_t attachment = 0;
+  uint32_t pid = 0, uid = 0;
+  std::string name, ns;
+  uint32_t connections = 0, regions = 0;
+  uint64_t region_bytes = 0, requests = 0;
+};
+
+struct IpcStats {
+  uint64_t connections = 0, accepted = 0, refused = 0, bad_frames = 0, regions_lost = 0;
+  uint64_t sets = 0, gets = 0, exists = 0, others = 0;
+};
+
+class IpcServer {
+ public:
+  // Binds; throws std::system_error / std::runtime_error: a path where a live daemon answers
+  // is refused, a dead daemon's socket is taken over.
+  IpcServer(const IpcServerConfig& config, RequestHandler& handler);
+  ~IpcServer();  // closes all connections, joins all threads
+
+  IpcStats stats() const;
+  std::vector<WorkerInfo> workers() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,161 @@
+// The published pool: memory owned by this daemon, the source of every READ.
+//
+//   pool  = units of 64 KiB
+//   span  = a run of units given to one size class; chosen so that its tail waste stays small
+//   class = one slot stride: 64-byte header + payload rounded up to 4 KiB
+//   slot  = one page's place
+//
+// Life of a slot:   free -> reserved -> committed -> (evicted | removed) -> free
+// A reserved slot is invisible to find/pin, scans and summaries. Leaving `committed`
+// first makes the header invalid (release order), and only then may the payload change:
+// a remote reader relies on it (DESIGN 6.3). A pinned slot is never evicted; one that is
+// removed while pinned becomes invisible at once and is freed by its last unpin.
+//
+// Eviction is least-recently-used over the whole pool, whatever the class, and drops the
+// tail of a chain before its head: within a batch the first key is the most recent, and
+// a batch that continues a chain is placed just behind its parent.
+//
+// Thread safe. Every public call takes the pool's one mutex at most once per batch; page
+// bytes are never touched under it. All operations are O(1) per page, but for finding a
+// run of units for a new span.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/types.h"
+
+namespace peercached {
+
+struct PoolConfig {
+  uint64_t size_bytes = 0;      // rounded down to units; at least 1 MiB
+  Incarnation incarnation = 0;
+  bool huge_pages = false;      // MFD_HUGETLB; an error if there are too few, never a fallback
+  unsigned prefault_threads = 0;  // 0: one per processor, at most 16
+  double high_watermark = 0.98;   // used fraction at which background eviction starts
+  double low_watermark = 0.96;    // and at which it stops
+};
+
+// A pinned page: valid until unpinned.
+struct PinnedPage {
+  std::byte* header = nullptr;  // SlotHeader, followed by the payload
+  uint32_t slot = UINT32_MAX;   // handle for unpin; UINT32_MAX: not held
+  uint32_t length = 0;
+  uint64_t checksum = 0;
+  std::byte* payload() const { return header + sizeof(SlotHeader); }
+  explicit operator bool() const { return slot != UINT32_MAX; }
+};
+
+enum class ReserveOutcome : uint8_t {
+  reserved,   // fill the payload, then commit or abort
+  held,       // already committed here with this length; pinned for you
+  busy,       // another thread has it reserved: wait_settled, then ask again
+  no_space,   // everything evictable is gone
+  too_large,  // larger than the pool
+};
+
+struct Reservation {
+  ReserveOutcome outcome = ReserveOutcome::no_space;
+  PinnedPage page;  // for reserved: where to write; for held: the page
+};
+
+struct PageRequest {
+  Digest digest;
+  uint32_t length = 0;
+};
+
+struct PoolStats {
+  uint64_t capacity_bytes = 0;  // of all units
+  uint64_t used_bytes = 0;      // stride bytes of slots not free
+  uint64_t payload_bytes = 0;   // committed payload
+  uint64_t keys = 0;            // committed
+  uint64_t reserved = 0, pins = 0;
+  uint64_t sets = 0, evictions = 0, removals = 0, span_moves = 0, no_space = 0;
+  struct Class { uint64_t stride_bytes, slots, used, spans, evictions; };
+  std::vector<Class> classes;
+};
+
+// For resync (DESIGN 6.5): a digest's bucket is its first byte in memory order.
+inline constexpr size_t kSummaryBuckets = 256;
+struct BucketSummary {
+  uint64_t hash = 0;   // sum (mod 2^64) of a mix of (digest, generation, flags) of the records
+  uint64_t count = 0;
+};
+inline unsigned bucket_of(const Digest& d) { return static_cast<unsigned>(d.hi & 0xff); }
+uint64_t summary_term(const RecordRow& row);  // the mix; shared by pool and shard
+
+class Pool {
+ public:
+  // Pages leave by eviction in batches. Called without the pool's mutex, from whichever
+  // thread evicted; rows have kRecordWithdraw set and a fresh generation.
+  using EvictSink = std::function<void(std::span<const RecordRow>)>;
+
+  // Maps and prefaults; throws std::runtime_error with the value and the remedy when the
+  // memory is not to be had.
+  Pool(const PoolConfig& config, EvictSink on_evict);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  std::byte* base() const;
+  uint64_t size_bytes() const;
+  int memory_fd() const;  // the memfd behind the mapping, for sendfile and registration
+
+  // --- set ---------------------------------------------------------------------------
+  // One Reservation per request, in order. `parent`: the key just before the first one in
+  // its chain, or nullptr. Evicts inline when the background could not keep up.
+  void reserve(std::span<const PageRequest> requests, const Digest* parent, uint32_t namespace_slot,
+               std::span<Reservation> out);
+  // Header last, in release order; fills rows[i] with the record to publish. The slots stay
+  // pinned for the caller, so that no withdrawal can overtake the publication.
+  void commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
+              std::span<RecordRow> rows);
+  void abort(std::span<const PinnedPage> pages);
+  // Waits until nobody has `digest` reserved; false at the deadline.
+  bool wait_settled(const Digest& digest, Deadline deadline);
+
+  // The records of pinned, committed pages, for publishing again.
+  void rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const;
+  // "Visible when told": which pinned pages no owner has accepted yet.
+  void mark_published(std::span<const RecordRow> rows);
+  bool is_published(const PinnedPage& page) const;
+
+  // --- get ---------------------------------------------------------------------------
+  // Pins what is committed here; an empty PinnedPage for the rest. With `touch`, recency
+  // is refreshed, the first key as the most recent.
+  void pin(std::span<const Digest> digests, const Digest* parent, bool touch,
+           std::span<PinnedPage> out);
+  // Pins one slot by its record, for a peer that reads it: empty unless digest and
+  // generation are those of the committed slot at that offset. Touches it.
+  PinnedPage pin_record(uint64_t offset, const Digest& digest, Generation generation);
+  void unpin(std::span<const PinnedPage> pages);
+  // Presence only. out[i] = 1 if committed here. Refreshes recency like pin.
+  void contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out);
+
+  // --- removal ------------------------------------------------------------------------
+  // Withdrawn rows of what was held are appended to `rows`.
+  size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Frees all pages of a namespace slot, at most `limit` a call; returns how many.
+  size_t sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows);
+
+  // --- directory -----------------------------------------------------------------------
+  // Calls `visit` with batches of rows of all committed pages, unlocking in between. A page
+  // committed or dropped meanwhile may or may not be seen; `as_of` is a generation such that
+  // every change above it may be missing.
+  Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
+  Generation next_generation();  // also used to order withdrawals
+
+  PoolStats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peercached

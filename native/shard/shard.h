@@ -1,0 +1,77 @@
+// The directory shard: digest -> where the page is (up to 3 holders).
+//
+// One flat array of buckets in one mapping, each bucket with a version that is odd while it
+// changes, so that readers need no lock and a later version can be read one-sidedly. Each
+// record costs at most 48 bytes all in. The table grows in small pieces: no insert waits for
+// more than one piece. At `capacity_entries` further records are refused and counted.
+//
+// Updates are conditional. A row is taken only from its own holder and only with a
+// generation above the one stored for (digest, holder); a withdrawal removes a record whose
+// generation is not above its own. Dropping a holder is O(1): its records stop counting at
+// once and are swept later; its index is given out again only after the sweep.
+//
+// Thread safe: any number of readers, writers serialise per piece.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/types.h"
+#include "pool/pool.h"  // BucketSummary
+#include "shard/ring.h"
+
+namespace peercached {
+
+inline constexpr unsigned kHoldersPerDigestMax = 3;
+
+struct ShardApplied {
+  uint32_t added = 0, changed = 0, withdrawn = 0;
+  uint32_t old = 0;     // not newer than what is stored
+  uint32_t full = 0;    // table or digest full
+};
+
+struct ShardStats {
+  uint64_t entries = 0, bytes = 0, dead_entries = 0, capacity_entries = 0;
+  uint64_t added = 0, changed = 0, withdrawn = 0, old = 0, full = 0, lookups = 0, hits = 0;
+};
+
+class Shard {
+ public:
+  explicit Shard(uint64_t capacity_entries);
+  ~Shard();
+
+  // Holder indices are given by the caller (the engine's node table). `reset` makes an index
+  // live and empty; it must not be in use: see swept().
+  void add_holder(HolderIndex holder);
+  void drop_holder(HolderIndex holder);        // O(1)
+  bool swept(HolderIndex holder) const;        // no record of the dropped holder is left
+  size_t sweep(size_t buckets_max);            // removes dead records; returns buckets left to visit
+
+  // `holder` of each row is ignored. When a digest has 3 live holders the oldest record gives way.
+  ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);
+
+  // Appends the live records of each digest, in the order of the digests; rows of one digest
+  // are adjacent. Digests without records add nothing.
+  void lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
+
+  // Resync: what this shard holds of `holder`, restricted to digests that `self` owns in
+  // `ring`, by bucket (kSummaryBuckets).
+  void summary(HolderIndex holder, const Ring& ring, HolderIndex self,
+               std::span<BucketSummary> out) const;
+  // Makes the records of `holder` in `bucket` (so restricted) those in `rows`: others with a
+  // generation <= as_of are removed, rows are applied conditionally.
+  ShardApplied replace(HolderIndex holder, unsigned bucket, Generation as_of, const Ring& ring,
+                       HolderIndex self, std::span<const RecordRow> rows);
+  // Forgets records of digests that `self` does not own in `ring` (after a view change).
+  size_t trim(const Ring& ring, HolderIndex self);
+
+  ShardStats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peercached

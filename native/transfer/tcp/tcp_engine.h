@@ -1,0 +1,28 @@
+// READ over TCP: the reader's side. Wire format: docs/protocol.md, "TCP transfer".
+//
+// One channel = one socket, used by one batch at a time. A batch takes a few channels of each
+// peer (more for more bytes), sends its requests pipelined, and the calling thread itself
+// receives straight into the destination, helped by mover threads when there is much to move;
+// so a small read costs no hand-off between threads. A channel that meets an error or a
+// deadline is shut and never used again.
+#pragma once
+
+#include <memory>
+
+#include "transfer/transfer.h"
+
+namespace peercached {
+
+struct TcpEngineConfig {
+  std::string node_id;
+  Incarnation incarnation = 0;  // ours
+  unsigned channels_per_peer_max = 8;
+  unsigned channels_per_read_max = 4;   // parallel sockets one large batch may use per peer
+  unsigned movers = 2;                  // helper threads; 0: the caller does it all
+  int connect_timeout_ms = 1000;
+  std::string bind_host;                // source address of connections; empty: any
+};
+
+std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);
+
+}  // namespace peercached

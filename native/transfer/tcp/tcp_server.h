@@ -1,0 +1,52 @@
+// READ over TCP: the holder's side. Serves pages of the pool to authenticated peers.
+//
+// One thread per channel, at most `channels_max`; a further connection is refused and counted.
+// For each request all slots are pinned and their generations checked before the first byte
+// goes out, so that the layout of the answer is fixed; they stay pinned until the peer has
+// taken the bytes (or the channel is dead). A peer that does not take them within
+// `stall_timeout_ms` is cut off, so that it cannot hold pins.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "pool/pool.h"
+
+namespace peercached {
+
+struct TcpServerConfig {
+  std::string host;
+  uint16_t port = 0;  // 0: any
+  Incarnation incarnation = 0;
+  unsigned channels_max = 256;
+  int hello_timeout_ms = 2000;
+  int stall_timeout_ms = 5000;
+};
+
+struct TcpServerStats {
+  uint64_t channels = 0, accepted = 0, refused = 0, bad_hellos = 0, bad_frames = 0;
+  uint64_t pages = 0, bytes = 0, stale = 0, stalls = 0;
+};
+
+class TcpServer {
+ public:
+  // `authorise(node_id, incarnation, token)`: may this peer read? Called once per channel,
+  // from the channel's thread. Must be fast and thread safe.
+  using Authorise = std::function<bool(const std::string&, Incarnation, const std::string&)>;
+
+  // Binds and listens; throws std::system_error naming the address.
+  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise);
+  ~TcpServer();  // stops serving and joins all threads
+
+  uint16_t port() const;
+  void drop_peer(const std::string& node_id, Incarnation incarnation);  // cuts its channels
+  TcpServerStats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace peercached

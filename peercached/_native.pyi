@@ -1,0 +1,138 @@
+"""The data plane, as Python sees it: one call per batch, never one per page.
+
+Packed arguments are `bytes` of the layouts in docs/protocol.md: digests are 16 bytes each,
+records (RecordRow) 48. Holder indices number node incarnations locally; 0 is this daemon.
+Every method is thread safe and releases the GIL while it works. Errors: ValueError for bad
+arguments, RuntimeError/OSError when the machine refuses (the text says what to do).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+DIGEST_BYTES: Final = 16
+ROW_BYTES: Final = 48
+SUMMARY_BUCKETS: Final = 256
+
+EVENT_PUBLISH: Final = 1
+EVENT_LOOKUP: Final = 2
+EVENT_REMOVE: Final = 3
+EVENT_CLEAR: Final = 4
+EVENT_PEER_TROUBLE: Final = 5
+EVENT_LOST_UPDATES: Final = 6
+
+class Engine:
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        incarnation: int,
+        socket_path: str,
+        cluster_key: bytes,          # 16 bytes
+        pool_bytes: int,
+        huge_pages: bool,
+        shard_entries: int,
+        location_cache_entries: int,
+        verify: str,                 # "checksum" | "header"
+        data_host: str,
+        data_port: int,              # 0: any
+        channels_per_peer: int,
+        copy_threads: int,           # 0: by processors
+        workers_max: int,
+        faults: str,                 # fault plan, "" = none
+    ) -> None: ...
+    def start(self) -> None:
+        """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
+    def stop(self) -> None: ...
+    @property
+    def event_fd(self) -> int: ...
+    @property
+    def data_port(self) -> int: ...
+
+    # --- events (engine/control.h): (kind, ticket, seconds left, payload)
+    def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...
+    def answer(self, ticket: int, payload: bytes) -> None: ...
+
+    # --- nodes: the table of holder indices. A node incarnation gets an index while it is in the
+    # view; `drop_node` makes its records and cached locations void at once.
+    def add_node(self, node_id: str, incarnation: int) -> int: ...
+    def drop_node(self, index: int) -> None: ...
+    def connect_node(self, index: int, host: str, port: int, token: bytes) -> None:
+        """Where and how to READ from this node, after the peers' handshake."""
+    def suspect_node(self, index: int, suspect: bool) -> None:
+        """While suspect, its pages are misses without waiting."""
+    def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
+        """The token that node will show when it READs from us; replaces an older one."""
+    def expel_reader(self, node_id: str, incarnation: int) -> None: ...
+
+    # --- ring
+    def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
+        """Packed u64 positions ascending and u16 holder indices: who owns what, from now on."""
+    def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
+        """Items (each led by its digest) by owner, in ring order of first appearance."""
+    def owners(self, digest: bytes) -> list[int]: ...
+    def ring_shares(self) -> list[tuple[int, float]]: ...
+
+    # --- our shard of the directory
+    def shard_apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]:
+        """(added, changed, withdrawn, old, full)"""
+    def shard_lookup(self, digests: bytes) -> bytes: ...
+    def shard_summary(self, holder: int) -> bytes:
+        """SUMMARY_BUCKETS x (u64 hash, u64 count) of what we, an owner, hold for that holder."""
+    def shard_replace(self, holder: int, bucket: int, as_of: int, rows: bytes) -> tuple[int, int, int, int, int]: ...
+    def shard_trim(self) -> int: ...
+    def shard_sweep(self, buckets: int) -> int: ...
+
+    # --- our own records, for resync
+    def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
+        """(as_of generation, owner index -> packed summary) over all committed pages."""
+    def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
+        """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
+    def mark_published(self, rows: bytes) -> None: ...
+    def remove_local(self, digests: bytes) -> bytes:
+        """Rows withdrawn here, to be published."""
+    def local_rows(self, digests: bytes) -> bytes: ...
+
+    # --- namespaces
+    def digest(self, namespace: str, key: bytes) -> bytes: ...
+    def namespace_epochs(self) -> dict[bytes, int]:
+        """namespace id (16 bytes) -> epoch, for those above 0."""
+    def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:
+        """True if it was below; its pages here are invisible from now on and swept later."""
+    def namespace_id(self, namespace: str) -> bytes: ...
+
+    def forget_locations(self, index: int) -> None: ...
+    def stats(self) -> dict[str, Any]:
+        """A snapshot: pool, shard, ipc, tcp, locations, operations, peers. Never blocks."""
+    def workers(self) -> list[Mapping[str, Any]]: ...
+
+class ShardTable:
+    """A directory table of its own: for tests, the simulator and the benchmark."""
+    def __init__(self, capacity_entries: int) -> None: ...
+    def add_holder(self, holder: int) -> None: ...
+    def drop_holder(self, holder: int) -> None: ...
+    def apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]: ...
+    def lookup(self, digests: bytes) -> bytes: ...
+    def sweep(self, buckets: int) -> int: ...
+    def stats(self) -> dict[str, int]: ...
+
+class RingTable:
+    def __init__(self, positions: bytes, nodes: bytes, replicas: int) -> None: ...
+    def owners(self, digest: bytes) -> list[int]: ...
+    def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]: ...
+    def shares(self) -> list[tuple[int, float]]: ...
+
+class PoolTable:
+    """A pool of its own: for property tests and the benchmark. Digests packed, pages as bytes."""
+    def __init__(self, pool_bytes: int) -> None: ...
+    def set(self, digests: bytes, pages: list[bytes], parent: bytes = b"") -> list[int]:
+        """PageStatus per page."""
+    def get(self, digests: bytes) -> list[bytes | None]: ...
+    def contains(self, digests: bytes) -> bytes: ...
+    def remove(self, digests: bytes) -> int: ...
+    def evicted(self) -> bytes:
+        """Digests evicted since the last call, packed, in order."""
+    def stats(self) -> dict[str, Any]: ...
+
+def limits(bytes_per_case: int) -> dict[str, float]:
+    """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""
+def build_info() -> dict[str, str]: ...
