@@ -133,6 +133,10 @@ class PoolTable:
         """Digests evicted since the last call, packed, in order."""
     def stats(self) -> dict[str, Any]: ...
 
+def map_rows(rows: bytes, mapping: bytes) -> bytes:
+    """Rewrites each row's holder through `mapping` (packed u16 by index); 0xffff drops the row.
+    ValueError when a row's holder is outside the mapping."""
+
 def limits(bytes_per_case: int) -> dict[str, float]:
     """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""
 def build_info() -> dict[str, str]: ...

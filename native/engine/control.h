@@ -66,7 +66,7 @@ class ControlQueue {
     bool done = false;
   };
 
-  uint64_t push(Event event, bool droppable);
+  void wake();
 
   const size_t events_max_;
   int event_fd_;
