@@ -36,27 +36,37 @@ void ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
   wake();
 }
 
-std::optional<std::vector<std::byte>> ControlQueue::ask(EventKind kind,
-                                                        std::span<const std::byte> payload,
-                                                        Deadline deadline) {
-  Waiter waiter;
-  std::unique_lock lock(mutex_);
-  if (closed_) return std::nullopt;
-  if (events_.size() >= events_max_) {
-    ++dropped_;
-    lost_updates_ = lost_updates_ || kind == EventKind::publish;
-    return std::nullopt;
+ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
+                                 std::span<const std::byte> payload, Deadline deadline)
+    : queue_(queue), deadline_(deadline) {
+  bool first;
+  {
+    std::lock_guard lock(queue_.mutex_);
+    if (queue_.closed_) return;
+    if (queue_.events_.size() >= queue_.events_max_) {
+      ++queue_.dropped_;
+      queue_.lost_updates_ = queue_.lost_updates_ || kind == EventKind::publish;
+      return;
+    }
+    ticket_ = queue_.next_ticket_++;
+    queue_.questions_.emplace(ticket_, this);
+    queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
+    first = queue_.events_.size() == 1;
   }
-  const uint64_t ticket = next_ticket_++;
-  waiters_.emplace(ticket, &waiter);
-  events_.push_back({kind, ticket, deadline.at, {payload.begin(), payload.end()}});
-  const bool first = events_.size() == 1;
-  lock.unlock();
-  if (first) wake();
-  lock.lock();
-  waiter.ready.wait_until(lock, deadline.at, [&] { return waiter.done; });
-  waiters_.erase(ticket);
-  return std::move(waiter.answer);
+  if (first) queue_.wake();
+}
+
+ControlQueue::Question::~Question() {
+  if (ticket_ == 0) return;
+  std::lock_guard lock(queue_.mutex_);
+  queue_.questions_.erase(ticket_);
+}
+
+std::optional<std::vector<std::byte>> ControlQueue::Question::wait() {
+  if (ticket_ == 0) return std::nullopt;
+  std::unique_lock lock(queue_.mutex_);
+  ready_.wait_until(lock, deadline_.at, [&] { return done_; });
+  return std::move(answer_);
 }
 
 std::vector<Event> ControlQueue::take(size_t limit) {
@@ -78,19 +88,19 @@ std::vector<Event> ControlQueue::take(size_t limit) {
 
 void ControlQueue::answer(uint64_t ticket, std::vector<std::byte> payload) {
   std::lock_guard lock(mutex_);
-  auto found = waiters_.find(ticket);
-  if (found == waiters_.end() || found->second->done) return;
-  found->second->answer = std::move(payload);
-  found->second->done = true;
-  found->second->ready.notify_one();
+  auto found = questions_.find(ticket);
+  if (found == questions_.end() || found->second->done_) return;
+  found->second->answer_ = std::move(payload);
+  found->second->done_ = true;
+  found->second->ready_.notify_one();
 }
 
 void ControlQueue::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  for (auto& [ticket, waiter] : waiters_) {
-    waiter->done = true;
-    waiter->ready.notify_one();
+  for (auto& [ticket, question] : questions_) {
+    question->done_ = true;
+    question->ready_.notify_one();
   }
 }
 

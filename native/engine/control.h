@@ -48,9 +48,33 @@ class ControlQueue {
 
   // --- native threads
   void post(EventKind kind, std::span<const std::byte> payload);
-  // Posts and waits; nullopt at the deadline, at the bound, or once closed.
+  // One question in flight: posted when made, waited for at leisure, so that a caller may go
+  // on with its next piece of work meanwhile.
+  class Question {
+   public:
+    Question(ControlQueue& queue, EventKind kind, std::span<const std::byte> payload,
+             Deadline deadline);
+    ~Question();
+    Question(const Question&) = delete;
+    Question& operator=(const Question&) = delete;
+
+    // nullopt at the deadline, at the queue's bound, or once closed.
+    std::optional<std::vector<std::byte>> wait();
+
+   private:
+    friend class ControlQueue;
+    ControlQueue& queue_;
+    const Deadline deadline_;
+    uint64_t ticket_ = 0;  // 0: refused
+    std::condition_variable ready_;
+    std::optional<std::vector<std::byte>> answer_;
+    bool done_ = false;
+  };
+
   std::optional<std::vector<std::byte>> ask(EventKind kind, std::span<const std::byte> payload,
-                                            Deadline deadline);
+                                            Deadline deadline) {
+    return Question(*this, kind, payload, deadline).wait();
+  }
 
   // --- control plane
   std::vector<Event> take(size_t limit);
@@ -60,19 +84,13 @@ class ControlQueue {
   uint64_t dropped() const;
 
  private:
-  struct Waiter {
-    std::condition_variable ready;
-    std::optional<std::vector<std::byte>> answer;
-    bool done = false;
-  };
-
   void wake();
 
   const size_t events_max_;
   int event_fd_;
   mutable std::mutex mutex_;
   std::deque<Event> events_;
-  std::unordered_map<uint64_t, Waiter*> waiters_;
+  std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
   uint64_t dropped_ = 0;
   bool lost_updates_ = false;

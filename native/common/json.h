@@ -1,0 +1,76 @@
+// Just enough JSON to write a status document: objects of numbers, texts, booleans and arrays.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace peercached {
+
+class JsonWriter {
+ public:
+  JsonWriter& open(char bracket) { return raw(bracket); }  // '{' or '['
+  JsonWriter& close(char bracket) {
+    if (text_.back() == ',') text_.pop_back();
+    text_ += bracket;
+    text_ += ',';
+    return *this;
+  }
+  JsonWriter& key(std::string_view name) {
+    quote(name);
+    text_ += ':';
+    return *this;
+  }
+  template <std::integral T>
+  JsonWriter& value(T number) {
+    text_ += std::to_string(number);
+    text_ += ',';
+    return *this;
+  }
+  JsonWriter& value(bool truth) {
+    text_ += truth ? "true," : "false,";
+    return *this;
+  }
+  JsonWriter& value(std::string_view text) {
+    quote(text);
+    text_ += ',';
+    return *this;
+  }
+  template <typename T>
+  JsonWriter& field(std::string_view name, const T& content) {
+    return key(name).value(content);
+  }
+  std::string take() {
+    if (!text_.empty() && text_.back() == ',') text_.pop_back();
+    return std::move(text_);
+  }
+
+ private:
+  JsonWriter& raw(char c) {
+    text_ += c;
+    return *this;
+  }
+  void quote(std::string_view text) {
+    static constexpr char kHex[] = "0123456789abcdef";
+    text_ += '"';
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (c == '"' || c == '\\') {
+        text_ += '\\';
+        text_ += c;
+      } else if (byte < 0x20 || byte >= 0x7f) {  // as Latin-1: keeps the document valid whatever came
+        text_ += "\\u00";
+        text_ += kHex[byte >> 4];
+        text_ += kHex[byte & 15];
+      } else {
+        text_ += c;
+      }
+    }
+    text_ += '"';
+  }
+
+  std::string text_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,65 @@
+#include "engine/locations.h"
+
+#include <bit>
+
+namespace peercached {
+
+LocationCache::LocationCache(size_t entries)
+    : sets_count_(entries == 0 ? 0 : std::bit_ceil((entries + kWays - 1) / kWays)),
+      sets_(sets_count_ == 0 ? nullptr : new Set[sets_count_]),
+      locks_(new std::mutex[kLocks]) {}
+
+void LocationCache::put(const RecordRow& row) {
+  if (sets_count_ == 0 || row.holder == kNoHolder) return;
+  std::lock_guard lock(lock_of(row.digest));
+  Set& set = set_of(row.digest);
+  for (RecordRow& entry : set.rows) {
+    if (entry.holder != kNoHolder && entry.digest == row.digest) {
+      entry = row;
+      return;
+    }
+  }
+  for (RecordRow& entry : set.rows) {
+    if (entry.holder == kNoHolder) {
+      entry = row;
+      return;
+    }
+  }
+  set.rows[set.next] = row;
+  set.next = static_cast<uint8_t>((set.next + 1) % kWays);
+}
+
+bool LocationCache::find(const Digest& digest, RecordRow& row) const {
+  if (sets_count_ == 0) return false;
+  std::lock_guard lock(lock_of(digest));
+  for (const RecordRow& entry : set_of(digest).rows) {
+    if (entry.holder != kNoHolder && entry.digest == digest) {
+      row = entry;
+      hits_.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+  }
+  misses_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void LocationCache::forget(const Digest& digest) {
+  if (sets_count_ == 0) return;
+  std::lock_guard lock(lock_of(digest));
+  for (RecordRow& entry : set_of(digest).rows) {
+    if (entry.holder != kNoHolder && entry.digest == digest) entry.holder = kNoHolder;
+  }
+}
+
+void LocationCache::forget_holder(HolderIndex holder) {
+  for (size_t lock_index = 0; lock_index < kLocks; ++lock_index) {
+    std::lock_guard lock(locks_[lock_index]);
+    for (size_t i = lock_index; i < sets_count_; i += kLocks) {
+      for (RecordRow& entry : sets_[i].rows) {
+        if (entry.holder == holder) entry.holder = kNoHolder;
+      }
+    }
+  }
+}
+
+}  // namespace peercached

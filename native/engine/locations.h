@@ -1,0 +1,49 @@
+// The location cache: where pages of other nodes were last seen.
+//
+// Filled by lookups, so that a `get` right after an `exists` asks nobody. It may be stale:
+// every READ is verified (DESIGN 6.3). Bounded: sets of 8 entries, the oldest gives way.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "common/types.h"
+
+namespace peercached {
+
+class LocationCache {
+ public:
+  explicit LocationCache(size_t entries);  // rounded up to a power of two; 0: off
+
+  void put(const RecordRow& row);
+  bool find(const Digest& digest, RecordRow& row) const;
+  void forget(const Digest& digest);
+  void forget_holder(HolderIndex holder);
+
+  size_t entries_max() const { return sets_count_ * kWays; }
+  uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
+  uint64_t misses() const { return misses_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kWays = 8;
+  static constexpr size_t kLocks = 256;
+  struct Set {
+    RecordRow rows[kWays];  // holder == kNoHolder: empty
+    uint8_t next = 0;       // the way that gives way
+  };
+  Set& set_of(const Digest& digest) const { return sets_[digest.hi & (sets_count_ - 1)]; }
+  std::mutex& lock_of(const Digest& digest) const {
+    return locks_[digest.hi & (sets_count_ - 1) & (kLocks - 1)];
+  }
+
+  size_t sets_count_;
+  std::unique_ptr<Set[]> sets_;
+  mutable std::unique_ptr<std::mutex[]> locks_;
+  mutable std::atomic<uint64_t> hits_{0}, misses_{0};
+};
+
+}  // namespace peercached

@@ -1,0 +1,70 @@
+// Namespaces: a name, its current epoch, and the key its digests are made with.
+//
+// `clear` raises the epoch: from then on every key digests to something else, so all pages of
+// the namespace are unreachable at once; their bytes are swept later by `pool slot`, a number
+// that names one (namespace, epoch) in the pool.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/identity.h"
+#include "common/types.h"
+
+namespace peercached {
+
+inline constexpr size_t kNamespacesMax = 65'536;
+inline constexpr size_t kNamespaceBytesMax = 1024;
+
+struct NamespaceEpoch {
+  uint64_t epoch = 0;
+  Key128 key{};
+  uint32_t pool_slot = 0;
+};
+
+class Namespace {
+ public:
+  Namespace(std::string name, Digest id) : name_(std::move(name)), id_(id) {}
+  const std::string& name() const { return name_; }
+  const Digest& id() const { return id_; }
+  NamespaceEpoch current() const {
+    std::lock_guard lock(mutex_);
+    return epoch_;
+  }
+
+ private:
+  friend class NamespaceTable;
+  const std::string name_;
+  const Digest id_;
+  mutable std::mutex mutex_;
+  NamespaceEpoch epoch_;
+};
+
+class NamespaceTable {
+ public:
+  explicit NamespaceTable(const Key128& cluster_key) : cluster_key_(cluster_key) {}
+
+  Namespace* open(std::string_view name);  // null: too many, or the name is too long
+
+  Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
+  // The highest epoch known, also for namespaces never opened here.
+  std::vector<std::pair<Digest, uint64_t>> epochs() const;
+  // True if it rose; then `stale_slot` is the pool slot to sweep (0: none was in use).
+  bool raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot);
+
+ private:
+  const Key128 cluster_key_;
+  mutable std::mutex mutex_;
+  std::map<Digest, std::unique_ptr<Namespace>> by_id_;
+  std::map<Digest, uint64_t> epochs_;
+  uint32_t next_pool_slot_ = 1;
+};
+
+}  // namespace peercached

@@ -1,0 +1,68 @@
+// Node incarnations by holder index: who they are, and whether to bother them now.
+//
+// An index is given out while its incarnation is in the view and is reused only when nothing
+// in the shard refers to it any more. Location-cache entries that outlive it are harmless: the
+// READ they lead to names digest and generation, and finds neither.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/types.h"
+
+namespace peercached {
+
+inline constexpr size_t kNodesMax = 8192;
+
+class NodeTable {
+ public:
+  NodeTable(std::string self_id, Incarnation self_incarnation);
+
+  // The index of this incarnation, new or known. `reusable` says whether a freed index may be
+  // taken. Throws std::length_error when the table is full.
+  HolderIndex add(const std::string& node_id, Incarnation incarnation,
+                  const std::function<bool(HolderIndex)>& reusable);
+  void drop(HolderIndex index);
+  void set_connected(HolderIndex index, bool connected);
+  void set_suspect(HolderIndex index, bool suspect);
+
+  // Lock-free: for every page on the hot path.
+  bool usable(HolderIndex index) const {
+    return index < kNodesMax &&
+           (state_[index].load(std::memory_order_acquire) & (kLive | kSuspect)) == kLive;
+  }
+  bool readable(HolderIndex index) const {
+    return index < kNodesMax &&
+           state_[index].load(std::memory_order_acquire) == (kLive | kConnected);
+  }
+  bool suspect(HolderIndex index) const {
+    return index < kNodesMax && (state_[index].load(std::memory_order_acquire) & kSuspect) != 0;
+  }
+  Incarnation incarnation(HolderIndex index) const {
+    return index < kNodesMax ? incarnations_[index].load(std::memory_order_acquire) : 0;
+  }
+
+  struct Node {
+    HolderIndex index;
+    std::string node_id;
+    Incarnation incarnation;
+    bool connected, suspect;
+  };
+  std::vector<Node> all() const;
+
+ private:
+  static constexpr uint8_t kLive = 1, kConnected = 2, kSuspect = 4;
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> ids_;  // by index; empty: free
+  std::array<std::atomic<uint8_t>, kNodesMax> state_{};
+  std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
+};
+
+}  // namespace peercached
