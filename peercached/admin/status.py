@@ -1,0 +1,249 @@
+"""The status document: everything an operator may want to know of one daemon, in one message.
+
+The daemon fills it, `peercachectl` prints it, tests assert on it. Every field has a default and
+unknown fields are kept, so that a newer daemon and an older `peercachectl` still agree on what
+they both know; `schema_version` rises only when a field changes its meaning.
+
+Incarnations and generations are 64-bit and go out as text (16 hexadecimal digits): JSON readers
+that keep numbers in doubles, `jq` among them, would round them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+def _hexadecimal(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:016x}"
+    return value
+
+
+def _hex_bytes(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+# A 64-bit number as 16 hexadecimal digits; made from an int as well.
+Hex64 = Annotated[str, BeforeValidator(_hexadecimal)]
+# A digest or namespace id as 32 hexadecimal digits; made from bytes as well.
+Hex128 = Annotated[str, BeforeValidator(_hex_bytes)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Node(_Part):
+    """This daemon."""
+
+    id: str = ""
+    incarnation: Hex64 = ""
+    version: str = ""
+    host: str = ""
+    meta_port: int = 0
+    data_port: int = 0
+    socket_path: str = ""
+    pid: int = 0
+    uptime_s: float = 0.0
+
+
+class Health(_Part):
+    """One thing that is not as it should be, for a person who can act on it."""
+
+    severity: Literal["error", "warning", "info"] = "warning"
+    sentence: str
+    remedy: str = ""
+
+
+class PoolClass(_Part):
+    """One size class of the pool."""
+
+    stride_bytes: int = 0
+    slots: int = 0
+    used: int = 0
+    spans: int = 0
+    evictions: int = 0
+
+
+class Pool(_Part):
+    """The published pool; counters since the start of the daemon."""
+
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    payload_bytes: int = 0
+    keys: int = 0
+    reserved: int = 0
+    pins: int = 0
+    sets: int = 0
+    evictions: int = 0
+    removals: int = 0
+    span_moves: int = 0
+    no_space: int = 0
+    classes: list[PoolClass] = []
+
+
+class Shard(_Part):
+    """This node's part of the directory; counters since the start of the daemon."""
+
+    entries: int = 0
+    bytes: int = 0
+    dead_entries: int = 0
+    capacity_entries: int = 0
+    added: int = 0
+    changed: int = 0
+    withdrawn: int = 0
+    old: int = 0
+    full: int = 0
+    lookups: int = 0
+    hits: int = 0
+
+
+class Locations(_Part):
+    """The location cache: records of other nodes' pages that lookups have brought."""
+
+    entries: int = 0
+    capacity_entries: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
+class Ipc(_Part):
+    """The worker-facing server; counters since the start of the daemon."""
+
+    connections: int = 0
+    accepted: int = 0
+    refused: int = 0
+    bad_frames: int = 0
+    regions_lost: int = 0
+    sets: int = 0
+    gets: int = 0
+    exists: int = 0
+    others: int = 0
+
+
+class Worker(_Part):
+    """One attached worker process."""
+
+    attachment: int = 0
+    pid: int = 0
+    uid: int = 0
+    name: str = ""
+    namespace: str = ""
+    connections: int = 0
+    regions: int = 0
+    region_bytes: int = 0
+    requests: int = 0
+
+
+class Transfer(_Part):
+    """READs from one peer's pool; counters since the peer's incarnation was first seen."""
+
+    node_id: str = ""
+    incarnation: Hex64 = ""
+    engine: str = ""
+    channels: int = 0
+    pages: int = 0
+    bytes: int = 0
+    errors: int = 0
+    deadlines: int = 0
+
+
+class Member(_Part):
+    """One node of the current view."""
+
+    node_id: str = ""
+    incarnation: Hex64 = ""
+    host: str = ""
+    peer_port: int = 0
+    data_port: int = 0
+    pool_bytes: int = 0
+    suspect: bool = False
+    is_self: bool = False
+    ring_share: float = 0.0  # fraction of the digests that this node owns first
+
+
+class Membership(_Part):
+    """The view this daemon works with. View 0: it knows only itself."""
+
+    view_number: int = 0
+    master: str = ""  # node id of the head that made the view
+    heads: list[str] = []  # as configured
+    members: list[Member] = []
+
+
+class Stream(_Part):
+    """This holder's stream of records to one owner."""
+
+    owner: str = ""
+    state: str = ""  # "connecting", "resync", "live"
+    acknowledged: int = 0  # highest batch number acknowledged
+    queued: int = 0  # batches not acknowledged yet
+    resyncs: int = 0
+
+
+class Namespace(_Part):
+    """A namespace that has been cleared at least once, or is in use here."""
+
+    id: Hex128 = ""
+    name: str = ""
+    epoch: int = 0
+
+
+class Status(_Part):
+    """The whole document."""
+
+    schema_version: int = SCHEMA_VERSION
+    node: Node = Field(default_factory=Node)
+    health: list[Health] = []
+    pool: Pool = Field(default_factory=Pool)
+    shard: Shard = Field(default_factory=Shard)
+    locations: Locations = Field(default_factory=Locations)
+    ipc: Ipc = Field(default_factory=Ipc)
+    workers: list[Worker] = []
+    transfer: list[Transfer] = []
+    membership: Membership = Field(default_factory=Membership)
+    streams: list[Stream] = []
+    # Pages by operation and outcome: {"get": {"ok": 10, "absent": 2}, "set": {...}}. Outcomes
+    # are the names of PageStatus, or say where a page came from ("local", "remote").
+    operations: dict[str, dict[str, int] | int] = {}
+    namespaces: list[Namespace] = []
+
+
+class LocatedOwner(_Part):
+    """An owner of a digest, in ring order."""
+
+    node_id: str = ""
+    is_self: bool = False
+    suspect: bool = False
+    answered: bool = True
+    error: str = ""  # why it did not answer
+
+
+class LocatedHolder(_Part):
+    """A record of a digest: who has the page, and where."""
+
+    node_id: str = ""
+    incarnation: Hex64 = ""
+    is_self: bool = False
+    suspect: bool = False
+    resident: bool = True
+    length: int = 0
+    offset: int = 0
+    generation: int = 0  # 48 bits: exact in any JSON reader
+
+
+class Located(_Part):
+    """What the cluster knows of one key."""
+
+    schema_version: int = SCHEMA_VERSION
+    namespace: str = ""
+    namespace_id: Hex128 = ""
+    epoch: int = 0
+    digest: Hex128 = ""
+    owners: list[LocatedOwner] = []
+    holders: list[LocatedHolder] = []
+    cached: bool = False  # the location is in this node's location cache
