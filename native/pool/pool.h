@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/summary.h"
 #include "common/types.h"
 
 namespace peercached {
@@ -80,15 +81,6 @@ struct PoolStats {
   struct Class { uint64_t stride_bytes, slots, used, spans, evictions; };
   std::vector<Class> classes;
 };
-
-// For resync (DESIGN 6.5): a digest's bucket is its first byte in memory order.
-inline constexpr size_t kSummaryBuckets = 256;
-struct BucketSummary {
-  uint64_t hash = 0;   // sum (mod 2^64) of a mix of (digest, generation, flags) of the records
-  uint64_t count = 0;
-};
-inline unsigned bucket_of(const Digest& d) { return static_cast<unsigned>(d.hi & 0xff); }
-uint64_t summary_term(const RecordRow& row);  // the mix; shared by pool and shard
 
 class Pool {
  public:

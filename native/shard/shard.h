@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
+#include "common/summary.h"
 #include "common/types.h"
-#include "pool/pool.h"  // BucketSummary
 #include "shard/ring.h"
 
 namespace peercached {

@@ -1,0 +1,27 @@
+#include "common/summary.h"
+
+namespace peercached {
+namespace {
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every input bit reaches every
+// output bit, so that no two small differences cancel out in the sum.
+uint64_t mix(uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t summary_term(const RecordRow& row) {
+  uint64_t generation = row.generation & ((uint64_t{1} << 48) - 1);
+  uint64_t resident = row.flags & kRecordResident ? 1 : 0;
+  uint64_t term = mix(generation << 1 | resident);
+  // Added between rounds, lest xors of the digest's words and the rest cancel.
+  term = mix(term + row.digest.lo);
+  return mix(term + row.digest.hi + 0x9e3779b97f4a7c15);
+}
+
+}  // namespace peercached

@@ -1,0 +1,31 @@
+// Digest summaries: how a holder and an owner find out cheaply which records they disagree on
+// (resync, DESIGN 6.5).
+//
+// Records are grouped by their digest's first byte. Each group is summed up by a number that
+// does not depend on the order of its records, so that both sides can compute it from tables
+// laid out differently; groups that differ are then sent whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/types.h"
+
+namespace peercached {
+
+inline constexpr size_t kSummaryBuckets = 256;
+
+struct BucketSummary {
+  uint64_t hash = 0;  // sum (mod 2^64) of summary_term over the records
+  uint64_t count = 0;
+  friend bool operator==(const BucketSummary&, const BucketSummary&) = default;
+};
+
+// The digest's first byte in memory order.
+inline unsigned bucket_of(const Digest& d) { return static_cast<unsigned>(d.hi & 0xff); }
+
+// What one record adds. Depends on the digest, the 48 bits of the generation that a directory
+// keeps, and kRecordResident: the same whether taken from the pool's row or the shard's.
+uint64_t summary_term(const RecordRow& row);
+
+}  // namespace peercached
