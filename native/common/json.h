@@ -37,6 +37,8 @@ class JsonWriter {
     text_ += ',';
     return *this;
   }
+  // Or a literal would be taken for a bool.
+  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   template <typename T>
   JsonWriter& field(std::string_view name, const T& content) {
     return key(name).value(content);
@@ -59,7 +61,8 @@ class JsonWriter {
       if (c == '"' || c == '\\') {
         text_ += '\\';
         text_ += c;
-      } else if (byte < 0x20 || byte >= 0x7f) {  // as Latin-1: keeps the document valid whatever came
+      } else if (byte < 0x20 ||
+                 byte >= 0x7f) {  // as Latin-1: keeps the document valid whatever came
         text_ += "\\u00";
         text_ += kHex[byte >> 4];
         text_ += kHex[byte & 15];

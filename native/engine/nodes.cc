@@ -10,12 +10,14 @@ NodeTable::NodeTable(std::string self_id, Incarnation self_incarnation) {
   state_[kSelfHolder] = kLive;
 }
 
-HolderIndex NodeTable::add(const std::string& node_id, Incarnation incarnation,
-                           const std::function<bool(HolderIndex)>& reusable) {
+std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnation incarnation,
+                                            const std::function<bool(HolderIndex)>& reusable) {
   std::lock_guard lock(mutex_);
   size_t free = ids_.size();
   for (size_t i = 0; i < ids_.size(); ++i) {
-    if (ids_[i] == node_id && incarnations_[i] == incarnation) return static_cast<HolderIndex>(i);
+    if (ids_[i] == node_id && incarnations_[i] == incarnation) {
+      return {static_cast<HolderIndex>(i), false};
+    }
     if (ids_[i].empty() && free == ids_.size() && reusable(static_cast<HolderIndex>(i))) free = i;
   }
   if (free == kNodesMax) {
@@ -26,7 +28,7 @@ HolderIndex NodeTable::add(const std::string& node_id, Incarnation incarnation,
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   state_[free].store(kLive, std::memory_order_release);
-  return static_cast<HolderIndex>(free);
+  return {static_cast<HolderIndex>(free), true};
 }
 
 void NodeTable::drop(HolderIndex index) {

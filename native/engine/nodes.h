@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/types.h"
@@ -24,10 +25,10 @@ class NodeTable {
  public:
   NodeTable(std::string self_id, Incarnation self_incarnation);
 
-  // The index of this incarnation, new or known. `reusable` says whether a freed index may be
-  // taken. Throws std::length_error when the table is full.
-  HolderIndex add(const std::string& node_id, Incarnation incarnation,
-                  const std::function<bool(HolderIndex)>& reusable);
+  // The index of this incarnation, and whether it is new. `reusable` says whether a freed index
+  // may be taken. Throws std::length_error when the table is full.
+  std::pair<HolderIndex, bool> add(const std::string& node_id, Incarnation incarnation,
+                                   const std::function<bool(HolderIndex)>& reusable);
   void drop(HolderIndex index);
   void set_connected(HolderIndex index, bool connected);
   void set_suspect(HolderIndex index, bool suspect);

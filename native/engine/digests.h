@@ -1,0 +1,40 @@
+// From the keys of a request to digests.
+#pragma once
+
+#include <bit>
+#include <span>
+#include <vector>
+
+#include "common/identity.h"
+#include "ipc/handler.h"
+
+namespace peercached {
+
+// Pages that are already decided (a bad key, say) get a zero digest, which is never used.
+inline std::vector<Digest> digests_of(const Key128& key, std::span<const PageRef> pages) {
+  std::vector<Digest> digests(pages.size());
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status == PageStatus::pending) digests[i] = digest_of(key, pages[i].key);
+  }
+  return digests;
+}
+
+// The second and later pages of one key in a batch become duplicate_key.
+inline void mark_duplicates(std::span<const Digest> digests, std::span<PageRef> pages) {
+  const size_t mask = std::bit_ceil(pages.size() * 2 + 1) - 1;
+  std::vector<uint32_t> seen(mask + 1, UINT32_MAX);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status != PageStatus::pending) continue;
+    size_t place = digests[i].lo & mask;
+    while (seen[place] != UINT32_MAX && digests[seen[place]] != digests[i]) {
+      place = (place + 1) & mask;
+    }
+    if (seen[place] == UINT32_MAX) {
+      seen[place] = static_cast<uint32_t>(i);
+    } else {
+      pages[i].status = PageStatus::duplicate_key;
+    }
+  }
+}
+
+}  // namespace peercached

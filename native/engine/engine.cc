@@ -1,0 +1,255 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/fault_guard.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr size_t kEventsMax = 16'384;
+constexpr size_t kSweepPages = 4096;
+constexpr size_t kSweepBuckets = 4096;
+
+unsigned copy_helpers(unsigned threads) {
+  if (threads == 0) {
+    // One core nearly fills the memory bus; beyond four threads nothing is gained.
+    threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+  }
+  return threads - 1;
+}
+
+}  // namespace
+
+Engine::Engine(const EngineConfig& config)
+    : config_(config),
+      control_(kEventsMax),
+      nodes_(config.node_id, config.incarnation),
+      namespaces_(config.cluster_key),
+      locations_(config.location_cache_entries),
+      crew_(copy_helpers(config.copy_threads)),
+      verifier_(config.verify) {
+  install_fault_guard();
+  PoolConfig pool_config;
+  pool_config.size_bytes = config.pool_bytes;
+  pool_config.incarnation = config.incarnation;
+  pool_config.huge_pages = config.huge_pages;
+  pool_ = std::make_unique<Pool>(pool_config,
+                                 [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  shard_ = std::make_unique<Shard>(config.shard_entries);
+  shard_->add_holder(kSelfHolder);
+
+  TcpEngineConfig tcp;
+  tcp.node_id = config.node_id;
+  tcp.incarnation = config.incarnation;
+  tcp.channels_per_peer_max = config.channels_per_peer;
+  tcp.bind_host = config.data_host;
+  transfer_ = make_tcp_engine(tcp, *this);
+  const FaultPlan plan = parse_fault_plan(config.faults);
+  if (plan.any()) transfer_ = make_faulty(std::move(transfer_), plan, *this);
+
+  janitor_thread_ = std::thread([this] { janitor(); });
+}
+
+Engine::~Engine() {
+  stop();
+  {
+    std::lock_guard lock(janitor_mutex_);
+    stopping_ = true;
+  }
+  janitor_wake_.notify_all();
+  janitor_thread_.join();
+}
+
+void Engine::start() {
+  TcpServerConfig server;
+  server.host = config_.data_host;
+  server.port = config_.data_port;
+  server.incarnation = config_.incarnation;
+  tcp_server_ = std::make_unique<TcpServer>(
+      server, *pool_,
+      [this](const std::string& node_id, Incarnation incarnation, const std::string& token) {
+        std::lock_guard lock(readers_mutex_);
+        auto found = readers_.find(node_id);
+        return found != readers_.end() && found->second.first == incarnation &&
+               found->second.second.size() == token.size() &&
+               std::equal(token.begin(), token.end(), found->second.second.begin());
+      });
+  IpcServerConfig ipc;
+  ipc.socket_path = config_.socket_path;
+  ipc.socket_mode = config_.socket_mode;
+  ipc.connections_max = config_.workers_max;
+  ipc.incarnation = config_.incarnation;
+  ipc.version = config_.version;
+  ipc_ = std::make_unique<IpcServer>(ipc, *this);
+}
+
+void Engine::stop() {
+  control_.close();
+  ipc_.reset();
+  tcp_server_.reset();
+}
+
+void Engine::on_evict(std::span<const RecordRow> rows) {
+  if (rows.empty() || publish_alone(rows)) return;
+  control_.post(EventKind::publish, std::as_bytes(rows));
+}
+
+bool Engine::publish_alone(std::span<const RecordRow> rows) {
+  if (!alone_.load(std::memory_order_acquire)) return false;
+  shard_->apply(kSelfHolder, rows);
+  pool_->mark_published(rows);
+  return true;
+}
+
+void Engine::peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) {
+  if (nodes_.incarnation(peer) != incarnation) return;  // of a process that is gone anyway
+  nodes_.set_suspect(peer, true);
+  std::vector<std::byte> payload(sizeof peer + sizeof incarnation + std::strlen(what));
+  std::memcpy(payload.data(), &peer, sizeof peer);
+  std::memcpy(payload.data() + sizeof peer, &incarnation, sizeof incarnation);
+  std::memcpy(payload.data() + sizeof peer + sizeof incarnation, what, std::strlen(what));
+  control_.post(EventKind::peer_trouble, payload);
+}
+
+std::shared_ptr<const Ring> Engine::ring() const {
+  std::lock_guard lock(ring_mutex_);
+  return ring_;
+}
+
+void Engine::set_ring(std::shared_ptr<const Ring> ring) {
+  const auto shares = ring->shares();
+  std::lock_guard lock(ring_mutex_);
+  ring_ = std::move(ring);
+  alone_.store(shares.size() == 1 && shares[0].first == kSelfHolder, std::memory_order_release);
+}
+
+uint16_t Engine::data_port() const { return tcp_server_ ? tcp_server_->port() : 0; }
+
+HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation) {
+  const auto [index, is_new] = nodes_.add(
+      node_id, incarnation, [&](HolderIndex candidate) { return shard_->swept(candidate); });
+  if (is_new) shard_->add_holder(index);
+  return index;
+}
+
+void Engine::drop_node(HolderIndex index) {
+  if (index == kSelfHolder) return;
+  nodes_.drop(index);
+  shard_->drop_holder(index);
+  transfer_->drop_peer(index);
+  locations_.forget_holder(index);
+  {
+    std::lock_guard lock(janitor_mutex_);
+    sweep_shard_ = true;
+  }
+  janitor_wake_.notify_one();
+}
+
+void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
+  transfer_->add_peer(index, endpoint);
+  nodes_.set_connected(index, true);
+}
+
+void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
+                          const std::string& token) {
+  std::lock_guard lock(readers_mutex_);
+  readers_[node_id] = {incarnation, token};
+}
+
+void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
+  {
+    std::lock_guard lock(readers_mutex_);
+    auto found = readers_.find(node_id);
+    if (found != readers_.end() && found->second.first == incarnation) readers_.erase(found);
+  }
+  if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
+}
+
+bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
+  uint32_t stale_slot = 0;
+  if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
+  if (stale_slot != 0) {
+    {
+      std::lock_guard lock(janitor_mutex_);
+      stale_namespaces_.push_back(stale_slot);
+    }
+    janitor_wake_.notify_one();
+  }
+  return true;
+}
+
+std::vector<RecordRow> Engine::remove_local(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  pool_->remove(digests, rows);
+  return rows;
+}
+
+std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> Engine::pool_summaries()
+    const {
+  std::map<HolderIndex, std::vector<BucketSummary>> by_owner;
+  auto ring = this->ring();
+  if (!ring) return {0, by_owner};
+  for (const auto& [owner, share] : ring->shares()) by_owner[owner].resize(kSummaryBuckets);
+  HolderIndex owners[kOwnersMax];
+  const Generation as_of = pool_->scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) {
+      const uint64_t term = summary_term(row);
+      const unsigned count = ring->owners(row.digest, owners);
+      for (unsigned i = 0; i < count; ++i) {
+        BucketSummary& bucket = by_owner[owners[i]][bucket_of(row.digest)];
+        bucket.hash += term;
+        ++bucket.count;
+      }
+    }
+  });
+  return {as_of, std::move(by_owner)};
+}
+
+std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
+    HolderIndex owner, std::span<const uint8_t> buckets) const {
+  std::vector<RecordRow> out;
+  auto ring = this->ring();
+  if (!ring) return {0, out};
+  const Generation as_of = pool_->scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) {
+      if (buckets[bucket_of(row.digest)] != 0 && ring->owned_by(row.digest, owner)) {
+        out.push_back(row);
+      }
+    }
+  });
+  return {as_of, std::move(out)};
+}
+
+std::vector<WorkerInfo> Engine::workers() const {
+  return ipc_ ? ipc_->workers() : std::vector<WorkerInfo>{};
+}
+
+// Sweeps what is void already: pages of a cleared namespace, records of nodes that are gone.
+void Engine::janitor() {
+  std::unique_lock lock(janitor_mutex_);
+  while (true) {
+    janitor_wake_.wait(lock,
+                       [&] { return stopping_ || sweep_shard_ || !stale_namespaces_.empty(); });
+    if (stopping_) return;
+    if (!stale_namespaces_.empty()) {
+      const uint32_t slot = stale_namespaces_.back();
+      lock.unlock();
+      std::vector<RecordRow> rows;
+      const size_t freed = pool_->sweep_namespace(slot, kSweepPages, rows);
+      on_evict(rows);
+      lock.lock();
+      if (freed == 0) std::erase(stale_namespaces_, slot);
+    } else {
+      sweep_shard_ = false;
+      lock.unlock();
+      const bool more = shard_->sweep(kSweepBuckets) > 0;
+      lock.lock();
+      sweep_shard_ = sweep_shard_ || more;
+    }
+  }
+}
+
+}  // namespace peercached

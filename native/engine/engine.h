@@ -1,0 +1,159 @@
+// The data plane put together: pool, shard, transfer engine, IPC server, and the rules by which
+// a request goes through them.
+//
+//   set     reserve -> copy -> commit -> publish (control plane) -> answer      set.cc
+//   get     pool, else location cache, else our shard, else owners -> READ      get.cc
+//   exists  the same places, without the READ                                   exists.cc
+//
+// The control plane (Python) decides who is in the cluster and talks to it; it calls the methods
+// under "control plane" and answers the events of engine/control.h.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/control.h"
+#include "engine/crew.h"
+#include "engine/locations.h"
+#include "engine/namespaces.h"
+#include "engine/nodes.h"
+#include "ipc/ipc_server.h"
+#include "pool/pool.h"
+#include "shard/shard.h"
+#include "transfer/fault/fault.h"
+#include "transfer/tcp/tcp_engine.h"
+#include "transfer/tcp/tcp_server.h"
+#include "transfer/verify.h"
+
+namespace peercached {
+
+struct EngineConfig {
+  std::string node_id;
+  Incarnation incarnation = 0;
+  std::string version;
+  std::string socket_path;
+  uint32_t socket_mode = 0660;
+  Key128 cluster_key{};
+  uint64_t pool_bytes = 0;
+  bool huge_pages = false;
+  uint64_t shard_entries = 0;
+  uint64_t location_cache_entries = 0;
+  Verify verify = Verify::checksum;
+  std::string data_host;
+  uint16_t data_port = 0;
+  unsigned channels_per_peer = 8;
+  unsigned copy_threads = 0;  // 0: by processors
+  unsigned workers_max = 256;
+  std::string faults;
+};
+
+// Pages by what became of them, since start.
+struct OperationCounters {
+  std::array<std::atomic<uint64_t>, 16> set{}, get{};  // by PageStatus
+  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0}, corrupt{0};
+  std::atomic<uint64_t> set_held{0}, unpublished{0};
+  std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
+  std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
+};
+
+class Engine final : public RequestHandler, public PeerWatcher {
+ public:
+  explicit Engine(const EngineConfig& config);  // maps the pool
+  ~Engine() override;
+
+  void start();  // binds and serves
+  void stop();
+
+  // --- RequestHandler, on the workers' connection threads
+  Namespace* open_namespace(std::string_view name) override { return namespaces_.open(name); }
+  void set(const RequestContext& context, std::span<PageRef> pages) override;
+  void get(const RequestContext& context, std::span<PageRef> pages) override;
+  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
+  void remove(const RequestContext& context, std::span<PageRef> keys) override;
+  std::string clear(const RequestContext& context) override;
+  std::string stats_json(const RequestContext& context) override;
+
+  // --- PeerWatcher, on the transfer engine's threads
+  void peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) override;
+
+  // --- control plane
+  ControlQueue& control() { return control_; }
+  NamespaceTable& namespaces() { return namespaces_; }
+  Pool& pool() { return *pool_; }
+  Shard& shard() { return *shard_; }
+  LocationCache& locations() { return locations_; }
+  std::shared_ptr<const Ring> ring() const;
+  uint16_t data_port() const;
+
+  HolderIndex add_node(const std::string& node_id, Incarnation incarnation);
+  void drop_node(HolderIndex index);
+  void connect_node(HolderIndex index, const PeerEndpoint& endpoint);
+  void suspect_node(HolderIndex index, bool suspect) { nodes_.set_suspect(index, suspect); }
+  void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
+  void expel_reader(const std::string& node_id, Incarnation incarnation);
+  void set_ring(std::shared_ptr<const Ring> ring);
+  // Whether a digest that we own and do not know is nowhere: all members are in sync here.
+  void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
+  bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
+  std::vector<RecordRow> remove_local(std::span<const Digest> digests);
+  // The generation to resync against, and the summaries of our records by owner.
+  std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
+  std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
+                                                          std::span<const uint8_t> buckets) const;
+  std::string status_json() const;
+  std::vector<WorkerInfo> workers() const;
+
+ private:
+  struct SetRun;
+  struct GetRun;
+
+  void on_evict(std::span<const RecordRow> rows);
+  // While alone the records of our pages concern nobody else: no need to ask the control plane.
+  bool publish_alone(std::span<const RecordRow> rows);
+  // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
+  // why[i]: absent, suspect or deadline then. `fresh`: past the location cache, ask the owners.
+  void locate(std::span<const Digest> digests, bool fresh, Deadline deadline,
+              std::span<RecordRow> rows, std::span<PageStatus> why);
+  void janitor();
+
+  const EngineConfig config_;
+  ControlQueue control_;
+  NodeTable nodes_;
+  NamespaceTable namespaces_;
+  LocationCache locations_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Shard> shard_;
+  CopyCrew crew_;
+  VerifyingSink verifier_;
+  OperationCounters counters_;
+
+  mutable std::mutex ring_mutex_;
+  std::shared_ptr<const Ring> ring_;
+  std::atomic<bool> alone_{true};  // nobody else is in the ring
+  std::atomic<bool> shard_final_{false};
+
+  mutable std::mutex readers_mutex_;
+  std::map<std::string, std::pair<Incarnation, std::string>> readers_;  // by node id
+
+  std::mutex janitor_mutex_;
+  std::condition_variable janitor_wake_;
+  std::vector<uint32_t> stale_namespaces_;
+  bool sweep_shard_ = false;
+  bool stopping_ = false;
+  std::thread janitor_thread_;
+
+  std::unique_ptr<TransferEngine> transfer_;
+  std::unique_ptr<TcpServer> tcp_server_;
+  std::unique_ptr<IpcServer> ipc_;
+};
+
+}  // namespace peercached

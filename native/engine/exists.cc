@@ -1,0 +1,196 @@
+// exists, and the search for records that `get` shares with it.
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/digests.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+// Which of one digest's records to use: resident and at a node that is not suspect; among
+// several a different one for each digest, so that readers spread.
+const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
+                        PageStatus& why) {
+  const RecordRow* best = nullptr;
+  const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
+  for (size_t i = 0; i < records.size(); ++i) {
+    const RecordRow& record = records[(start + i) % records.size()];
+    // Our own record of a page that is not in our pool: it is just being withdrawn.
+    if (record.holder == kSelfHolder) continue;
+    if (!(record.flags & kRecordResident)) continue;
+    if (!nodes.usable(record.holder)) {
+      if (nodes.suspect(record.holder)) why = PageStatus::suspect;
+      continue;
+    }
+    best = &record;
+    break;
+  }
+  return best;
+}
+
+}  // namespace
+
+void Engine::locate(std::span<const Digest> digests, bool fresh, Deadline deadline,
+                    std::span<RecordRow> rows, std::span<PageStatus> why) {
+  std::fill(why.begin(), why.end(), PageStatus::pending);
+  for (RecordRow& row : rows) row.holder = kNoHolder;
+  size_t open = digests.size();
+
+  auto take = [&](size_t i, const RecordRow& record) {
+    rows[i] = record;
+    why[i] = PageStatus::ok;
+    --open;
+  };
+  if (!fresh) {
+    for (size_t i = 0; i < digests.size(); ++i) {
+      RecordRow cached;
+      if (locations_.find(digests[i], cached) && nodes_.usable(cached.holder)) take(i, cached);
+    }
+  }
+
+  auto merge = [&](std::vector<RecordRow>& found) {
+    std::stable_sort(found.begin(), found.end(),
+                     [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
+    auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
+    for (size_t i = 0; i < digests.size(); ++i) {
+      if (why[i] == PageStatus::ok) continue;
+      auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
+      auto last = first;
+      while (last != found.end() && last->digest == digests[i]) ++last;
+      if (const RecordRow* record = choose({first, last}, nodes_, why[i])) {
+        take(i, *record);
+        locations_.put(*record);
+      }
+    }
+  };
+
+  auto ring = this->ring();
+  const bool alone = alone_.load(std::memory_order_acquire);
+  if (open > 0 && ring) {
+    // What we own ourselves we look up ourselves.
+    const bool final = shard_final_.load(std::memory_order_acquire);
+    std::vector<Digest> own;
+    std::vector<size_t> own_index;
+    for (size_t i = 0; i < digests.size(); ++i) {
+      if (why[i] != PageStatus::ok && ring->owned_by(digests[i], kSelfHolder)) {
+        own.push_back(digests[i]);
+        own_index.push_back(i);
+      }
+    }
+    std::vector<RecordRow> found;
+    if (!own.empty()) shard_->lookup(own, found);
+    merge(found);
+    for (size_t i : own_index) {
+      // A fresh search asks the other owners too: ours may be what misled us.
+      if (why[i] == PageStatus::pending && (alone || (final && !fresh))) {
+        why[i] = PageStatus::absent;
+        --open;
+      }
+    }
+  }
+
+  if (open > 0 && !alone) {
+    std::vector<Digest> asked;
+    for (size_t i = 0; i < digests.size(); ++i) {
+      if (why[i] == PageStatus::pending || why[i] == PageStatus::suspect) {
+        asked.push_back(digests[i]);
+      }
+    }
+    counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
+    counters_.lookup_keys_asked.fetch_add(asked.size(), std::memory_order_relaxed);
+    auto answer =
+        control_.ask(EventKind::lookup, std::as_bytes(std::span<const Digest>(asked)), deadline);
+    if (answer) {
+      std::vector<RecordRow> found(answer->size() / sizeof(RecordRow));
+      std::memcpy(found.data(), answer->data(), found.size() * sizeof(RecordRow));
+      merge(found);
+    } else {
+      for (PageStatus& status : why) {
+        if (status == PageStatus::pending) status = PageStatus::deadline;
+      }
+    }
+  }
+  for (PageStatus& status : why) {
+    if (status == PageStatus::pending) status = PageStatus::absent;
+  }
+}
+
+ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> keys, bool all) {
+  const NamespaceEpoch ns = context.ns->current();
+  const std::vector<Digest> digests = digests_of(ns.key, keys);
+  ExistsAnswer answer;
+  answer.present.assign(keys.size(), 0);
+
+  pool_->contains(digests, true, answer.present);
+  std::vector<Digest> missing;
+  std::vector<size_t> index;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].status != PageStatus::pending) {  // a bad key is nowhere, and ends the prefix
+      answer.present[i] = 0;
+      if (!all) break;
+      continue;
+    }
+    if (answer.present[i] == 0) {
+      missing.push_back(digests[i]);
+      index.push_back(i);
+    }
+  }
+  if (!missing.empty()) {
+    std::vector<RecordRow> rows(missing.size());
+    std::vector<PageStatus> why(missing.size());
+    locate(missing, false, context.deadline, rows, why);
+    for (size_t k = 0; k < missing.size(); ++k) {
+      // Readable, not merely known: a hit is a promise.
+      answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);
+    }
+  }
+  while (answer.prefix < keys.size() && answer.present[answer.prefix] != 0) ++answer.prefix;
+  counters_.exists_keys.fetch_add(keys.size(), std::memory_order_relaxed);
+  counters_.exists_hits.fetch_add(
+      static_cast<uint64_t>(std::count(answer.present.begin(), answer.present.end(), 1)),
+      std::memory_order_relaxed);
+  return answer;
+}
+
+void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
+  const NamespaceEpoch ns = context.ns->current();
+  const std::vector<Digest> digests = digests_of(ns.key, keys);
+  std::vector<Digest> wanted;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].status == PageStatus::pending) wanted.push_back(digests[i]);
+  }
+  for (const Digest& digest : wanted) locations_.forget(digest);
+  std::vector<Digest> removed;
+  const std::vector<RecordRow> rows = remove_local(wanted);
+  for (const RecordRow& row : rows) removed.push_back(row.digest);
+  if (!rows.empty()) {
+    control_.ask(EventKind::publish, std::as_bytes(std::span(rows)), context.deadline);
+  }
+  auto elsewhere = control_.ask(EventKind::remove, std::as_bytes(std::span<const Digest>(wanted)),
+                                context.deadline);
+  if (elsewhere) {
+    const size_t before = removed.size();
+    removed.resize(before + elsewhere->size() / sizeof(Digest));
+    std::memcpy(removed.data() + before, elsewhere->data(),
+                (removed.size() - before) * sizeof(Digest));
+  }
+  std::sort(removed.begin(), removed.end());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].status != PageStatus::pending) continue;
+    keys[i].status = std::binary_search(removed.begin(), removed.end(), digests[i]) ? PageStatus::ok
+                     : elsewhere ? PageStatus::absent
+                                 : PageStatus::deadline;
+  }
+}
+
+std::string Engine::clear(const RequestContext& context) {
+  auto answer = control_.ask(EventKind::clear, std::as_bytes(std::span(context.ns->name())),
+                             context.deadline);
+  if (!answer) return "the control plane did not answer in time; call clear again";
+  return {reinterpret_cast<const char*>(answer->data()), answer->size()};
+}
+
+}  // namespace peercached

@@ -1,0 +1,192 @@
+// set: reserve -> copy -> commit -> publish -> answer (DESIGN 6.1).
+//
+// A batch goes through in pieces, so that a batch larger than the pool's free space does not pin
+// it whole, and so that the records of one piece travel while the next one is copied. A piece stays
+// pinned until its records are queued: a withdrawal by eviction can then never overtake them.
+
+#include <algorithm>
+#include <deque>
+
+#include "common/copy.h"
+#include "common/fault_guard.h"
+#include "engine/digests.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr uint64_t kPieceBytes = 8 << 20;
+constexpr size_t kPiecePages = 4096;
+constexpr unsigned kBusyRetriesMax = 8;
+
+struct CopyIn {
+  std::byte* dest;
+  const std::byte* source;
+  size_t bytes;
+  uint64_t checksum = 0;
+
+  static void run(void* self) {
+    auto& job = *static_cast<CopyIn*>(self);
+    job.checksum = copy_and_checksum(job.dest, job.source, job.bytes);
+  }
+};
+
+}  // namespace
+
+// One piece of a batch, from reservation to the queueing of its records.
+struct Engine::SetRun {
+  Engine& engine;
+  const RequestContext& context;
+  const NamespaceEpoch ns;
+
+  std::deque<ControlQueue::Question> questions{};
+
+  std::vector<PageRequest> requests{};
+  std::vector<Reservation> reservations{};
+  std::vector<PinnedPage> committing{}, unpublished{}, aborting{}, pinned{};
+  std::vector<uint64_t> checksums{};
+  std::vector<RecordRow> rows{};
+
+  // Returns the indices of pages that another worker is setting right now.
+  std::vector<size_t> store(std::span<PageRef> pages, std::span<const Digest> digests,
+                            std::span<const size_t> chosen, const Digest* parent);
+  void wait_published();
+};
+
+std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<const Digest> digests,
+                                          std::span<const size_t> chosen, const Digest* parent) {
+  const size_t count = chosen.size();
+  requests.clear();
+  for (size_t i : chosen) requests.push_back({digests[i], pages[i].length});
+  reservations.assign(count, {});
+  engine.pool_->reserve(requests, parent, ns.pool_slot, reservations);
+
+  uint64_t bytes = 0;
+  std::vector<size_t> to_copy, busy;
+  for (size_t k = 0; k < count; ++k) {
+    PageRef& page = pages[chosen[k]];
+    switch (reservations[k].outcome) {
+      case ReserveOutcome::reserved:
+        to_copy.push_back(k);
+        bytes += page.length;
+        break;
+      case ReserveOutcome::held:
+        page.status = PageStatus::ok;
+        pinned.push_back(reservations[k].page);
+        if (!engine.pool_->is_published(reservations[k].page)) {
+          unpublished.push_back(reservations[k].page);
+        }
+        engine.counters_.set_held.fetch_add(1, std::memory_order_relaxed);
+        break;
+      case ReserveOutcome::busy:
+        busy.push_back(chosen[k]);
+        break;
+      case ReserveOutcome::no_space:
+        page.status = PageStatus::no_space;
+        break;
+      case ReserveOutcome::too_large:
+        page.status = PageStatus::too_large;
+        break;
+    }
+  }
+
+  std::vector<uint64_t> sums(to_copy.size());
+  std::vector<uint8_t> copied(to_copy.size());
+  engine.crew_.run(to_copy.size(), bytes, [&](size_t j) {
+    const size_t k = to_copy[j];
+    const PageRef& page = pages[chosen[k]];
+    CopyIn job{reservations[k].page.payload(), page.memory, page.length};
+    copied[j] = guarded(page.memory, page.length, CopyIn::run, &job);
+    sums[j] = job.checksum;
+  });
+
+  for (size_t j = 0; j < to_copy.size(); ++j) {
+    const PinnedPage& slot = reservations[to_copy[j]].page;
+    PageRef& page = pages[chosen[to_copy[j]]];
+    if (copied[j]) {
+      committing.push_back(slot);
+      checksums.push_back(sums[j]);
+      page.status = PageStatus::ok;
+      engine.counters_.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
+    } else {
+      aborting.push_back(slot);
+      page.status = PageStatus::region_lost;
+    }
+  }
+  engine.pool_->abort(aborting);
+  rows.resize(committing.size());
+  engine.pool_->commit(committing, checksums, rows);
+  if (!unpublished.empty()) {
+    rows.resize(committing.size() + unpublished.size());
+    engine.pool_->rows_of(unpublished, std::span(rows).subspan(committing.size()));
+  }
+  if (!rows.empty() && !engine.publish_alone(rows)) {
+    questions.emplace_back(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)),
+                           context.deadline);
+  }
+  pinned.insert(pinned.end(), committing.begin(), committing.end());
+  engine.pool_->unpin(pinned);
+  for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
+  checksums.clear();
+  rows.clear();
+  return busy;
+}
+
+void Engine::SetRun::wait_published() {
+  for (auto& question : questions) {
+    // Whoever could be told was told; the page is here and counts as set in any case (rule 3).
+    if (!question.wait()) engine.counters_.unpublished.fetch_add(1, std::memory_order_relaxed);
+  }
+  questions.clear();
+}
+
+void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
+  SetRun run{*this, context, context.ns->current()};
+  const std::vector<Digest> digests = digests_of(run.ns.key, pages);
+  mark_duplicates(digests, pages);
+  const uint64_t piece_bytes = std::clamp<uint64_t>(pool_->size_bytes() / 8, 1, kPieceBytes);
+
+  const Digest parent_digest =
+      context.parent_key.empty() ? Digest{} : digest_of(run.ns.key, context.parent_key);
+  const Digest* parent = context.parent_key.empty() ? nullptr : &parent_digest;
+  std::vector<size_t> piece, busy;
+  uint64_t bytes = 0;
+  auto flush = [&] {
+    if (piece.empty()) return;
+    auto more = run.store(pages, digests, piece, parent);
+    busy.insert(busy.end(), more.begin(), more.end());
+    parent = &digests[piece.back()];
+    piece.clear();
+    bytes = 0;
+  };
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status != PageStatus::pending) continue;
+    if (context.deadline.passed()) {
+      pages[i].status = PageStatus::deadline;
+      continue;
+    }
+    piece.push_back(i);
+    bytes += pages[i].length;
+    if (bytes >= piece_bytes || piece.size() >= kPiecePages) flush();
+  }
+  flush();
+
+  // Pages that another worker was setting: ours may be answered only when theirs is committed.
+  for (size_t i : busy) {
+    for (unsigned attempt = 0; pages[i].status == PageStatus::pending; ++attempt) {
+      if (attempt == kBusyRetriesMax || !pool_->wait_settled(digests[i], context.deadline)) {
+        pages[i].status = PageStatus::deadline;
+        break;
+      }
+      const size_t one[] = {i};
+      run.store(pages, digests, one, i == 0 ? nullptr : &digests[i - 1]);
+    }
+  }
+  run.wait_published();
+  for (const PageRef& page : pages) {
+    counters_.set[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace peercached

@@ -1,0 +1,114 @@
+// The snapshot behind `status`, metrics and the worker's `stats()`: one JSON document.
+
+#include "common/json.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr const char* kStatusNames[16] = {
+    "ok",        "absent",        "stale",           "deadline",    "suspect",
+    "error",     "no_space",      "too_large",       "bad_key",     "bad_region",
+    "bad_range", "duplicate_key", "length_mismatch", "region_lost", "",
+    "undecided"};
+
+void write_pool(JsonWriter& json, const PoolStats& pool) {
+  json.key("pool").open('{');
+  json.field("capacity_bytes", pool.capacity_bytes).field("used_bytes", pool.used_bytes);
+  json.field("payload_bytes", pool.payload_bytes).field("keys", pool.keys);
+  json.field("reserved", pool.reserved).field("pins", pool.pins).field("sets", pool.sets);
+  json.field("evictions", pool.evictions).field("removals", pool.removals);
+  json.field("span_moves", pool.span_moves).field("no_space", pool.no_space);
+  json.key("classes").open('[');
+  for (const auto& one : pool.classes) {
+    json.open('{').field("stride_bytes", one.stride_bytes).field("slots", one.slots);
+    json.field("used", one.used).field("spans", one.spans).field("evictions", one.evictions);
+    json.close('}');
+  }
+  json.close(']').close('}');
+}
+
+void write_outcomes(JsonWriter& json, std::string_view name,
+                    const std::array<std::atomic<uint64_t>, 16>& outcomes) {
+  json.key(name).open('{');
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (kStatusNames[i][0] != '\0') json.field(kStatusNames[i], outcomes[i].load());
+  }
+  json.close('}');
+}
+
+}  // namespace
+
+std::string Engine::status_json() const {
+  JsonWriter json;
+  json.open('{');
+  write_pool(json, pool_->stats());
+
+  const ShardStats shard = shard_->stats();
+  json.key("shard").open('{');
+  json.field("entries", shard.entries).field("dead_entries", shard.dead_entries);
+  json.field("bytes", shard.bytes).field("capacity_entries", shard.capacity_entries);
+  json.field("added", shard.added).field("changed", shard.changed);
+  json.field("withdrawn", shard.withdrawn).field("old", shard.old).field("full", shard.full);
+  json.field("lookups", shard.lookups).field("hits", shard.hits).close('}');
+
+  json.key("locations").open('{');
+  json.field("entries_max", locations_.entries_max());
+  json.field("hits", locations_.hits()).field("misses", locations_.misses()).close('}');
+
+  const IpcStats ipc = ipc_ ? ipc_->stats() : IpcStats{};
+  json.key("ipc").open('{');
+  json.field("connections", ipc.connections).field("accepted", ipc.accepted);
+  json.field("refused", ipc.refused).field("bad_frames", ipc.bad_frames);
+  json.field("regions_lost", ipc.regions_lost).field("sets", ipc.sets).field("gets", ipc.gets);
+  json.field("exists", ipc.exists).field("others", ipc.others).close('}');
+
+  const TcpServerStats tcp = tcp_server_ ? tcp_server_->stats() : TcpServerStats{};
+  json.key("tcp_server").open('{');
+  json.field("channels", tcp.channels).field("accepted", tcp.accepted);
+  json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);
+  json.field("bad_frames", tcp.bad_frames).field("pages", tcp.pages).field("bytes", tcp.bytes);
+  json.field("stale", tcp.stale).field("stalls", tcp.stalls).close('}');
+
+  json.key("operations").open('{');
+  write_outcomes(json, "set", counters_.set);
+  write_outcomes(json, "get", counters_.get);
+  const auto& c = counters_;
+  json.field("get_local", c.get_local.load()).field("get_remote", c.get_remote.load());
+  json.field("stale_retries", c.stale_retries.load()).field("corrupt", c.corrupt.load());
+  json.field("set_held", c.set_held.load()).field("unpublished", c.unpublished.load());
+  json.field("exists_keys", c.exists_keys.load()).field("exists_hits", c.exists_hits.load());
+  json.field("lookups_asked", c.lookups_asked.load());
+  json.field("lookup_keys_asked", c.lookup_keys_asked.load());
+  json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
+
+  json.field("transfer", transfer_->name());
+  json.key("nodes").open('[');
+  for (const auto& node : nodes_.all()) {
+    json.open('{').field("index", node.index).field("node_id", node.node_id);
+    json.field("incarnation", node.incarnation).field("connected", node.connected);
+    json.field("suspect", node.suspect).close('}');
+  }
+  json.close(']');
+  json.key("peers").open('[');
+  for (const auto& peer : transfer_->health()) {
+    json.open('{').field("index", peer.peer).field("channels", peer.channels);
+    json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
+    json.field("deadlines", peer.deadlines).close('}');
+  }
+  json.close(']');
+  json.field("events_dropped", control_.dropped());
+  return json.close('}').take();
+}
+
+std::string Engine::stats_json(const RequestContext& context) {
+  JsonWriter json;
+  json.open('{').field("node_id", config_.node_id).field("incarnation", config_.incarnation);
+  json.field("version", config_.version).field("namespace", context.ns->name());
+  json.field("epoch", context.ns->current().epoch);
+  std::string head = json.take();
+  return head + "," + status_json().substr(1);
+}
+
+}  // namespace peercached
