@@ -99,7 +99,7 @@ class AdminServer:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        admin_pb2_grpc.add_AdminServicer_to_server(_Service(self._source), server)
+        admin_pb2_grpc.add_AdminServicer_to_server(_Service(self._source), server)  # type: ignore[no-untyped-call]
         # Under the umask, so that the socket is never open to others, not even for a moment.
         before = os.umask(0o117)
         try:

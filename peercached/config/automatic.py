@@ -1,0 +1,66 @@
+"""The defaults that depend on the host: found once at start, so that the rest sees plain values."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from peercached.config.paths import admin_socket_of, default_socket_path
+from peercached.config.problem import Problem
+from peercached.config.schema import Config
+from peercached.config.values import check_node_id, split_address
+
+
+def fill(
+    config: Config, environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], list[Problem]]:
+    """(values found, how each was found, what could not be found)."""
+    found: dict[str, str] = {}
+    how: dict[str, str] = {}
+    problems: list[Problem] = []
+    if not config.node_id:
+        name = socket.gethostname()
+        try:
+            found["node_id"] = check_node_id(name)
+            how["node_id"] = "default: the host name"
+        except ValueError:
+            problems.append(
+                Problem("node_id", f"the host name {name!r} cannot be one", "set node_id")
+            )
+        if not name:
+            problems.append(Problem("node_id", "this host has no name", "set node_id"))
+    if config.host == "auto":
+        try:
+            found["host"], how["host"] = _host(config.discovery_addr)
+        except OSError as error:
+            head = config.discovery_addr[0]
+            problems.append(
+                Problem(
+                    "host",
+                    f"auto found no address of this host that routes to {head} "
+                    f"({error.strerror or error})",
+                    "set host to the address that peers should use, or mend the name or route",
+                )
+            )
+    socket_path = config.socket_path
+    if not socket_path:
+        socket_path = found["socket_path"] = default_socket_path(environment)
+        why = "root" if os.geteuid() == 0 else "this user"
+        how["socket_path"] = f"default: the folder for {why}"
+    if not config.admin_socket:
+        found["admin_socket"] = admin_socket_of(socket_path)
+        how["admin_socket"] = "default: beside socket_path"
+    return found, how, problems
+
+
+def _host(heads: list[str]) -> tuple[str, str]:
+    if not heads:
+        return "127.0.0.1", "default: no discovery_addr, so no peers"
+    host, port = split_address(heads[0])
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # UDP: asks the routing table, sends nothing
+        return str(probe.getsockname()[0]), f"default: the address that routes to {heads[0]}"

@@ -1,0 +1,140 @@
+"""Combinations that cannot work, each with the way out. Values alone were checked before."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from peercached.config.paths import SOCKET_PATH_BYTES_MAX
+from peercached.config.problem import Problem
+from peercached.config.schema import Config
+from peercached.config.values import format_size, split_address
+
+_TTL_HEARTBEATS_MIN = 3
+_SECRET_BYTES_MIN = 16
+_SECRET_BYTES_MAX = 4096
+
+
+def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
+    """All of them. `memory_bytes`: what this process may use at most, None if unknown."""
+    problems: list[Problem] = []
+
+    def bad(key: str, what: str, remedy: str) -> None:
+        problems.append(Problem(key, what, remedy, value=str(getattr(config, key))))
+
+    _check_cluster(config, bad)
+    _check_sockets(config, bad)
+    _check_files(config, bad)
+    if memory_bytes is not None and config.pool_size >= memory_bytes:
+        bad(
+            "pool_size",
+            f"{format_size(config.pool_size)} do not fit the {memory_bytes} bytes of memory that "
+            "this process may use",
+            f"set pool_size below {memory_bytes // (1 << 20)}MiB and leave room for the engines, "
+            "or raise the host's or the container's memory",
+        )
+    return problems
+
+
+_Bad = Callable[[str, str, str], None]
+
+
+def _check_cluster(config: Config, bad: _Bad) -> None:
+    if config.meta_port == config.data_port:
+        bad("data_port", "is meta_port too", "give the two ports different numbers")
+    shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
+    # The margin forgives decimal fractions: 3 x 0.1 is a little more than 0.3.
+    if config.member_ttl_s < shortest - 1e-9:
+        bad(
+            "member_ttl_s",
+            f"is below {_TTL_HEARTBEATS_MIN} x heartbeat_interval_s "
+            f"({config.heartbeat_interval_s:g}), so that one late heartbeat removes a live node",
+            f"set member_ttl_s to at least {shortest:g}, or heartbeat_interval_s to at most "
+            f"{config.member_ttl_s / _TTL_HEARTBEATS_MIN:g}",
+        )
+    if _is_loopback(config.host):
+        far = [head for head in config.discovery_addr if _is_elsewhere(split_address(head)[0])]
+        if far:
+            bad(
+                "host",
+                f"is an address that only this host can reach, but the head {far[0]} is elsewhere",
+                'set host to an address that peers can reach, or to "auto"',
+            )
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def _is_elsewhere(host: str) -> bool:
+    address = _address(host)
+    return address is not None and not address.is_loopback
+
+
+def _check_sockets(config: Config, bad: _Bad) -> None:
+    for key in ("socket_path", "admin_socket"):
+        path = str(getattr(config, key))
+        if not path.startswith("/"):
+            bad(key, "is not an absolute path", "begin it with /")
+        elif "\0" in path:
+            bad(key, "has a zero byte", "give a path without one")
+        elif len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+            bad(
+                key,
+                f"is {len(os.fsencode(path))} bytes long; a Unix socket's path has at most "
+                f"{SOCKET_PATH_BYTES_MAX}",
+                "choose a folder with a shorter name",
+            )
+    if config.socket_path == config.admin_socket:
+        bad("admin_socket", "is socket_path too", "give the two sockets different paths")
+
+
+def _check_files(config: Config, bad: _Bad) -> None:
+    tls = ("tls_ca", "tls_cert", "tls_key")
+    missing = [key for key in tls if not getattr(config, key)]
+    if missing and len(missing) < len(tls):
+        for key in missing:
+            bad(key, "is not set, but another tls_ key is", "set all three of them, or none")
+    for key in tls:
+        if getattr(config, key):
+            _check_file(key, Path(getattr(config, key)), bad, private=key == "tls_key")
+    if config.cluster_secret_file:
+        key, path = "cluster_secret_file", Path(config.cluster_secret_file)
+        size_bytes = _check_file(key, path, bad, private=True)
+        if size_bytes is not None and not _SECRET_BYTES_MIN <= size_bytes <= _SECRET_BYTES_MAX:
+            bad(
+                key,
+                f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}",
+                f"make one with: head -c 32 /dev/urandom | base64 > {path}",
+            )
+
+
+def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None:
+    """Its size; None, and a problem, if the daemon could not use it."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+    except OSError as error:
+        bad(
+            key, f"cannot be read ({error.strerror})", "name a file that the daemon's user may read"
+        )
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        bad(key, "is not a file", "name a file")
+        return None
+    # A secret that every local user can read proves nothing about who shows it.
+    if private and status.st_mode & 0o007:
+        bad(key, f"is open to every user (mode {status.st_mode & 0o777:04o})", f"chmod 640 {path}")
+        return None
+    return status.st_size

@@ -1,0 +1,51 @@
+"""Writes docs/configuration.md: `python -m peercached.config.document > docs/configuration.md`."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from peercached.config.keys import ENVIRONMENT_PREFIX, KEYS, Key
+from peercached.config.load import FILE_VARIABLE
+
+_HEAD = f"""\
+# Configuration
+
+<!-- Made by `python -m peercached.config.document` from peercached/config/schema.py. -->
+
+`peercached` needs no configuration to serve one host. Every key can be given in four places;
+later ones win:
+
+1. the default,
+2. the TOML file named by `--config FILE` (or the variable `{FILE_VARIABLE}`): `pool_size = "8gb"`,
+3. the environment: `{ENVIRONMENT_PREFIX}POOL_SIZE=8gb`,
+4. the command line: `--pool-size 8gb`.
+
+`peercached config` prints the effective values and where each came from; `peercached config
+--check` only says whether they can work (exit code 0 or 2). A key that does not exist, also as a
+`{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
+secrets are in files, and keys name them.
+"""
+
+
+def document() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for section, keys in groupby(KEYS.values(), key=lambda key: key.section):
+        parts.append(f"\n## {section}\n")
+        parts.extend(_entry(key) for key in keys)
+    return "".join(parts)
+
+
+def _entry(key: Key) -> str:
+    return (
+        f"\n### `{key.name}`\n\n"
+        f"{key.what}\n\n"
+        f"- Default: {key.default}\n"
+        f"- Values: {key.accepts}\n"
+        f"- Option `{key.option}`, variable `{key.variable}`\n"
+        f"- When to change it: {key.when[0].lower() + key.when[1:]}\n"
+    )
+
+
+if __name__ == "__main__":
+    print(document(), end="")

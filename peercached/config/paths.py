@@ -1,0 +1,42 @@
+"""Where the sockets are when nobody says otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+SOCKET_PATH_BYTES_MAX = 107  # sun_path, less its end
+_SYSTEM = Path("/run/peercached")
+_NAME = "peercached.sock"
+
+
+def user_folder(environment: Mapping[str, str]) -> Path:
+    """This user's own folder for sockets; the kernel's or the login manager's, else in /tmp."""
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/"):
+        return Path(runtime) / "peercached"
+    return Path(f"/tmp/peercached-{os.geteuid()}")
+
+
+def default_socket_path(environment: Mapping[str, str]) -> str:
+    """Where a daemon of this user listens."""
+    if os.geteuid() == 0 or os.access(_SYSTEM, os.W_OK):
+        return str(_SYSTEM / _NAME)
+    return str(user_folder(environment) / _NAME)
+
+
+def existing_socket_path(environment: Mapping[str, str]) -> str:
+    """Where a client of this user should look: the first socket that is there.
+
+    The user's own comes first, since the one who started it means it.
+    """
+    for folder in (user_folder(environment), _SYSTEM):
+        if (folder / _NAME).exists():
+            return str(folder / _NAME)
+    return default_socket_path(environment)
+
+
+def admin_socket_of(socket_path: str) -> str:
+    """`x.sock` -> `x.admin.sock`."""
+    return socket_path.removesuffix(".sock") + ".admin.sock"

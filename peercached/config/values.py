@@ -1,0 +1,165 @@
+"""The forms in which values may be written. Each function raises ValueError: "what; remedy"."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from typing import Any
+
+SIZE_FORMS = "plain bytes (1073741824) or a number with a unit of 1024s (512MiB, 8gb, 1.5T)"
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+HEADS_MAX = 16
+
+_FAULTS = ("delay", "drop", "truncate", "corrupt", "reset", "hang")
+_FAULT_NUMBERS = ("seed", "delay_us_max")
+
+
+def parse_size(value: Any) -> int:
+    """Bytes. Units are powers of 1024 whether written `gb`, `GiB` or `g`."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"is not a size; give {SIZE_FORMS}")
+    if isinstance(value, int):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise ValueError(f"is not a size; give {SIZE_FORMS}")
+    unit = (found[2] or "").lower()
+    # Through fractions, not floats: 8388607.9 TiB must not be rounded on the way.
+    whole, _, fraction = found[1].partition(".")
+    scaled = int(whole + fraction) << 10 * _POWER[unit]
+    divisor: int = 10 ** len(fraction)
+    size, rest = divmod(scaled, divisor)
+    if rest and not unit:
+        raise ValueError("is not a whole number of bytes; add a unit, or drop the fraction")
+    return size
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest form that `parse_size` reads back as the same number."""
+    for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
+        if size_bytes and size_bytes % 1024**power == 0:
+            return f"{size_bytes // 1024**power}{unit}"
+    return str(size_bytes)
+
+
+def no_bool(value: Any) -> Any:
+    """`vnodes = true` is a mistake, not 1."""
+    if isinstance(value, bool):
+        raise ValueError("is true or false, not a number; give a number")
+    return value
+
+
+def finite(value: float) -> float:
+    """Neither nan nor inf."""
+    if not math.isfinite(value):
+        raise ValueError("is not a finite number; give seconds, such as 1.5")
+    return value
+
+
+def split_list(value: Any) -> Any:
+    """A comma string is as good as a list."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def is_host(text: str) -> bool:
+    """A host name or an address, without brackets."""
+    try:
+        ipaddress.ip_address(text)
+        return True
+    except ValueError:
+        pass
+    labels = text.removesuffix(".").split(".")
+    # Four numbers that are no address are a mistyped address, not a name.
+    if all(label.isdigit() for label in labels):
+        return False
+    return len(text) <= 253 and all(_HOST_LABEL.fullmatch(label) for label in labels)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """(host, port) of `host:port` or `[v6]:port`. ValueError if it is neither."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r} is not host:port; put an IPv6 address in brackets: [::1]:31998")
+    if not colon or not is_host(host):
+        raise ValueError(f"{text!r} is not host:port; write each head as host:port")
+    if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} has no port from 1 to 65535; write each head as host:port")
+    return host, int(port)
+
+
+def check_heads(heads: list[str]) -> list[str]:
+    """Each is an address, none twice, not too many."""
+    if len(heads) > HEADS_MAX:
+        raise ValueError(f"names {len(heads)} heads; {HEADS_MAX} at most, 3 are enough")
+    seen = set()
+    for head in heads:
+        address = split_address(head)
+        if address in seen:
+            raise ValueError(f"names {head!r} twice; name each head once")
+        seen.add(address)
+    return heads
+
+
+def parse_mode(value: Any) -> str:
+    """Four octal digits as text: a bare 660 in TOML would be a decimal number."""
+    if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
+        raise ValueError('is not a file mode; give octal digits in quotes, such as "0660"')
+    mode = int(value, 8)
+    if mode & 0o600 != 0o600:
+        raise ValueError("shuts the daemon's own user out; begin with 06 or 07")
+    return f"{mode:04o}"
+
+
+def check_node_id(value: str) -> str:
+    """A name that is safe in logs, file names and metric labels."""
+    if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
+        raise ValueError(
+            "is not a node id; use 1 to 128 letters, digits, dots, dashes and underscores, "
+            "beginning with a letter or digit"
+        )
+    return value
+
+
+def check_host(value: str) -> str:
+    """An address that peers can connect to."""
+    if value == "auto":
+        return value
+    if not is_host(value):
+        raise ValueError('is neither a host name nor an address; give one, or "auto"')
+    try:
+        everywhere = ipaddress.ip_address(value).is_unspecified
+    except ValueError:
+        everywhere = False
+    if everywhere:
+        raise ValueError(
+            'is not an address that peers can connect to; give one address of this host, or "auto"'
+        )
+    return value
+
+
+def check_faults(value: str) -> str:
+    """A plan such as `seed=7,corrupt=0.01,hang=0.001`."""
+    for part in filter(None, value.split(",")):
+        name, _, text = part.partition("=")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if name in _FAULT_NUMBERS:
+            right = text.isascii() and text.isdigit()
+        else:
+            right = name in _FAULTS and 0.0 <= number <= 1.0
+        if not right:
+            raise ValueError(
+                f"has the part {part!r}; give name=probability with 0..1 for "
+                f"{', '.join(_FAULTS)}, or a whole number for {', '.join(_FAULT_NUMBERS)}"
+            )
+    return value
