@@ -1,0 +1,72 @@
+"""Conversations of several turns, made up by seed.
+
+The shape is that of a chat service: every conversation starts with one of a few system
+prompts, each turn sends the whole history again plus a new question, and the answer
+becomes part of the history. So a turn's chain of blocks begins with blocks that an earlier
+turn, or another conversation with the same prompt, has already set.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: the blocks of its prompt in order, and those that its answer adds.
+
+    A block is a number; equal numbers are equal blocks behind equal prefixes.
+    """
+
+    chain: tuple[int, ...]
+    answer: tuple[int, ...] = ()
+
+
+@dataclass
+class _Conversation:
+    history: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The generator's parameters; blocks are of any size that the replay chooses."""
+
+    seed: int = 1
+    live_conversations: int = 32
+    """Open at a time, their turns interleaved at random: more spreads reuse out in time."""
+    system_prompts: int = 4
+    """Shared prompts; the n-th is chosen with weight 1/n."""
+    system_prompt_blocks: int = 12
+    turns_mean: float = 6.0
+    """Of a conversation, geometrically distributed."""
+    question_blocks_max: int = 8
+    """New blocks of a turn, 1 to this, uniformly."""
+    answer_blocks_max: int = 4
+
+    def requests(self) -> Iterator[Request]:
+        """Endless; the same parameters give the same requests."""
+        chance = random.Random(self.seed)
+        numbers = iter(range(1 << 62))
+        prompts = [
+            self._fresh(numbers, self.system_prompt_blocks) for _ in range(self.system_prompts)
+        ]
+        weights = [1 / (rank + 1) for rank in range(self.system_prompts)]
+
+        def begin() -> _Conversation:
+            return _Conversation(list(chance.choices(prompts, weights)[0]))
+
+        live = [begin() for _ in range(self.live_conversations)]
+        while True:
+            place = chance.randrange(len(live))
+            conversation = live[place]
+            question = self._fresh(numbers, chance.randint(1, self.question_blocks_max))
+            answer = self._fresh(numbers, chance.randint(1, self.answer_blocks_max))
+            conversation.history += question
+            yield Request(tuple(conversation.history), tuple(answer))
+            conversation.history += answer
+            if chance.random() < 1 / self.turns_mean:
+                live[place] = begin()
+
+    @staticmethod
+    def _fresh(numbers: Iterator[int], count: int) -> list[int]:
+        return [next(numbers) for _ in range(count)]
