@@ -27,6 +27,7 @@ class Engine:
         node_id: str,
         incarnation: int,
         socket_path: str,
+        socket_mode: int,
         cluster_key: bytes,          # 16 bytes
         pool_bytes: int,
         huge_pages: bool,
@@ -56,7 +57,9 @@ class Engine:
     # view; `drop_node` makes its records and cached locations void at once.
     def add_node(self, node_id: str, incarnation: int) -> int: ...
     def drop_node(self, index: int) -> None: ...
-    def connect_node(self, index: int, host: str, port: int, token: bytes) -> None:
+    def connect_node(
+        self, index: int, host: str, port: int, token: bytes, incarnation: int
+    ) -> None:
         """Where and how to READ from this node, after the peers' handshake."""
     def suspect_node(self, index: int, suspect: bool) -> None:
         """While suspect, its pages are misses without waiting."""
@@ -67,6 +70,9 @@ class Engine:
     # --- ring
     def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
         """Packed u64 positions ascending and u16 holder indices: who owns what, from now on."""
+    def set_shard_final(self, final: bool) -> None:
+        """Whether every member is in sync with our shard: then a digest that we own and do not
+        know is nowhere, and workers are told so without asking anybody."""
     def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
         """Items (each led by its digest) by owner, in ring order of first appearance."""
     def owners(self, digest: bytes) -> list[int]: ...
@@ -90,7 +96,8 @@ class Engine:
     def mark_published(self, rows: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> bytes:
         """Rows withdrawn here, to be published."""
-    def local_rows(self, digests: bytes) -> bytes: ...
+    def local_rows(self, digests: bytes) -> bytes:
+        """Records of those held in our pool, holder 0."""
 
     # --- namespaces
     def digest(self, namespace: str, key: bytes) -> bytes: ...

@@ -21,7 +21,8 @@ using Key128 = std::array<uint8_t, 16>;
 Key128 derive_namespace_key(const Key128& cluster_key, std::string_view name, uint64_t epoch);
 Digest digest_of(const Key128& namespace_key, std::string_view key);
 
-// Names a namespace whatever its epoch: BLAKE2b-128(key = cluster key, "peercached id" || 0 || name).
+// Names a namespace whatever its epoch: BLAKE2b-128(key = cluster key, "peercached id" || 0 ||
+// name).
 Digest namespace_id(const Key128& cluster_key, std::string_view name);
 
 }  // namespace peercached

@@ -41,32 +41,32 @@ inline constexpr HolderIndex kNoHolder = 0xffff;
 // What became of one page. The wire form in IPC replies; docs/protocol.md lists them.
 enum class PageStatus : uint8_t {
   ok = 0,
-  absent = 1,         // no live record, here or at an owner
-  stale = 2,          // the slot was reused between lookup and read, twice
-  deadline = 3,       // the time given was over
-  suspect = 4,        // its only holders are suspected of being dead or hung
-  error = 5,          // the transfer failed
-  no_space = 6,       // set: everything evictable is pinned or reserved
-  too_large = 7,      // set: larger than the pool can ever hold
-  bad_key = 8,        // empty, or longer than kKeyBytesMax
-  bad_region = 9,     // no such region in this attachment
-  bad_range = 10,     // outside the region, or of length zero
-  duplicate_key = 11, // set: the same key earlier in the same batch
+  absent = 1,            // no live record, here or at an owner
+  stale = 2,             // the slot was reused between lookup and read, twice
+  deadline = 3,          // the time given was over
+  suspect = 4,           // its only holders are suspected of being dead or hung
+  error = 5,             // the transfer failed
+  no_space = 6,          // set: everything evictable is pinned or reserved
+  too_large = 7,         // set: larger than the pool can ever hold
+  bad_key = 8,           // empty, or longer than kKeyBytesMax
+  bad_region = 9,        // no such region in this attachment
+  bad_range = 10,        // outside the region, or of length zero
+  duplicate_key = 11,    // set: the same key earlier in the same batch
   length_mismatch = 12,  // get: the page stored has another length than the room given
-  region_lost = 13,   // the worker's memory faulted (truncated memfd)
-  pending = 255,      // internal: not decided yet
+  region_lost = 13,      // the worker's memory faulted (truncated memfd)
+  pending = 255,         // internal: not decided yet
 };
 
 // A record as it travels between shard, engine and control plane, and on the wire of
 // the directory RPCs (RecordRow, docs/protocol.md): 48 bytes, little-endian.
 struct RecordRow {
   Digest digest;
-  uint64_t offset = 0;        // of the slot header from the pool's start, bytes
-  Generation generation = 0;  // of the slot's use; of the change, when withdrawing
-  uint32_t check = 0;         // low 32 bits of the payload checksum
-  uint32_t length = 0;        // payload bytes
+  uint64_t offset = 0;             // of the slot header from the pool's start, bytes
+  Generation generation = 0;       // of the slot's use; of the change, when withdrawing
+  uint32_t check = 0;              // low 32 bits of the payload checksum
+  uint32_t length = 0;             // payload bytes
   HolderIndex holder = kNoHolder;  // local numbering, or index in the message's table
-  uint8_t flags = 0;          // RecordFlags
+  uint8_t flags = 0;               // RecordFlags
   uint8_t reserved[5] = {};
 };
 static_assert(sizeof(RecordRow) == 48);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "common/fault_guard.h"
 
@@ -179,6 +180,19 @@ bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
     janitor_wake_.notify_one();
   }
   return true;
+}
+
+std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
+  std::vector<PinnedPage> pins(digests.size());
+  pool_->pin(digests, nullptr, false, pins);
+  std::vector<PinnedPage> held;
+  std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
+               [](const PinnedPage& pin) { return static_cast<bool>(pin); });
+  std::vector<RecordRow> rows(held.size());
+  pool_->rows_of(held, rows);
+  pool_->unpin(held);
+  for (RecordRow& row : rows) row.holder = kSelfHolder;
+  return rows;
 }
 
 std::vector<RecordRow> Engine::remove_local(std::span<const Digest> digests) {

@@ -104,6 +104,7 @@ class Engine final : public RequestHandler, public PeerWatcher {
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
+  std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   std::vector<RecordRow> remove_local(std::span<const Digest> digests);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;

@@ -1,0 +1,81 @@
+# make demo    three daemons share KV pages while requests are replayed
+# make test    everything that is tested within minutes
+# make help    the rest
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+JOBS ?= $(shell nproc)
+
+.PHONY: help demo test setup native-test python-test test-slow check format asan tsan fuzz bench \
+        docs clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+setup:
+	@tools/bootstrap
+
+## make demo [ARGS="--trace FILE --kill"]   the main job, with a report
+demo: setup
+	@$(PY) -m peercached.demo $(ARGS)
+
+## make test          native unit tests, Python tests, clusters of real processes
+test: setup native-test python-test
+
+## make native-test   the C++ unit tests alone
+native-test: setup
+	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native -G Ninja \
+	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON >/dev/null
+	@.venv/bin/cmake --build build/native -j $(JOBS)
+	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS)
+
+## make python-test   the Python tests alone [ARGS="-k NAME"]
+python-test: setup
+	@$(PY) -m pytest -m "not slow" $(ARGS)
+
+## make test-slow     the long variants: millions of reads, long churn
+test-slow: setup
+	@$(PY) -m pytest -m slow --timeout 1800 $(ARGS)
+
+## make asan, tsan    native tests and the short Python tests under sanitizers
+asan tsan: SANITIZE = $(if $(filter asan,$@),address,thread)
+asan tsan: setup
+	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native-$@ -G Ninja \
+	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON -DPEERCACHED_SANITIZE=$(SANITIZE) >/dev/null
+	@.venv/bin/cmake --build build/native-$@ -j $(JOBS)
+	@TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/native/tsan.supp" \
+	    .venv/bin/ctest --test-dir build/native-$@ --output-on-failure -j $(JOBS)
+	@tools/bootstrap .venv-$@ $(SANITIZE)
+	@tools/sanitized $(SANITIZE) .venv-$@/bin/python -m pytest -m "not slow" \
+	    --timeout 600 tests/unit tests/cluster $(ARGS)
+
+## make check         formatters, linters, types
+check: setup
+	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
+	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
+	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+	@$(PY) -m mypy
+
+## make format        what check would ask for
+format: setup
+	@clang-format -i $$(git ls-files '*.cc' '*.h')
+	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
+
+## make fuzz [SECONDS=60]   the frame parsers under libFuzzer (needs clang)
+SECONDS ?= 60
+fuzz: setup
+	@PATH=$(CURDIR)/.venv/bin:$$PATH CXX=clang++ cmake -S . -B build/fuzz -G Ninja \
+	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_FUZZ=ON -DPEERCACHED_SANITIZE=address >/dev/null
+	@.venv/bin/cmake --build build/fuzz -j $(JOBS)
+	@tools/fuzz build/fuzz $(SECONDS)
+
+## make bench         figures beside the limits of this machine
+bench: setup
+	@.venv/bin/peercachectl bench $(ARGS)
+
+## make docs          docs/configuration.md from the schema
+docs: setup
+	@$(PY) -m peercached.config.document
+
+clean:
+	rm -rf build .venv .venv-asan .venv-tsan dist

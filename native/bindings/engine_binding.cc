@@ -1,0 +1,367 @@
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+
+#include "bindings/packed.h"
+#include "engine/engine.h"
+
+#ifndef PEERCACHED_VERSION
+#define PEERCACHED_VERSION "0"
+#endif
+
+namespace peercached {
+
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+
+Key128 key128(const nb::bytes& packed) {
+  Key128 key;
+  if (packed.size() != key.size()) {
+    throw std::invalid_argument("cluster_key: 16 bytes are wanted, not " +
+                                std::to_string(packed.size()));
+  }
+  std::memcpy(key.data(), packed.c_str(), key.size());
+  return key;
+}
+
+std::string token_of(const nb::bytes& packed) {
+  if (packed.size() != kTokenBytes) {
+    throw std::invalid_argument("token: 32 bytes are wanted, not " + std::to_string(packed.size()));
+  }
+  return {packed.c_str(), packed.size()};
+}
+
+Verify verify_of(const std::string& text) {
+  if (text == "checksum") return Verify::checksum;
+  if (text == "header") return Verify::header;
+  throw std::invalid_argument("verify: '" + text + "' is neither checksum nor header");
+}
+
+std::shared_ptr<const Ring> ring_of(const Engine& engine) {
+  auto ring = engine.ring();
+  if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
+  return ring;
+}
+
+nb::object parse_json(const std::string& text) {
+  return nb::module_::import_("json").attr("loads")(text.c_str());
+}
+
+nb::list take_events(Engine& engine, size_t limit) {
+  std::vector<Event> events;
+  {
+    nb::gil_scoped_release unlocked;
+    events = engine.control().take(limit);
+  }
+  const TimePoint now = Clock::now();
+  nb::list list;
+  for (const Event& event : events) {
+    const double left =
+        event.ticket == 0
+            ? 0.0
+            : std::max(0.0, std::chrono::duration<double>(event.deadline - now).count());
+    list.append(
+        nb::make_tuple(static_cast<int>(event.kind), event.ticket, left, pack(event.payload)));
+  }
+  return list;
+}
+
+nb::list workers(const Engine& engine) {
+  nb::list list;
+  for (const WorkerInfo& worker : engine.workers()) {
+    nb::dict one;
+    one["attachment"] = worker.attachment;
+    one["pid"] = worker.pid;
+    one["uid"] = worker.uid;
+    one["name"] = worker.name;
+    one["namespace"] = worker.ns;
+    one["connections"] = worker.connections;
+    one["regions"] = worker.regions;
+    one["region_bytes"] = worker.region_bytes;
+    one["requests"] = worker.requests;
+    list.append(one);
+  }
+  return list;
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Engine>(module, "Engine")
+      .def(
+          "__init__",
+          [](Engine* self, const std::string& node_id, Incarnation incarnation,
+             const std::string& socket_path, uint32_t socket_mode, const nb::bytes& cluster_key,
+             uint64_t pool_bytes, bool huge_pages, uint64_t shard_entries,
+             uint64_t location_cache_entries, const std::string& verify,
+             const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
+             unsigned copy_threads, unsigned workers_max, const std::string& faults) {
+            EngineConfig config;
+            config.node_id = node_id;
+            config.incarnation = incarnation;
+            config.version = PEERCACHED_VERSION;
+            config.socket_path = socket_path;
+            config.socket_mode = socket_mode;
+            config.cluster_key = key128(cluster_key);
+            config.pool_bytes = pool_bytes;
+            config.huge_pages = huge_pages;
+            config.shard_entries = shard_entries;
+            config.location_cache_entries = location_cache_entries;
+            config.verify = verify_of(verify);
+            config.data_host = data_host;
+            config.data_port = data_port;
+            config.channels_per_peer = channels_per_peer;
+            config.copy_threads = copy_threads;
+            config.workers_max = workers_max;
+            config.faults = faults;
+            nb::gil_scoped_release unlocked;
+            new (self) Engine(config);
+          },
+          nb::kw_only(), nb::arg("node_id"), nb::arg("incarnation"), nb::arg("socket_path"),
+          nb::arg("socket_mode"), nb::arg("cluster_key"), nb::arg("pool_bytes"),
+          nb::arg("huge_pages"), nb::arg("shard_entries"), nb::arg("location_cache_entries"),
+          nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
+          nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
+          nb::arg("faults"))
+      .def("start", &Engine::start, Unlocked())
+      .def("stop", &Engine::stop, Unlocked())
+      .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
+      .def_prop_ro("data_port", &Engine::data_port)
+      .def("take_events", &take_events, nb::arg("limit") = 256)
+      .def(
+          "answer",
+          [](Engine& self, uint64_t ticket, const nb::bytes& payload) {
+            auto bytes = unpack<std::byte>(payload, "payload");
+            nb::gil_scoped_release unlocked;
+            self.control().answer(ticket, std::move(bytes));
+          },
+          nb::arg("ticket"), nb::arg("payload"))
+
+      .def("add_node", &Engine::add_node, Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
+      .def("drop_node", &Engine::drop_node, Unlocked(), nb::arg("index"))
+      .def(
+          "connect_node",
+          [](Engine& self, HolderIndex index, const std::string& host, uint16_t port,
+             const nb::bytes& token, Incarnation incarnation) {
+            PeerEndpoint endpoint{host, port, token_of(token), incarnation};
+            nb::gil_scoped_release unlocked;
+            self.connect_node(index, endpoint);
+          },
+          nb::arg("index"), nb::arg("host"), nb::arg("port"), nb::arg("token"),
+          nb::arg("incarnation"))
+      .def("suspect_node", &Engine::suspect_node, Unlocked(), nb::arg("index"), nb::arg("suspect"))
+      .def(
+          "admit_reader",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation,
+             const nb::bytes& token) { self.admit_reader(node_id, incarnation, token_of(token)); },
+          nb::arg("node_id"), nb::arg("incarnation"), nb::arg("token"))
+      .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),
+           nb::arg("incarnation"))
+
+      .def(
+          "set_ring",
+          [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
+            self.set_ring(std::make_shared<const Ring>(make_ring(positions, nodes, replicas)));
+          },
+          nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
+      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"))
+      .def(
+          "split",
+          [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {
+            return split_list(*ring_of(self), items, stride, first_only);
+          },
+          nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
+      .def(
+          "owners",
+          [](Engine& self, const nb::bytes& digest) { return owners_list(*ring_of(self), digest); },
+          nb::arg("digest"))
+      .def("ring_shares", [](Engine& self) { return shares_list(*ring_of(self)); })
+
+      .def(
+          "shard_apply",
+          [](Engine& self, HolderIndex holder, const nb::bytes& packed) {
+            const auto rows = unpack<RecordRow>(packed, "rows");
+            ShardApplied applied;
+            {
+              nb::gil_scoped_release unlocked;
+              applied = self.shard().apply(holder, rows);
+            }
+            return applied_tuple(applied);
+          },
+          nb::arg("holder"), nb::arg("rows"))
+      .def(
+          "shard_lookup",
+          [](Engine& self, const nb::bytes& packed) {
+            const auto digests = unpack<Digest>(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              self.shard().lookup(digests, rows);
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "shard_summary",
+          [](Engine& self, HolderIndex holder) {
+            auto ring = ring_of(self);
+            std::vector<BucketSummary> buckets(kSummaryBuckets);
+            {
+              nb::gil_scoped_release unlocked;
+              self.shard().summary(holder, *ring, kSelfHolder, buckets);
+            }
+            return pack(buckets);
+          },
+          nb::arg("holder"))
+      .def(
+          "shard_replace",
+          [](Engine& self, HolderIndex holder, unsigned bucket, Generation as_of,
+             const nb::bytes& packed) {
+            if (bucket >= kSummaryBuckets) {
+              throw std::invalid_argument("bucket: " + std::to_string(bucket) +
+                                          " is not below 256");
+            }
+            const auto rows = unpack<RecordRow>(packed, "rows");
+            auto ring = ring_of(self);
+            ShardApplied applied;
+            {
+              nb::gil_scoped_release unlocked;
+              applied = self.shard().replace(holder, bucket, as_of, *ring, kSelfHolder, rows);
+            }
+            return applied_tuple(applied);
+          },
+          nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
+      .def("shard_trim",
+           [](Engine& self) {
+             auto ring = ring_of(self);
+             nb::gil_scoped_release unlocked;
+             return self.shard().trim(*ring, kSelfHolder);
+           })
+      .def(
+          "shard_sweep", [](Engine& self, size_t buckets) { return self.shard().sweep(buckets); },
+          Unlocked(), nb::arg("buckets"))
+
+      .def("pool_summaries",
+           [](Engine& self) {
+             std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> result;
+             {
+               nb::gil_scoped_release unlocked;
+               result = self.pool_summaries();
+             }
+             nb::dict by_owner;
+             for (const auto& [owner, buckets] : result.second) {
+               by_owner[nb::int_(owner)] = pack(buckets);
+             }
+             return nb::make_tuple(result.first, by_owner);
+           })
+      .def(
+          "pool_rows",
+          [](Engine& self, HolderIndex owner, const nb::bytes& mask) {
+            const auto buckets = unpack<uint8_t>(mask, "buckets");
+            if (buckets.size() != kSummaryBuckets) {
+              throw std::invalid_argument("buckets: a mask of 256 bytes is wanted, not " +
+                                          std::to_string(buckets.size()));
+            }
+            std::pair<Generation, std::vector<RecordRow>> result;
+            {
+              nb::gil_scoped_release unlocked;
+              result = self.pool_rows(owner, buckets);
+            }
+            return nb::make_tuple(result.first, pack(result.second));
+          },
+          nb::arg("owner"), nb::arg("buckets"))
+      .def(
+          "mark_published",
+          [](Engine& self, const nb::bytes& packed) {
+            const auto rows = unpack<RecordRow>(packed, "rows");
+            nb::gil_scoped_release unlocked;
+            self.pool().mark_published(rows);
+          },
+          nb::arg("rows"))
+      .def(
+          "remove_local",
+          [](Engine& self, const nb::bytes& packed) {
+            const auto digests = unpack<Digest>(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.remove_local(digests);
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "local_rows",
+          [](Engine& self, const nb::bytes& packed) {
+            const auto digests = unpack<Digest>(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.local_rows(digests);
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"))
+
+      .def(
+          "digest",
+          [](Engine& self, const std::string& name, const nb::bytes& key) {
+            Namespace* ns = self.open_namespace(name);
+            if (ns == nullptr) {
+              throw std::invalid_argument("namespace: longer than 1024 bytes, or too many of them");
+            }
+            const Digest digest =
+                digest_of(ns->current().key, std::string_view(key.c_str(), key.size()));
+            return pack(std::span<const Digest>(&digest, 1));
+          },
+          nb::arg("namespace"), nb::arg("key"))
+      .def(
+          "namespace_id",
+          [](Engine& self, const std::string& name) {
+            const Digest id = self.namespaces().id_of(name);
+            return pack(std::span<const Digest>(&id, 1));
+          },
+          nb::arg("namespace"))
+      .def("namespace_epochs",
+           [](Engine& self) {
+             nb::dict epochs;
+             for (const auto& [id, epoch] : self.namespaces().epochs()) {
+               epochs[pack(std::span<const Digest>(&id, 1))] = epoch;
+             }
+             return epochs;
+           })
+      .def(
+          "raise_epoch",
+          [](Engine& self, const nb::bytes& id, uint64_t epoch) {
+            return self.raise_epoch(unpack_digest(id), epoch);
+          },
+          nb::arg("namespace_id"), nb::arg("epoch"))
+      .def(
+          "forget_locations",
+          [](Engine& self, HolderIndex index) { self.locations().forget_holder(index); },
+          Unlocked(), nb::arg("index"))
+      .def("stats",
+           [](Engine& self) {
+             std::string text;
+             {
+               nb::gil_scoped_release unlocked;
+               text = self.status_json();
+             }
+             return parse_json(text);
+           })
+      .def("workers", &workers);
+
+  module.def("build_info", [] {
+    nb::dict info;
+    info["version"] = PEERCACHED_VERSION;
+#ifdef PEERCACHED_SANITIZE
+    info["sanitize"] = PEERCACHED_SANITIZE;
+#endif
+    info["compiler"] = __VERSION__;
+    return info;
+  });
+}
+
+}  // namespace peercached

@@ -1,0 +1,96 @@
+// Between Python bytes and spans of packed rows: lengths are checked here, once.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/summary.h"
+#include "common/types.h"
+#include "shard/ring.h"
+#include "shard/shard.h"
+
+namespace peercached {
+
+namespace nb = nanobind;
+
+// A copy, because Python's bytes promise no alignment.
+template <typename T>
+std::vector<T> unpack(const nb::bytes& packed, const char* what) {
+  if (packed.size() % sizeof(T) != 0) {
+    throw std::invalid_argument(std::string(what) + ": " + std::to_string(packed.size()) +
+                                " bytes is not a multiple of " + std::to_string(sizeof(T)));
+  }
+  std::vector<T> items(packed.size() / sizeof(T));
+  if (!items.empty()) std::memcpy(items.data(), packed.c_str(), packed.size());
+  return items;
+}
+
+template <typename T>
+nb::bytes pack(std::span<const T> items) {
+  return nb::bytes(reinterpret_cast<const char*>(items.data()), items.size_bytes());
+}
+template <typename T>
+nb::bytes pack(const std::vector<T>& items) {
+  return pack(std::span<const T>(items));
+}
+
+inline Digest unpack_digest(const nb::bytes& packed) {
+  auto digests = unpack<Digest>(packed, "digest");
+  if (digests.size() != 1) {
+    throw std::invalid_argument("digest: one of 16 bytes is wanted, not " +
+                                std::to_string(packed.size()) + " bytes");
+  }
+  return digests[0];
+}
+
+inline nb::tuple applied_tuple(const ShardApplied& applied) {
+  return nb::make_tuple(applied.added, applied.changed, applied.withdrawn, applied.old,
+                        applied.full);
+}
+
+inline nb::list split_list(const Ring& ring, const nb::bytes& items, size_t stride,
+                           bool first_only) {
+  if (stride < sizeof(Digest) || items.size() % stride != 0) {
+    throw std::invalid_argument("items: " + std::to_string(items.size()) +
+                                " bytes do not divide into items of " + std::to_string(stride));
+  }
+  std::vector<Ring::Part> parts;
+  {
+    nb::gil_scoped_release unlocked;
+    parts = ring.split({reinterpret_cast<const std::byte*>(items.c_str()), items.size()}, stride,
+                       first_only);
+  }
+  nb::list list;
+  for (const auto& part : parts) list.append(nb::make_tuple(part.owner, pack(part.items)));
+  return list;
+}
+
+inline nb::list owners_list(const Ring& ring, const nb::bytes& digest) {
+  HolderIndex owners[kOwnersMax];
+  const unsigned count = ring.owners(unpack_digest(digest), owners);
+  nb::list list;
+  for (unsigned i = 0; i < count; ++i) list.append(owners[i]);
+  return list;
+}
+
+inline nb::list shares_list(const Ring& ring) {
+  nb::list list;
+  for (const auto& [owner, share] : ring.shares()) list.append(nb::make_tuple(owner, share));
+  return list;
+}
+
+inline Ring make_ring(const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
+  return Ring(unpack<uint64_t>(positions, "positions"), unpack<HolderIndex>(nodes, "nodes"),
+              replicas);
+}
+
+void bind_engine(nb::module_& module);
+void bind_tables(nb::module_& module);
+void bind_limits(nb::module_& module);
+
+}  // namespace peercached
