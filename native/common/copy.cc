@@ -1,0 +1,70 @@
+// How fast, measured with pages picked at random from 512 MiB, one thread of an AMD Zen 5,
+// GB/s at 16 KiB / 128 KiB / 1 MiB / 4 MiB:
+//
+//   memcpy (glibc)                            15.8  23.8  22.1  22.1
+//   XXH3-64 alone (AVX-512)                   18.8  33.5  42.2  42.6
+//   hash 8 KiB, then stream it (2 passes)     12.0  16.5  18.1  18.2
+//   stream 8 KiB, then hash it                15.2  21.4  23.2  23.4
+//   hash 8 KiB, then memcpy it                 9.0  15.7  17.1  17.2
+//   rep movsb 16 KiB, then hash it            15.4  20.7  22.3  22.0
+//   one pass, cached stores                   13.0  20.6  22.3  22.2
+//   one pass, streamed stores                 15.1  25.5  29.3  29.6   <- taken
+//   streamed stores without a checksum        19.5  26.8  29.4  29.6
+//
+// A streamed store spares the read of the line that it overwrites, which is what memcpy is
+// waiting for; and with each byte loaded once, the checksum hides behind the memory.
+// Prefetching 1 or 4 KiB ahead gains at 16 KiB (16.8) and loses at 1 MiB (27).
+#include "common/copy.h"
+
+#include <cstring>
+
+#include "common/copy_kernels.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace peercached {
+
+#ifdef __x86_64__
+
+namespace {
+// Chosen before main: a copy may run where a page fault is answered by a long jump
+// (common/fault_guard.h), and must not be inside the guard of a first use then.
+const CopyKernel best_kernel = copy_kernels().front();
+}  // namespace
+
+uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
+  if (bytes <= kShortBytes) {
+    if (bytes > 0) std::memcpy(dest, source, bytes);
+    return checksum(source, bytes);
+  }
+  return run_kernel(best_kernel, static_cast<std::byte*>(dest),
+                    static_cast<const std::byte*>(source), bytes);
+}
+
+uint64_t checksum(const void* data, size_t bytes) {
+  if (bytes <= kShortBytes) return XXH3_64bits(data, bytes);
+  return run_kernel(best_kernel, nullptr, static_cast<const std::byte*>(data), bytes);
+}
+
+#else
+
+uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
+  constexpr size_t kBlockBytes = 8192;  // well inside the first-level cache
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  auto* to = static_cast<std::byte*>(dest);
+  const auto* from = static_cast<const std::byte*>(source);
+  for (size_t at = 0; at < bytes; at += kBlockBytes) {
+    const size_t block_bytes = bytes - at < kBlockBytes ? bytes - at : kBlockBytes;
+    std::memcpy(to + at, from + at, block_bytes);
+    XXH3_64bits_update(&state, from + at, block_bytes);
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+uint64_t checksum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+#endif
+
+}  // namespace peercached

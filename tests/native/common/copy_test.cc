@@ -1,0 +1,90 @@
+// copy_and_checksum: the bytes arrive, nothing beside them changes, and the checksum is
+// plain XXH3-64 whatever the length, the alignment and the kernel.
+#include "common/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/copy_kernels.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace peercached {
+namespace {
+
+std::vector<std::byte> random_bytes(size_t bytes, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> out(bytes);
+  for (auto& byte : out) byte = static_cast<std::byte>(random());
+  return out;
+}
+
+// Every length around the library's own limits, and around stripes and blocks.
+std::vector<size_t> interesting_lengths() {
+  std::vector<size_t> lengths;
+  for (size_t n = 0; n <= 1100; ++n) lengths.push_back(n);
+  for (size_t n : {size_t{2048}, size_t{4096}, size_t{16384}, size_t{131072}, size_t{1048576}})
+    for (size_t around : {n - 65, n - 64, n - 63, n - 1, n, n + 1, n + 63, n + 64, n + 65})
+      lengths.push_back(around);
+  return lengths;
+}
+
+TEST(Copy, ChecksumIsXxh3OfTheWholeForEveryLength) {
+  const auto data = random_bytes(1048576 + 128, 1);
+  for (size_t bytes : interesting_lengths())
+    ASSERT_EQ(checksum(data.data(), bytes), XXH3_64bits(data.data(), bytes)) << bytes;
+}
+
+TEST(Copy, CopiesExactlyTheBytesForEveryLength) {
+  const auto source = random_bytes(1048576 + 128, 2);
+  std::vector<std::byte> dest(source.size() + 128);
+  for (size_t bytes : interesting_lengths()) {
+    std::memset(dest.data(), 0x5a, bytes + 128);
+    const uint64_t sum = copy_and_checksum(dest.data() + 64, source.data(), bytes);
+    ASSERT_EQ(sum, XXH3_64bits(source.data(), bytes)) << bytes;
+    ASSERT_EQ(std::memcmp(dest.data() + 64, source.data(), bytes), 0) << bytes;
+    for (size_t i = 0; i < 64; ++i) {
+      ASSERT_EQ(dest[i], std::byte{0x5a}) << bytes;
+      ASSERT_EQ(dest[64 + bytes + i], std::byte{0x5a}) << bytes;
+    }
+  }
+}
+
+TEST(Copy, AlignmentDoesNotMatter) {
+  const auto source = random_bytes(8192, 3);
+  std::vector<std::byte> dest(8192 + 256);
+  for (size_t from = 0; from < 65; from += 3)
+    for (size_t to = 0; to < 65; ++to) {
+      const size_t bytes = 4000 + from * 7 + to;
+      const uint64_t sum = copy_and_checksum(dest.data() + to, source.data() + from, bytes);
+      ASSERT_EQ(sum, XXH3_64bits(source.data() + from, bytes)) << from << " " << to;
+      ASSERT_EQ(std::memcmp(dest.data() + to, source.data() + from, bytes), 0);
+    }
+}
+
+#ifdef __x86_64__
+TEST(Copy, EveryKernelOfThisProcessorAgreesWithTheLibrary) {
+  const auto source = random_bytes(70000, 4);
+  ASSERT_FALSE(copy_kernels().empty());
+  for (const CopyKernel& kernel : copy_kernels())
+    for (size_t bytes = kShortBytes + 1; bytes <= source.size(); bytes += bytes / 9 + 1)
+      for (size_t shift : {0, 1, 16, 32}) {
+        std::vector<std::byte> room(bytes + 192, std::byte{0x5a});
+        auto* aligned = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64;
+        std::byte* dest = aligned + shift;
+        const uint64_t expected = XXH3_64bits(source.data(), bytes);
+        ASSERT_EQ(run_kernel(kernel, dest, source.data(), bytes), expected)
+            << kernel.name << " " << bytes;
+        ASSERT_EQ(std::memcmp(dest, source.data(), bytes), 0) << kernel.name << " " << bytes;
+        ASSERT_EQ(dest[bytes], std::byte{0x5a}) << kernel.name << " " << bytes;
+        ASSERT_EQ(run_kernel(kernel, nullptr, source.data(), bytes), expected) << kernel.name;
+      }
+}
+#endif
+
+}  // namespace
+}  // namespace peercached
