@@ -1,0 +1,88 @@
+"""`peercachectl bench`: figures of two daemons on loopback beside the limits of the machine."""
+
+import json
+import statistics
+from dataclasses import fields
+
+import click
+from rich.console import Console
+
+from peercached.bench import directory as directory_bench
+from peercached.bench import limits, report, transfers
+from peercached.demo.cluster import Cluster
+
+_SIZES = {"16k": 16 << 10, "128k": 128 << 10, "1m": 1 << 20, "4m": 4 << 20}
+
+
+def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
+    """Field by field; misses and wrong pages are summed, for none may hide."""
+    values = {}
+    for field in fields(transfers.PageFigures):
+        column = [getattr(run, field.name) for run in runs]
+        summed = field.name in ("misses", "wrong_pages")
+        values[field.name] = sum(column) if summed else statistics.median(column)
+    return transfers.PageFigures(**values)
+
+
+@click.command()
+@click.option("--pages", default="16k,128k,1m,4m", show_default=True, help="page sizes")
+@click.option("--batch", "batches", multiple=True, type=int, default=(32, 128), show_default=True)
+@click.option("--repeats", default=3, show_default=True, help="runs per figure; medians are shown")
+@click.option("--mib", default=256, show_default=True, help="bytes set and read per run, MiB")
+@click.option("--entries", default=10_000_000, show_default=True, help="directory records; 0: skip")
+@click.option("--json", "as_json", is_flag=True, help="one JSON document")
+def bench(
+    pages: str, batches: tuple[int, ...], repeats: int, mib: int, entries: int, as_json: bool
+) -> None:
+    """Measures two daemons of its own on loopback, beside what this machine can do.
+
+    Nothing that runs is disturbed, and nothing is asserted: read the ratios. Exit code 1 if a
+    page was wrong.
+    """
+    unknown = [name for name in pages.split(",") if name not in _SIZES]
+    if unknown:
+        raise click.BadParameter(
+            f"{unknown[0]!r}: choose from {', '.join(_SIZES)}", param_hint="pages"
+        )
+    size_bytes = mib << 20
+    console = Console(stderr=as_json)
+    memory = limits.memory_gbps(256 << 20)
+    wire = limits.best_loopback_gbps(1 << 30)
+    round_trip_us = limits.unix_round_trip_us()
+    console.print("limits measured; starting two daemons")
+
+    figures: list[transfers.PageFigures] = []
+    with Cluster(2, options={"pool-size": 2 * size_bytes + (64 << 20)}) as cluster:
+        cluster.start()
+        pair = transfers.open_pair(cluster, size_bytes)
+        transfers.measure_pages(pair, 1 << 20, 32, seed=0)  # first touch, connections
+        pair.clear()
+        for name in pages.split(","):
+            for batch in batches:
+                runs = []
+                for repeat in range(repeats):
+                    runs.append(transfers.measure_pages(pair, _SIZES[name], batch, repeat + 1))
+                    pair.clear()
+                figures.append(_median(runs))
+                console.print(f"  {name} x {batch} measured")
+        latencies = transfers.measure_latencies(pair, 128 << 10)
+        pair.clear()
+        idle_core, idle_mb = transfers.idle(pair)
+        for client in pair.clients:
+            client.close()
+    table = directory_bench.measure(entries) if entries else None
+
+    if as_json:
+        click.echo(
+            json.dumps(
+                report.as_document(
+                    figures, latencies, table, memory, wire, round_trip_us, idle_core, idle_mb
+                )
+            )
+        )
+    else:
+        report.print_limits(console, memory, wire, round_trip_us)
+        report.print_pages(console, figures, memory, max(wire.values()))
+        report.print_rest(console, latencies, table, idle_core, idle_mb)
+    if any(one.wrong_pages for one in figures):
+        raise SystemExit(1)

@@ -1,0 +1,76 @@
+"""peercached for the side-by-side benchmark: two daemons on loopback, a worker at each.
+
+BENCH_ADAPTERS=<this folder> run.py --systems peercached/tcp
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from .base import Adapter, Service
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+class Peercached(Adapter):
+    venv = str(REPOSITORY / ".venv")
+    ports = ("meta_a", "data_a", "meta_b", "data_b")
+    variants = {"tcp": {}}
+    note = "one daemon a node; checksums verified on every read"
+
+    @classmethod
+    def services(cls, opts, ports, workdir, capacity, page_size, venv_bin):
+        def daemon(name: str, pool_bytes: int) -> Service:
+            socket_path = f"{workdir}/{name}.sock"
+            return Service(
+                name,
+                [
+                    f"{venv_bin}/peercached",
+                    f"--node-id={name}",
+                    "--host=127.0.0.1",
+                    f"--meta-port={ports['meta_' + name]}",
+                    f"--data-port={ports['data_' + name]}",
+                    f"--socket-path={socket_path}",
+                    f"--admin-socket={workdir}/{name}.admin.sock",
+                    f"--discovery-addr=127.0.0.1:{ports['meta_a']}",
+                    f"--pool-size={pool_bytes}",
+                ],
+                ready_path=socket_path,
+            )
+
+        return [daemon("a", 2 * capacity), daemon("b", 64 << 20)]
+
+    def start(self, addr, length):
+        from peercache_client import Client
+
+        name = "a" if self.node.role == "producer" else "b"
+        self.client = Client(f"{self.node.workdir}/{name}.sock", namespace="bench", timeout_s=60.0)
+        self.base = addr
+        self.region = self.client.register(self.node.buffer_fd)
+        until = time.monotonic() + 30
+        while sum(node["connected"] for node in self.client.stats().get("nodes", [])) < 1:
+            if time.monotonic() > until:
+                raise RuntimeError("the two daemons did not find each other in 30 s")
+            time.sleep(0.05)
+
+    def set_batch(self, keys, ptrs, sizes):
+        offsets = [at - self.base for at in ptrs]
+        return [bool(s) for s in self.client.batch_set(keys, self.region, offsets, sizes)]
+
+    def exists_batch(self, keys):
+        return self.client.batch_exists(keys)
+
+    def get_batch(self, keys, ptrs, sizes):
+        offsets = [at - self.base for at in ptrs]
+        return [bool(s) for s in self.client.batch_get(keys, self.region, offsets, sizes)]
+
+    def clear(self):
+        self.client.clear()
+        return True
+
+    def stop(self):
+        self.client.close()
+
+
+ADAPTER = Peercached
