@@ -105,8 +105,7 @@ class Shard(_Part):
 class Locations(_Part):
     """The location cache: records of other nodes' pages that lookups have brought."""
 
-    entries: int = 0
-    capacity_entries: int = 0
+    entries_max: int = 0
     hits: int = 0
     misses: int = 0
 
@@ -150,6 +149,20 @@ class Transfer(_Part):
     bytes: int = 0
     errors: int = 0
     deadlines: int = 0
+
+
+class TcpServer(_Part):
+    """Pages that peers read from this node over TCP; counters since the start of the daemon."""
+
+    channels: int = 0
+    accepted: int = 0
+    refused: int = 0
+    bad_hellos: int = 0
+    bad_frames: int = 0
+    pages: int = 0
+    bytes: int = 0
+    stale: int = 0
+    stalls: int = 0
 
 
 class Member(_Part):
@@ -205,10 +218,11 @@ class Status(_Part):
     ipc: Ipc = Field(default_factory=Ipc)
     workers: list[Worker] = []
     transfer: list[Transfer] = []
+    tcp_server: TcpServer = Field(default_factory=TcpServer)
     membership: Membership = Field(default_factory=Membership)
     streams: list[Stream] = []
-    # Pages by operation and outcome: {"get": {"ok": 10, "absent": 2}, "set": {...}}. Outcomes
-    # are the names of PageStatus, or say where a page came from ("local", "remote").
+    # Pages by operation and outcome, named as PageStatus is: {"get": {"ok": 10, "absent": 2}};
+    # and single counters beside them: {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
     operations: dict[str, dict[str, int] | int] = {}
     namespaces: list[Namespace] = []
 

@@ -1,8 +1,10 @@
-"""Writes docs/configuration.md: `python -m peercached.config.document > docs/configuration.md`."""
+"""Writes docs/configuration.md: `python -m peercached.config.document [FILE]`."""
 
 from __future__ import annotations
 
+import sys
 from itertools import groupby
+from pathlib import Path
 
 from peercached.config.keys import ENVIRONMENT_PREFIX, KEYS, Key
 from peercached.config.load import FILE_VARIABLE
@@ -48,4 +50,4 @@ def _entry(key: Key) -> str:
 
 
 if __name__ == "__main__":
-    print(document(), end="")
+    Path((*sys.argv, "docs/configuration.md")[1]).write_text(document())

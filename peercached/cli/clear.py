@@ -1,0 +1,43 @@
+"""`peercachectl clear`: forgets a namespace on all nodes."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json
+
+
+@ctl_command("clear")
+@click.option("-n", "--namespace", required=True, metavar="NAME", help="The namespace to clear.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clear(target: Target, as_json: bool, namespace: str, yes: bool) -> None:
+    """Makes all pages of a namespace vanish, on every node, at once.
+
+    Fails (exit code 4) and names them if nodes could not be reached; those learn of it when they
+    are back.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise exits.Failure(
+                "clear drops every page of the namespace on all nodes; say --yes to mean it",
+                exits.USAGE,
+            )
+        click.confirm(f"Drop every page of namespace {namespace!r} on all nodes?", abort=True)
+    with target.admin() as admin:
+        unreached = admin.clear(namespace)
+    if as_json:
+        print_json({"namespace": namespace, "cleared": not unreached, "unreached": unreached})
+    elif unreached:
+        click.echo(
+            f"Cleared {namespace!r}, but {', '.join(unreached)} could not be reached: pages there "
+            "stay until they are back; run it again to be sure.",
+            err=True,
+        )
+    else:
+        click.echo(f"Cleared {namespace!r} on all nodes.")
+    sys.exit(exits.FAILED if unreached else exits.OK)

@@ -1,0 +1,47 @@
+"""What all peercachectl commands share: where the daemon is, `--json`, exit codes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from peercached.cli.connection import Target, target_from, target_options
+from peercached.cli.exits import EXPLAINED, explained
+
+
+def ctl_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command `f(target, as_json, ...)`."""
+
+    def make(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def callback(as_json: bool, **options: Any) -> None:
+            before = click.get_current_context().find_object(Target) or Target()
+            target = target_from(options).over(before)
+            explained(function)(target=target, as_json=as_json, **options)
+
+        command = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")(
+            target_options(callback)
+        )
+        return click.command(name, epilog=EXPLAINED)(command)
+
+    return make
+
+
+def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--namespace NAME`."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        help="The namespace of the keys.",
+    )(function)
+
+
+def key_bytes(text: str) -> bytes:
+    """A key as the shell gave it, byte for byte, UTF-8 or not."""
+    return text.encode("utf-8", "surrogateescape")

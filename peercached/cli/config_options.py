@@ -1,0 +1,62 @@
+"""The configuration's keys as click options: made from the schema, checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from peercached.config.keys import KEYS, Key
+from peercached.config.load import FILE_VARIABLE
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_METAVARS = {
+    "size": "SIZE",
+    "integer": "N",
+    "number": "NUMBER",
+    "list": "LIST",
+    "text": "TEXT",
+}
+
+
+def file_option(command: _Command) -> _Command:
+    """`--config FILE`, or the variable that names it."""
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        envvar=FILE_VARIABLE,
+        metavar="FILE",
+        help="Configuration in TOML; see docs/configuration.md.",
+    )(command)
+
+
+def config_options(command: _Command) -> _Command:
+    """`--config FILE` and one option per key. No option has a default: the schema has it."""
+    for key in reversed(KEYS.values()):
+        command = _option(key)(command)
+    return file_option(command)
+
+
+def _option(key: Key) -> Callable[[_Command], _Command]:
+    about = f"{key.what.replace('`', '')} Default: {key.default.replace('`', '')}."
+    if key.kind == "boolean":
+        declaration = f"{key.option}/--no-{key.option.removeprefix('--')}"
+        return click.option(declaration, key.name, default=None, help=about)
+    if key.kind == "list":
+        return click.option(key.option, key.name, multiple=True, metavar="LIST", help=about)
+    metavar = "|".join(key.choices) if key.kind == "choice" else _METAVARS[key.kind]
+    return click.option(key.option, key.name, metavar=metavar, help=about)
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that were on the command line; lists joined, so that both forms may be mixed."""
+    options = {}
+    for name, value in values.items():
+        if value is None or value == ():
+            continue
+        options[name] = ",".join(value) if isinstance(value, tuple) else value
+    return options

@@ -1,0 +1,101 @@
+"""Which daemon a peercachectl command talks to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from peercached.cli.config_options import file_option
+from peercached.config.load import gather
+from peercached.config.paths import admin_socket_of, existing_socket_path
+
+if TYPE_CHECKING:
+    from peercache_client import Client
+    from peercached.admin.client import AdminClient
+
+TIMEOUT_S = 5.0
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the daemon is, as far as the command line says."""
+
+    socket: str = ""
+    admin_socket: str = ""
+    config_file: Path | None = None
+    timeout_s: float = 0.0
+
+    def over(self, before: Target) -> Target:
+        """These options after those before the command's name; later wins."""
+        return replace(
+            before,
+            **{name: value for name, value in vars(self).items() if value},
+        )
+
+    def socket_path(self) -> str:
+        """The workers' socket."""
+        return self.socket or self._configured("socket_path") or existing_socket_path(os.environ)
+
+    def admin_path(self) -> str:
+        """The admin socket: given, or configured, or beside the workers' socket."""
+        if self.admin_socket:
+            return self.admin_socket
+        if not self.socket and (configured := self._configured("admin_socket")):
+            return configured
+        return admin_socket_of(self.socket_path())
+
+    def admin(self) -> AdminClient:
+        """A connection to the admin socket. Unreachable if there is none."""
+        from peercached.admin.client import AdminClient
+
+        return AdminClient(self.admin_path(), self.timeout_s or TIMEOUT_S)
+
+    def worker(self, namespace: str) -> Client:
+        """A worker's client. Unreachable if nobody listens: the client itself would just miss."""
+        from peercache_client import Client
+        from peercached.admin.client import check_socket
+
+        path = self.socket_path()
+        check_socket(path, "socket", "socket_path")
+        return Client(path, namespace=namespace, timeout_s=self.timeout_s or TIMEOUT_S)
+
+    def _configured(self, key: str) -> str:
+        # Only the sockets matter here: a pool size that no longer fits must not keep an
+        # operator from asking the daemon that runs.
+        given, _ = gather(self.config_file, os.environ, {})
+        return str(given[key].value) if key in given else ""
+
+
+def target_options(command: _Command) -> _Command:
+    """`--socket`, `--admin-socket`, `--config`, `--timeout`: before or after the command's name."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0.001, max=3600),
+            metavar="SECONDS",
+            help=f"How long to wait for the daemon. Default: {TIMEOUT_S:g}.",
+        ),
+        file_option,
+        click.option("--admin-socket", metavar="PATH", help="The daemon's admin_socket."),
+        click.option("--socket", metavar="PATH", help="The daemon's socket_path."),
+    ):
+        command = option(command)
+    return command
+
+
+def target_from(options: dict[str, Any]) -> Target:
+    """Takes the options of `target_options` out of a command's parameters."""
+    return Target(
+        socket=options.pop("socket", None) or "",
+        admin_socket=options.pop("admin_socket", None) or "",
+        config_file=options.pop("config_file", None),
+        timeout_s=options.pop("timeout_s", None) or 0.0,
+    )

@@ -1,0 +1,38 @@
+"""`peercachectl`: the operator's view of the daemon on this host, and through it of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from peercached import __version__
+from peercached.cli.clear import clear
+from peercached.cli.connection import target_from, target_options
+from peercached.cli.exits import EXPLAINED
+from peercached.cli.locate import locate
+from peercached.cli.nodes import nodes
+from peercached.cli.pages import exists, get, put, remove
+from peercached.cli.status import status
+from peercached.cli.workers import workers
+
+
+@click.group(epilog=EXPLAINED, context_settings={"max_content_width": 100})
+@click.version_option(__version__, prog_name="peercachectl", message="%(prog)s %(version)s")
+@target_options
+@click.pass_context
+def main(context: click.Context, /, **options: Any) -> None:
+    """Asks and steers the peercached daemon of this host.
+
+    The daemon is found through --admin-socket, --socket, --config, PEERCACHED_ variables, or at
+    its default place, in this order.
+    """
+    context.obj = target_from(options)
+
+
+for _command in (status, nodes, workers, locate, get, put, exists, remove, clear):
+    main.add_command(_command)
+
+
+if __name__ == "__main__":
+    main()

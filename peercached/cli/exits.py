@@ -1,0 +1,54 @@
+"""peercachectl's exit codes, and the one place where failures become them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import click
+
+OK = 0
+ABSENT = 1
+USAGE = 2
+UNREACHABLE = 3
+FAILED = 4
+
+EXPLAINED = (
+    "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 no daemon reached, "
+    "4 failed in another way."
+)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Failure(click.ClickException):
+    """One message on standard error, and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: object = None) -> None:
+        click.echo(f"peercachectl: {self.message}", err=True)
+
+
+def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Turns what a command's helpers raise into a Failure."""
+
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        from peercached.admin.client import Refused, Unreachable
+        from peercached.config import ConfigError
+
+        try:
+            return function(*args, **kwargs)
+        except Unreachable as error:
+            raise Failure(str(error), UNREACHABLE) from error
+        except Refused as error:
+            raise Failure(str(error)) from error
+        except ConfigError as error:
+            raise Failure(f"cannot tell where the daemon is:\n  {error}", USAGE) from error
+
+    return wrapper

@@ -1,0 +1,86 @@
+"""`peercachectl locate KEY`: who answers for a key, and who has the page."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from peercached.admin.status import Located, LocatedHolder, LocatedOwner
+from peercached.cli import exits
+from peercached.cli.command import ctl_command, key_bytes, namespace_option
+from peercached.cli.connection import Target
+from peercached.cli.output import count, print_json, print_table, size
+
+
+@ctl_command("locate")
+@click.argument("key")
+@namespace_option
+def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
+    """Explains where KEY is: digest, owners in ring order, holders.
+
+    Absent (exit code 1) means that no owner that answered has a record of it.
+    """
+    with target.admin() as admin:
+        found = admin.locate(namespace, key_bytes(key))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _explain(key, found)
+    sys.exit(exits.OK if found.holders else exits.ABSENT)
+
+
+def _explain(key: str, found: Located) -> None:
+    click.echo(f"key        {key}")
+    click.echo(f"namespace  {found.namespace} (id {found.namespace_id}, epoch {found.epoch})")
+    click.echo(f"digest     {found.digest}")
+    click.echo(f"cached     {'its location is cached here' if found.cached else 'no'}")
+    click.echo("\nOwners, in ring order:")
+    print_table(["node", "state"], ((owner.node_id, _owner_state(owner)) for owner in found.owners))
+    if not found.holders:
+        silent = [owner.node_id for owner in found.owners if not owner.answered]
+        click.echo(
+            "\nNo holder is known"
+            + (
+                f"; {', '.join(silent)} did not answer, so it may exist all the same."
+                if silent
+                else ": no node has the page."
+            )
+        )
+        return
+    click.echo("\nHolders:")
+    print_table(
+        ["node", "incarnation", "page is", ">length", ">offset", ">generation", "state"],
+        (
+            (
+                holder.node_id,
+                holder.incarnation,
+                "in the pool" if holder.resident else "on disk",
+                size(holder.length),
+                count(holder.offset),
+                holder.generation,
+                _holder_state(holder),
+            )
+            for holder in found.holders
+        ),
+    )
+
+
+def _owner_state(owner: LocatedOwner) -> str:
+    words = []
+    if owner.is_self:
+        words.append("this node")
+    if owner.suspect:
+        words.append("suspect")
+    if not owner.answered:
+        words.append(f"did not answer{': ' + owner.error if owner.error else ''}")
+    return ", ".join(words)
+
+
+def _holder_state(holder: LocatedHolder) -> str:
+    words = []
+    if holder.is_self:
+        words.append("this node")
+    if holder.suspect:
+        words.append("suspect: its page is a miss for now")
+    return ", ".join(words)

@@ -1,0 +1,45 @@
+"""`peercachectl nodes`: the view this daemon works with."""
+
+from __future__ import annotations
+
+import click
+
+from peercached.admin.status import Member
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json, print_table, size
+
+
+@ctl_command("nodes")
+def nodes(target: Target, as_json: bool) -> None:
+    """The members of the cluster, as this daemon sees them."""
+    with target.admin() as admin:
+        membership = admin.status().membership
+    if as_json:
+        print_json(membership.model_dump(mode="json"))
+        return
+    made_by = f", made by {membership.master}" if membership.master else ""
+    click.echo(f"View {membership.view_number}{made_by}:")
+    print_table(
+        ["node", "address", ">data port", "incarnation", ">pool", ">ring share", "state"],
+        (
+            (
+                member.node_id,
+                f"{member.host}:{member.peer_port}",
+                member.data_port,
+                member.incarnation,
+                size(member.pool_bytes),
+                f"{100 * member.ring_share:.1f} %",
+                _state(member),
+            )
+            for member in membership.members
+        ),
+    )
+
+
+def _state(member: Member) -> str:
+    return ", ".join(
+        word
+        for word, holds in (("suspect", member.suspect), ("this node", member.is_self))
+        if holds
+    )

@@ -1,0 +1,74 @@
+"""How both commands write: plain tables for people, units that can be read at a glance."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import rich.box
+from rich.console import Console
+from rich.table import Table
+
+_PIPE_COLUMNS = 200
+
+
+def console() -> Console:
+    """Standard output. Into a pipe nothing is cut to a terminal's width."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """For scripts: one document, keys in our order."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Columns that begin with ">" are numbers and go to the right."""
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console().print(table)
+
+
+def size(count_bytes: int | float) -> str:
+    """Three digits and a binary unit."""
+    value = float(count_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
+
+
+def count(number: int) -> str:
+    """With separators of thousands."""
+    return f"{number:,}"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units."""
+    whole = int(seconds)
+    for unit, length, next_unit, next_length in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // next_length} {next_unit}"
+    return f"{whole} s"
+
+
+def share(part: int | float, whole: int | float) -> str:
+    """Percent, or a dash of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"

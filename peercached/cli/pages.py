@@ -1,0 +1,147 @@
+"""`get`, `put`, `exists`, `remove`: single pages, through the same socket as any worker.
+
+The worker's client answers a miss whatever went wrong, as the engine needs it. An operator wants
+to know: so the socket is tried first, and a miss here means that the daemon was there.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command, key_bytes, namespace_option
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json, size
+
+PAGE_BYTES_MAX = 1 << 30
+
+
+@ctl_command("get")
+@click.argument("key")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write the page. Default: standard output.",
+)
+@namespace_option
+def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | None) -> None:
+    """Reads the page of KEY, from whichever node has it.
+
+    With --json and no -o the page is in the document, in base64.
+    """
+    if output is None and not as_json and sys.stdout.isatty():
+        raise exits.Failure(
+            "a page is binary and this is a terminal; give -o FILE, or a pipe", exits.USAGE
+        )
+    with target.admin() as admin:
+        holders = admin.locate(namespace, key_bytes(key)).holders
+    page: bytes | None = None
+    # Holders of one key may have pages of different lengths: the namespace is then not what the
+    # user thinks. Each length is tried once, the first that answers wins.
+    lengths = dict.fromkeys(holder.length for holder in holders)
+    if lengths:
+        with target.worker(namespace) as client:
+            for length in lengths:
+                page = client.get(key_bytes(key), length)
+                if page is not None:
+                    break
+    if page is None:
+        _absent(as_json, key, "its holder did not give it" if lengths else "nobody has it")
+    if output is not None:
+        try:
+            output.write_bytes(page)
+        except OSError as error:
+            raise exits.Failure(f"{output} cannot be written: {error.strerror}") from error
+    if as_json:
+        document: dict[str, object] = {"key": key, "present": True, "length": len(page)}
+        if output is None:
+            document["base64"] = base64.b64encode(page).decode()
+        else:
+            document["file"] = str(output)
+        print_json(document)
+    elif output is None:
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+    else:
+        click.echo(f"{size(len(page))} in {output}", err=True)
+
+
+@ctl_command("put")
+@click.argument("key")
+@click.argument("file", type=click.File("rb"))
+@namespace_option
+def put(target: Target, as_json: bool, key: str, namespace: str, file: BinaryIO) -> None:
+    """Sets the page of KEY to the content of FILE (- for standard input)."""
+    page = file.read(PAGE_BYTES_MAX + 1)
+    if not page:
+        raise exits.Failure("the file is empty; a page has at least one byte", exits.USAGE)
+    if len(page) > PAGE_BYTES_MAX:
+        raise exits.Failure(
+            f"the file is larger than {size(PAGE_BYTES_MAX)}, the largest page", exits.USAGE
+        )
+    with target.worker(namespace) as client:
+        status = client.set(key_bytes(key), page)
+    if as_json:
+        print_json({"key": key, "length": len(page), "status": status.name.lower()})
+    if not status:
+        raise exits.Failure(f"{key} was not set: {_reason(status.name)}")
+    if not as_json:
+        click.echo(f"Set {key}: {size(len(page))}.")
+
+
+_REASONS = {
+    "no_space": "the pool is full of pages in use; set a larger pool_size",
+    "too_large": "it is larger than the pool; set a larger pool_size",
+    "bad_key": "keys have 1 to 4096 bytes",
+    "deadline": "the daemon did not answer in time; see its log, or give --timeout more seconds",
+}
+
+
+def _reason(status: str) -> str:
+    return _REASONS.get(status.lower(), f"{status.lower()}; see `peercachectl status`")
+
+
+@ctl_command("exists")
+@click.argument("keys", nargs=-1, required=True)
+@namespace_option
+def exists(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
+    """Says for each of KEYS whether some node has it (exit code 0 if all are present)."""
+    with target.worker(namespace) as client:
+        present = client.contains([key_bytes(key) for key in keys])
+    prefix = next((i for i, there in enumerate(present) if not there), len(present))
+    if as_json:
+        print_json({"prefix": prefix, "present": dict(zip(keys, map(bool, present), strict=True))})
+    else:
+        for key, there in zip(keys, present, strict=True):
+            click.echo(f"{'present' if there else 'absent '}  {key}")
+    sys.exit(exits.OK if prefix == len(present) else exits.ABSENT)
+
+
+@ctl_command("remove")
+@click.argument("keys", nargs=-1, required=True)
+@namespace_option
+def remove(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
+    """Removes KEYS from all nodes (exit code 1 if one of them was not there)."""
+    with target.worker(namespace) as client:
+        removed = [bool(was) for was in client.remove([key_bytes(key) for key in keys])]
+    if as_json:
+        print_json({"removed": dict(zip(keys, removed, strict=True))})
+    else:
+        for key, was in zip(keys, removed, strict=True):
+            click.echo(f"{'removed' if was else 'absent '}  {key}")
+    sys.exit(exits.OK if all(removed) else exits.ABSENT)
+
+
+def _absent(as_json: bool, key: str, why: str) -> NoReturn:
+    if as_json:
+        print_json({"key": key, "present": False})
+    else:
+        click.echo(f"peercachectl: {key} is absent: {why}", err=True)
+    sys.exit(exits.ABSENT)

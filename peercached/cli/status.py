@@ -1,0 +1,145 @@
+"""`peercachectl status`: what needs attention first, then the rest on one screen."""
+
+from __future__ import annotations
+
+import click
+
+from peercached.admin.status import Status
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import count, duration, print_json, share, size
+
+_MARKS = {"error": "ERROR  ", "warning": "WARNING", "info": "info   "}
+_ORDER = list(_MARKS)
+_PEERS_SHOWN_MAX = 8
+
+
+@ctl_command("status")
+def status(target: Target, as_json: bool) -> None:
+    """Health with remedies first, then pool, directory, peers and counters."""
+    with target.admin() as admin:
+        document = admin.status()
+    if as_json:
+        print_json(document.model_dump(mode="json"))
+        return
+    for line in (*_health(document), "", *_summary(document)):
+        click.echo(line)
+
+
+def _health(document: Status) -> list[str]:
+    if not document.health:
+        return ["Healthy: nothing needs attention."]
+    lines = []
+    for entry in sorted(document.health, key=lambda entry: _ORDER.index(entry.severity)):
+        lines.append(f"{_MARKS[entry.severity]} {entry.sentence}")
+        if entry.remedy:
+            lines.append(f"        -> {entry.remedy}")
+    return lines
+
+
+def _summary(document: Status) -> list[str]:
+    node, pool, shard = document.node, document.pool, document.shard
+    membership, ipc = document.membership, document.ipc
+    suspects = sum(member.suspect for member in membership.members)
+    lines = [
+        _line(
+            "node",
+            f"{node.id} at {node.host}:{node.meta_port} (data {node.data_port})",
+            f"peercached {node.version}, pid {node.pid}, up {duration(node.uptime_s)}",
+        ),
+        _line(
+            "cluster",
+            f"{_plural(len(membership.members), 'node')} in view {membership.view_number}",
+            f"made by {membership.master}" if membership.master else "",
+            f"{suspects} suspect" if suspects else "",
+        ),
+        _line(
+            "pool",
+            f"{size(pool.used_bytes)} of {size(pool.capacity_bytes)} used "
+            f"({share(pool.used_bytes, pool.capacity_bytes)})",
+            f"{count(pool.keys)} pages",
+            f"{count(pool.evictions)} evicted",
+            f"{count(pool.no_space)} found no space" if pool.no_space else "",
+        ),
+        _line(
+            "directory",
+            f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "
+            f"({size(shard.bytes)})",
+            f"{count(shard.full)} refused: full" if shard.full else "",
+            *(_streams(document)),
+        ),
+        _line(
+            "workers",
+            f"{len(document.workers)} attached, {_plural(ipc.connections, 'connection')}",
+            f"{count(ipc.bad_frames)} bad frames" if ipc.bad_frames else "",
+            f"{count(ipc.regions_lost)} regions lost" if ipc.regions_lost else "",
+        ),
+    ]
+    lines.extend(_operations(document))
+    lines.extend(_transfers(document))
+    return lines
+
+
+def _line(title: str, *parts: str) -> str:
+    return f"{title:<10} {', '.join(part for part in parts if part)}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _streams(document: Status) -> list[str]:
+    behind = [stream for stream in document.streams if stream.queued]
+    if not behind:
+        return []
+    queued = sum(stream.queued for stream in behind)
+    return [f"{_plural(queued, 'batch')[:-1]} waiting for {_plural(len(behind), 'owner')}"]
+
+
+def _operations(document: Status) -> list[str]:
+    """A line per operation: how many pages, and what became of those that were not ok."""
+    lines = []
+    for name, outcomes in document.operations.items():
+        if not isinstance(outcomes, dict) or not any(outcomes.values()):
+            continue
+        total = sum(outcomes.values())
+        others = sorted(outcomes.items(), key=lambda item: -item[1])
+        parts = [f"{count(number)} {what}" for what, number in others if number]
+        lines.append(_line(name, f"{_plural(total, 'page')}: {', '.join(parts)}"))
+    single = {k: v for k, v in document.operations.items() if isinstance(v, int) and v}
+    parts = [
+        f"{name.replace('_', ' ')} {size(number) if name.startswith('bytes') else count(number)}"
+        for name, number in single.items()
+    ]
+    # A few to a line, so that the screen is not scrolled by one long one.
+    for start in range(0, len(parts), 5):
+        lines.append(_line("counters" if start == 0 else "", *parts[start : start + 5]))
+    return lines
+
+
+def _transfers(document: Status) -> list[str]:
+    server = document.tcp_server
+    lines = []
+    if server.pages or server.channels:
+        lines.append(
+            _line(
+                "served",
+                f"{count(server.pages)} pages, {size(server.bytes)} to peers "
+                f"on {_plural(server.channels, 'channel')}",
+                f"{count(server.stale)} stale" if server.stale else "",
+            )
+        )
+    busiest = sorted(document.transfer, key=lambda peer: -peer.bytes)
+    for peer in busiest[:_PEERS_SHOWN_MAX]:
+        lines.append(
+            _line(
+                "read from",
+                f"{peer.node_id}: {count(peer.pages)} pages, {size(peer.bytes)} "
+                f"on {_plural(peer.channels, 'channel')} ({peer.engine})",
+                f"{count(peer.errors)} errors" if peer.errors else "",
+                f"{count(peer.deadlines)} deadlines" if peer.deadlines else "",
+            )
+        )
+    if len(busiest) > _PEERS_SHOWN_MAX:
+        lines.append(_line("", f"and {len(busiest) - _PEERS_SHOWN_MAX} more peers (--json)"))
+    return lines

@@ -1,0 +1,118 @@
+"""The daemon's log: text for people or JSON lines for collectors, never a flood.
+
+A dead peer fails every batch, thousands of times a second; the first few warnings tell all
+there is to tell. So warnings and errors from the same place in the code pass a few times per
+interval, and the next one that passes says how many were held back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TextIO
+
+REPEATS_MAX = 5
+INTERVAL_S = 10.0
+PLACES_MAX = 1024
+
+
+def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
+    """Directs all logging to `stream` (standard error), as configured. Replaces an earlier set-up.
+
+    level: "debug", "info", "warning", "error". form: "text", "json".
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.addFilter(RepetitionFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # asyncio's own debug talk is about the event loop, not about us.
+    logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z WARNING peercached.peer: the message`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{_time(record)} {record.levelname} {record.name}: {_message(record)}"
+        trace = _traceback(self, record)
+        return f"{text}\n{trace}" if trace else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line: time, level, logger, message, and traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+        }
+        trace = _traceback(self, record)
+        if trace:
+            entry["traceback"] = trace
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    held_back = getattr(record, "held_back", 0)
+    return record.getMessage() + (f" (and {held_back} more like it)" if held_back else "")
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info else ""
+
+
+@dataclass
+class _Place:
+    since: float
+    passed: int = 0
+    held_back: int = 0
+
+
+class RepetitionFilter(logging.Filter):
+    """Holds back warnings and errors repeated from one place beyond REPEATS_MAX per INTERVAL_S.
+
+    Remembers PLACES_MAX places at most. Thread safe.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now = self._clock()
+        key = (record.pathname, record.lineno)
+        with self._lock:
+            place = self._places.get(key)
+            if place is None:
+                place = self._places[key] = _Place(since=now)
+                if len(self._places) > PLACES_MAX:
+                    self._places.popitem(last=False)
+            self._places.move_to_end(key)
+            if now - place.since >= INTERVAL_S:
+                place.since, place.passed = now, 0
+            if place.passed >= REPEATS_MAX:
+                place.held_back += 1
+                return False
+            place.passed += 1
+            record.held_back, place.held_back = place.held_back, 0
+        return True
