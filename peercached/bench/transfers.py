@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from peercache_client import Client, Region
 from peercached.demo.cluster import Cluster
@@ -196,7 +197,7 @@ def idle(pair: Pair, seconds: float = 3.0) -> tuple[float, float]:
         time.sleep(seconds / 3)
         samples.append((time.clock_gettime(clock) - before) / (seconds / 3))
     anonymous_kb = 0
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+    with Path(f"/proc/{pid}/status").open(encoding="ascii") as status:
         for line in status:
             if line.startswith(("RssAnon:", "RssFile:")):
                 anonymous_kb += int(line.split()[1])
