@@ -1,6 +1,6 @@
 """The best possible hit rate, against a search through all that a cache could do."""
 
-from functools import lru_cache
+from functools import cache
 from itertools import combinations, islice
 
 from hypothesis import given
@@ -13,7 +13,7 @@ from peercached.demo.workload import Conversations, Request
 def best_by_search(requests: list[Request], capacity: int) -> int:
     """Tries every content that a cache may have after every request."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def best_from(number: int, cached: frozenset[int]) -> int:
         if number == len(requests):
             return 0

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ def test_equal_blocks_have_equal_prefixes() -> None:
 def test_a_turn_continues_the_prompt_and_answer_of_the_turn_before() -> None:
     one_at_a_time = Conversations(live_conversations=1, turns_mean=1e9)
     turns = list(islice(one_at_a_time.requests(), 10))
-    for earlier, later in zip(turns, turns[1:], strict=False):
+    for earlier, later in pairwise(turns):
         history = earlier.chain + earlier.answer
         assert later.chain[: len(history)] == history
         assert len(later.chain) > len(history)
