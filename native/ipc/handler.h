@@ -34,8 +34,8 @@ struct RequestContext {
 };
 
 struct ExistsAnswer {
-  uint32_t prefix = 0;            // leading keys present
-  std::vector<uint8_t> present;   // one per key, filled when asked for
+  uint32_t prefix = 0;           // leading keys present
+  std::vector<uint8_t> present;  // one per key, filled when asked for
 };
 
 class RequestHandler {
@@ -47,7 +47,8 @@ class RequestHandler {
   virtual void get(const RequestContext& context, std::span<PageRef> pages) = 0;
   // `all`: look every key up (bitmap), not only as far as the first hole.
   virtual ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) = 0;
-  virtual void remove(const RequestContext& context, std::span<PageRef> keys) = 0;  // ok = was present
+  virtual void remove(const RequestContext& context,
+                      std::span<PageRef> keys) = 0;  // ok = was present
   // Empty string: cleared everywhere. Otherwise what could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;

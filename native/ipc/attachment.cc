@@ -1,0 +1,134 @@
+#include "ipc/attachment.h"
+
+namespace peercached::ipc {
+
+Attachment::Attachment(uint64_t id_, Token token_, uint32_t pid_, uint32_t uid_, std::string name_,
+                       std::string ns_name_, Namespace* ns_, RegionLimits limits)
+    : id(id_),
+      token(token_),
+      pid(pid_),
+      uid(uid_),
+      name(std::move(name_)),
+      ns_name(std::move(ns_name_)),
+      ns(ns_),
+      limits_(limits) {}
+
+std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t bytes,
+                                               std::atomic<uint32_t>& next_id) {
+  const FileIdentity identity = SharedMemory::identity_of(fd);
+  const std::lock_guard lock(mutex_);
+  uint64_t total_bytes = bytes;
+  for (const auto& [id_known, region] : regions_) {
+    if (!region) continue;
+    if (region->memory.identity() == identity) {
+      if (bytes <= region->memory.bytes()) return region;
+      throw RequestError(ErrorCode::bad_value,
+                         "this file is region " + std::to_string(id_known) + " already, with " +
+                             std::to_string(region->memory.bytes()) + " bytes: unregister it " +
+                             "before registering " + std::to_string(bytes));
+    }
+    total_bytes += region->memory.bytes();
+  }
+  if (regions_.size() >= limits_.regions_max) {
+    throw RequestError(ErrorCode::limit, "this worker has " + std::to_string(regions_.size()) +
+                                             " regions, the most it may: unregister one");
+  }
+  if (bytes > limits_.bytes_max || total_bytes > limits_.bytes_max) {
+    throw RequestError(ErrorCode::limit, "a region of " + std::to_string(bytes) +
+                                             " bytes would take this worker beyond the " +
+                                             std::to_string(limits_.bytes_max) +
+                                             " bytes it may share: unregister one");
+  }
+  auto region = std::make_shared<Region>(next_id.fetch_add(1), fd, bytes);
+  regions_.emplace(region->id, region);
+  return region;
+}
+
+bool Attachment::remove_region(uint32_t region) {
+  std::shared_ptr<Region> last;  // unmapping can take long: not under the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) return false;
+  last = std::move(found->second);
+  regions_.erase(found);
+  return true;
+}
+
+bool Attachment::lose_region(uint32_t region) {
+  std::shared_ptr<Region> last;
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(region);
+  if (found == regions_.end() || !found->second) return false;
+  last = std::move(found->second);
+  last->lost = true;
+  found->second = nullptr;
+  return true;
+}
+
+void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages,
+                         std::vector<std::shared_ptr<Region>>& held) const {
+  pages.clear();
+  pages.resize(columns.count);
+  held.clear();
+  const char* key = columns.keys.data();
+  uint32_t known_id = 0;  // never given out
+  const Region* known = nullptr;
+  PageStatus known_status = PageStatus::bad_region;
+
+  for (uint32_t i = 0; i < columns.count; ++i) {
+    PageRef& page = pages[i];
+    const uint32_t key_bytes = columns.key_bytes[i];
+    page.key = {key, key_bytes};
+    key += key_bytes;
+    if (key_bytes == 0 || key_bytes > kKeyBytesMax) page.status = PageStatus::bad_key;
+    if (!columns.has_memory) continue;
+
+    page.region = columns.regions[i];
+    page.length = columns.lengths[i];
+    if (page.status != PageStatus::pending) continue;
+    if (page.region != known_id || known == nullptr) {
+      known_id = page.region;
+      known = nullptr;
+      known_status = PageStatus::bad_region;
+      for (const auto& region : held) {
+        if (region->id == known_id) known = region.get();
+      }
+      if (known == nullptr) {
+        const std::lock_guard lock(mutex_);
+        const auto found = regions_.find(known_id);
+        if (found != regions_.end()) {
+          known_status = PageStatus::region_lost;
+          if (found->second) {
+            known = found->second.get();
+            held.push_back(found->second);
+          }
+        }
+      }
+    }
+    if (known == nullptr || known->lost.load(std::memory_order_relaxed)) {
+      page.status = known == nullptr ? known_status : PageStatus::region_lost;
+      continue;
+    }
+    const uint64_t offset = columns.offsets[i];
+    const uint64_t bytes = known->memory.bytes();
+    // Compared by subtraction: offset + length may overflow, this cannot.
+    if (page.length == 0 || offset > bytes || page.length > bytes - offset) {
+      page.status = PageStatus::bad_range;
+      continue;
+    }
+    page.memory = known->memory.base() + offset;
+  }
+}
+
+Attachment::Regions Attachment::regions() const {
+  const std::lock_guard lock(mutex_);
+  Regions regions;
+  for (const auto& [id_known, region] : regions_) {
+    if (!region) continue;
+    ++regions.count;
+    regions.bytes += region->memory.bytes();
+  }
+  return regions;
+}
+
+}  // namespace peercached::ipc

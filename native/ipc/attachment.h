@@ -1,0 +1,77 @@
+// One worker process as the daemon sees it: its namespace and its regions.
+//
+// Held by its connections; the last one to go takes the mappings along. A request holds the
+// regions it uses, so that neither UNREGISTER nor the end of the worker pulls memory away
+// from under a copy.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ipc/handler.h"
+#include "ipc/request.h"
+#include "ipc/shared_memory.h"
+
+namespace peercached::ipc {
+
+using Token = std::array<uint8_t, 16>;
+
+struct Region {
+  Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes) : id(id_), memory(fd, bytes) {}
+  const uint32_t id;
+  SharedMemory memory;
+  std::atomic<bool> lost{false};
+};
+
+struct RegionLimits {
+  unsigned regions_max = 0;
+  uint64_t bytes_max = 0;
+};
+
+class Attachment {
+ public:
+  Attachment(uint64_t id, Token token, uint32_t pid, uint32_t uid, std::string name,
+             std::string ns_name, Namespace* ns, RegionLimits limits);
+
+  const uint64_t id;
+  const Token token;
+  const uint32_t pid, uid;
+  const std::string name, ns_name;
+  Namespace* const ns;
+  std::atomic<uint32_t> connections{0};
+  std::atomic<uint64_t> requests{0};
+
+  // The same file again gives the same region, as long as it is not asked to be larger.
+  // Throws RequestError. `next_id` is the server's: ids are never used twice, so that one
+  // attachment's id means nothing in another.
+  std::shared_ptr<Region> add_region(const UniqueFd& fd, uint64_t bytes,
+                                     std::atomic<uint32_t>& next_id);
+  bool remove_region(uint32_t region);
+  // True the first time. The id stays known, so that later uses are told what happened.
+  bool lose_region(uint32_t region);
+
+  // Fills `pages` from the columns: keys, memory, statuses of what is already decided. The
+  // regions used are kept alive by `held`, which is cleared first.
+  void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
+               std::vector<std::shared_ptr<Region>>& held) const;
+
+  struct Regions {
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+  };
+  Regions regions() const;
+
+ private:
+  const RegionLimits limits_;
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<Region>> regions_;  // null: lost
+};
+
+}  // namespace peercached::ipc

@@ -1,0 +1,215 @@
+#include "ipc/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace peercached::ipc {
+namespace {
+
+constexpr size_t kScratchPages = 4096;  // kept when a larger request is over
+
+}  // namespace
+
+Connection::Connection(ServerState& state, UniqueFd socket)
+    : state_(state), stream_(std::move(socket)) {
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  if (::getsockopt(stream_.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) {
+    pid_ = static_cast<uint32_t>(peer.pid);
+    uid_ = peer.uid;
+  }
+}
+
+void Connection::stop() { stream_.stop(); }
+
+void Connection::run() {
+  Frame frame;
+  while (serve_one(frame)) {
+  }
+  if (attachment_) state_.leave(std::move(attachment_));
+  gate_.reset();
+  stream_.close_stream();
+}
+
+bool Connection::serve_one(Frame& frame) {
+  ReplyHeader reply;
+  Answer answer;
+  bool goes_on = true;
+  try {
+    if (!stream_.read(frame)) return false;
+    answer = dispatch(frame);
+  } catch (const RequestError& error) {
+    if (error.code() == ErrorCode::bad_frame) ++state_.bad_frames;
+    reply.error = static_cast<uint16_t>(error.code());
+    body_ = error.what();
+    answer = {0, 0, body_};
+    goes_on = !error.closes();
+  } catch (const std::exception& error) {
+    reply.error = static_cast<uint16_t>(ErrorCode::failed);
+    body_ = error.what();
+    answer = {0, 0, body_};
+  }
+  held_.clear();
+  reply.body_bytes = static_cast<uint32_t>(answer.body.size());
+  reply.op = frame.header.op | kReplyBit;
+  reply.request_id = frame.header.request_id;
+  reply.count = answer.count;
+  reply.value = answer.value;
+  const bool taken = stream_.write(reply, answer.body);
+  shrink_scratch();
+  return goes_on && taken;
+}
+
+Connection::Answer Connection::dispatch(Frame& frame) {
+  const auto op = static_cast<Op>(frame.header.op);
+  const bool takes_file = op == Op::hello || op == Op::register_region;
+  if (frame.files.size() != (takes_file ? 1 : 0)) {
+    throw RequestError(ErrorCode::bad_frame,
+                       takes_file ? "this op needs a file passed along with its frame"
+                                  : "this op takes no file, one was passed");
+  }
+  if (op == Op::hello) return hello(frame);
+  if (!attachment_) {
+    throw RequestError(ErrorCode::not_attached, "the first request must be HELLO");
+  }
+  ++attachment_->requests;
+  if (is_page_op(op)) return pages(frame);
+  ++state_.others;
+  RequestContext context;
+  context.ns = attachment_->ns;
+  context.gate = &gate_->gate();
+  context.deadline =
+      Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
+  switch (op) {
+    case Op::register_region:
+      return register_region(frame);
+    case Op::unregister_region:
+      return unregister_region(frame);
+    case Op::ping:
+      require_empty(frame.header);
+      return {};
+    case Op::clear:
+      require_empty(frame.header);
+      body_ = state_.handler.clear(context);
+      return {0, body_.empty() ? 0u : 1u, body_};
+    case Op::stats:
+      require_empty(frame.header);
+      body_ = state_.handler.stats_json(context);
+      return {0, 0, body_};
+    default:
+      throw RequestError(ErrorCode::unknown_op, "op " + std::to_string(frame.header.op) +
+                                                    " is not known to protocol " +
+                                                    std::to_string(kProtocolVersion));
+  }
+}
+
+Connection::Answer Connection::hello(const Frame& frame) {
+  if (attachment_) {
+    throw RequestError(ErrorCode::bad_frame, "this connection is attached already");
+  }
+  const Hello wanted = parse_hello(frame.body);
+  auto gate = std::make_unique<GatePage>(frame.files.front());
+  attachment_ = state_.attach(wanted, pid_, uid_);
+  gate_ = std::move(gate);
+
+  HelloReply reply;
+  reply.protocol_version = kProtocolVersion;
+  reply.version_bytes = static_cast<uint32_t>(state_.config.version.size());
+  std::copy(attachment_->token.begin(), attachment_->token.end(), reply.token);
+  reply.incarnation = state_.config.incarnation;
+  reply.pages_max = kPagesMax;
+  reply.body_bytes_max = kBodyBytesMax;
+  reply.deadline_ms_max = state_.config.deadline_ms_max;
+  reply.regions_max = state_.config.regions_per_attachment_max;
+  body_.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
+  body_ += state_.config.version;
+  return {0, 0, body_};
+}
+
+Connection::Answer Connection::register_region(const Frame& frame) {
+  const auto region = attachment_->add_region(frame.files.front(), parse_region_bytes(frame.body),
+                                              state_.next_region);
+  return {0, region->id, {}};
+}
+
+Connection::Answer Connection::unregister_region(const Frame& frame) {
+  require_empty(frame.header);
+  // The region's id travels in `count`.
+  if (!attachment_->remove_region(frame.header.count)) {
+    throw RequestError(ErrorCode::bad_value,
+                       "this worker has no region " + std::to_string(frame.header.count));
+  }
+  return {};
+}
+
+Connection::Answer Connection::pages(const Frame& frame) {
+  const auto op = static_cast<Op>(frame.header.op);
+  const PageColumns columns = parse_pages(frame.header, frame.body);
+  attachment_->resolve(columns, pages_, held_);
+
+  RequestContext context;
+  context.ns = attachment_->ns;
+  context.gate = &gate_->gate();
+  context.parent_key = columns.parent_key;
+  context.deadline =
+      Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
+
+  Answer answer;
+  answer.count = columns.count;
+  if (op == Op::exists) {
+    ++state_.exists;
+    const bool all = (frame.header.flags & kFlagBitmap) != 0;
+    const ExistsAnswer found = state_.handler.exists(context, pages_, all);
+    answer.value = found.prefix;
+    body_.clear();
+    if (all) {
+      body_.assign(reinterpret_cast<const char*>(found.present.data()), found.present.size());
+      body_.resize(columns.count);
+    }
+  } else {
+    if (op == Op::set) {
+      ++state_.sets;
+      state_.handler.set(context, pages_);
+    } else if (op == Op::get) {
+      ++state_.gets;
+      state_.handler.get(context, pages_);
+    } else {
+      ++state_.others;
+      state_.handler.remove(context, pages_);
+    }
+    body_.resize(columns.count);
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      PageStatus status = pages_[i].status;
+      if (status == PageStatus::pending) status = PageStatus::error;
+      body_[i] = static_cast<char>(status);
+      answer.value += status == PageStatus::ok;
+    }
+    drop_lost_regions();
+  }
+  answer.body = body_;
+  return answer;
+}
+
+void Connection::drop_lost_regions() {
+  for (const PageRef& page : pages_) {
+    if (page.status == PageStatus::region_lost && page.memory != nullptr &&
+        attachment_->lose_region(page.region)) {
+      ++state_.regions_lost;
+    }
+  }
+}
+
+void Connection::shrink_scratch() {
+  if (pages_.capacity() > kScratchPages) {
+    pages_.clear();
+    pages_.shrink_to_fit();
+  }
+  if (body_.capacity() > kScratchPages * 16) {
+    body_.clear();
+    body_.shrink_to_fit();
+  }
+}
+
+}  // namespace peercached::ipc

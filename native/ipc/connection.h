@@ -1,0 +1,50 @@
+// One worker connection: reads a request, has it done, replies; one request at a time.
+//
+// Runs on its own thread. The stream is closed only between requests, so that its end also
+// tells the client that nothing of its last request is still running.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ipc/frame_stream.h"
+#include "ipc/server_state.h"
+
+namespace peercached::ipc {
+
+class Connection {
+ public:
+  Connection(ServerState& state, UniqueFd socket);
+
+  void run();   // until the peer leaves, misbehaves, or `stop`
+  void stop();  // from any thread
+
+ private:
+  struct Answer {
+    uint32_t count = 0, value = 0;
+    std::string_view body;
+  };
+
+  bool serve_one(Frame& frame);  // false: close
+  Answer dispatch(Frame& frame);
+  Answer hello(const Frame& frame);
+  Answer register_region(const Frame& frame);
+  Answer unregister_region(const Frame& frame);
+  Answer pages(const Frame& frame);
+  void drop_lost_regions();
+  void shrink_scratch();
+
+  ServerState& state_;
+  FrameStream stream_;
+  uint32_t pid_ = 0, uid_ = 0;
+  std::shared_ptr<Attachment> attachment_;
+  std::unique_ptr<GatePage> gate_;
+
+  // Scratch, kept from request to request.
+  std::vector<PageRef> pages_;
+  std::vector<std::shared_ptr<Region>> held_;
+  std::string body_;
+};
+
+}  // namespace peercached::ipc

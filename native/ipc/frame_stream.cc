@@ -1,0 +1,143 @@
+#include "ipc/frame_stream.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/clock.h"
+
+namespace peercached::ipc {
+namespace {
+
+constexpr size_t kBufferBytes = 64 * 1024;
+constexpr int kQuietMs = 1000;
+constexpr size_t kFilesPerMessageMax = 4;
+
+bool wait_for(int fd, short events, int timeout_ms) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  for (;;) {
+    pollfd entry = {fd, events, 0};
+    const int rc = ::poll(&entry, 1, deadline.remaining_ms());
+    if (rc > 0) return true;
+    if (rc == 0 || errno != EINTR) return false;
+  }
+}
+
+// Takes over every descriptor of the message first, so that none can leak whatever follows.
+void take_files(msghdr& message, std::vector<UniqueFd>& files) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      files.emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+void FrameStream::reserve(size_t bytes) {
+  if (bytes <= capacity_) return;
+  auto larger = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (filled_ != 0) std::memcpy(larger.get(), buffer_.get(), filled_);
+  buffer_ = std::move(larger);
+  capacity_ = bytes;
+}
+
+void FrameStream::shrink_if_quiet() {
+  if (capacity_ <= kBufferBytes || wait_for(socket_.get(), POLLIN, kQuietMs)) return;
+  buffer_.reset();
+  capacity_ = 0;
+  reserve(kBufferBytes);
+}
+
+bool FrameStream::receive(Frame& frame, Wait wait) {
+  if (wait == Wait::rest && !wait_for(socket_.get(), POLLIN, kStallTimeoutMs)) return false;
+  for (;;) {
+    alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerMessageMax * sizeof(int))];
+    iovec place = {buffer_.get() + filled_, capacity_ - filled_};
+    msghdr message = {};
+    message.msg_iov = &place;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    take_files(message, frame.files);
+    if (frame.files.size() > 1 || (message.msg_flags & MSG_CTRUNC) != 0) {
+      throw RequestError(ErrorCode::bad_frame,
+                         "more than one file came with a request: pass one at a time");
+    }
+    filled_ += static_cast<size_t>(got);
+    return true;
+  }
+}
+
+bool FrameStream::read(Frame& frame) {
+  frame.header = {};
+  frame.body = {};
+  frame.files.clear();
+  filled_ = 0;
+  reserve(kBufferBytes);
+  shrink_if_quiet();
+  if (!receive(frame, Wait::first_byte)) return false;
+  while (filled_ < sizeof(RequestHeader)) {
+    if (!receive(frame, Wait::rest)) return false;
+  }
+  std::memcpy(&frame.header, buffer_.get(), sizeof(RequestHeader));
+  check_header(frame.header);
+  const size_t total = sizeof(RequestHeader) + frame.header.body_bytes;
+  while (filled_ < total) {
+    if (filled_ == capacity_) reserve(std::min(total, capacity_ * 2));
+    if (!receive(frame, Wait::rest)) return false;
+  }
+  if (filled_ > total) {
+    throw RequestError(ErrorCode::bad_frame,
+                       std::to_string(filled_ - total) +
+                           " bytes follow the request: wait for its reply before the next");
+  }
+  frame.body = {buffer_.get() + sizeof(RequestHeader), frame.header.body_bytes};
+  return true;
+}
+
+bool FrameStream::write(const ReplyHeader& header, std::string_view body) {
+  ReplyHeader head = header;
+  iovec parts[2] = {{&head, sizeof(head)}, {const_cast<char*>(body.data()), body.size()}};
+  iovec* next = parts;
+  size_t parts_left = body.empty() ? 1 : 2;
+  while (parts_left > 0) {
+    msghdr message = {};
+    message.msg_iov = next;
+    message.msg_iovlen = parts_left;
+    const ssize_t put = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN || !wait_for(socket_.get(), POLLOUT, kStallTimeoutMs)) return false;
+      continue;
+    }
+    auto sent = static_cast<size_t>(put);
+    while (parts_left > 0 && sent >= next->iov_len) {
+      sent -= next->iov_len;
+      ++next;
+      --parts_left;
+    }
+    if (parts_left > 0) {
+      next->iov_base = static_cast<char*>(next->iov_base) + sent;
+      next->iov_len -= sent;
+    }
+  }
+  return true;
+}
+
+void FrameStream::stop() { ::shutdown(socket_.get(), SHUT_RD); }
+void FrameStream::close_stream() { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+}  // namespace peercached::ipc

@@ -1,0 +1,58 @@
+// Frames in and out of one socket.
+//
+// Takes a small request in one system call, grows its buffer only as bytes really arrive (an
+// announced length costs nothing), and gives the memory back when the peer goes quiet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ipc/request.h"
+#include "ipc/unique_fd.h"
+
+namespace peercached::ipc {
+
+struct Frame {
+  RequestHeader header;
+  std::span<const std::byte> body;  // valid until the next read
+  std::vector<UniqueFd> files;      // at most one
+};
+
+class FrameStream {
+ public:
+  // Once the first byte of a frame is here the rest must come within this time; a reply must
+  // be taken within it too. A worker stopped in mid-frame is cut off: it reconnects.
+  static constexpr int kStallTimeoutMs = 30'000;
+
+  explicit FrameStream(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  // Blocks, without a timer, until a whole frame is here. False: the peer is gone, or `stop`
+  // was called. Throws RequestError(bad_frame); `frame.header` then says whose fault it was.
+  bool read(Frame& frame);
+  // False: the peer does not take it.
+  bool write(const ReplyHeader& header, std::string_view body);
+
+  // From any thread: the read in progress, or the next one, returns false. A reply to the
+  // request being worked on still goes out: only silence may look like an end to the client.
+  void stop();
+  // The peer sees the end of the stream now, not when this object dies.
+  void close_stream();
+
+  int fd() const { return socket_.get(); }
+
+ private:
+  enum class Wait { first_byte, rest };
+  bool receive(Frame& frame, Wait wait);
+  void reserve(size_t bytes);
+  void shrink_if_quiet();
+
+  UniqueFd socket_;
+  std::unique_ptr<std::byte[]> buffer_;
+  size_t capacity_ = 0, filled_ = 0;
+};
+
+}  // namespace peercached::ipc

@@ -1,0 +1,175 @@
+#include "ipc/ipc_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "common/fault_guard.h"
+#include "ipc/connection.h"
+#include "ipc/server_state.h"
+#include "ipc/socket_path.h"
+
+namespace peercached {
+
+using ipc::Connection;
+using ipc::ErrorCode;
+using ipc::ReplyHeader;
+using ipc::ServerState;
+using ipc::SocketPath;
+using ipc::UniqueFd;
+
+namespace {
+
+UniqueFd make_event() {
+  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) throw std::system_error(errno, std::generic_category(), "eventfd");
+  return event;
+}
+
+// Kept back so that there is a descriptor to accept with, and so refuse, when all are used.
+UniqueFd make_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+struct IpcServer::Impl {
+  Impl(const IpcServerConfig& config, RequestHandler& handler)
+      : state(config, handler),
+        path(config.socket_path, config.socket_mode),
+        wake(make_event()),
+        reserve(make_reserve()),
+        acceptor([this] { accept_all(); }) {}
+
+  ~Impl() {
+    stopping = true;
+    wake_acceptor();
+    acceptor.join();
+  }
+
+  // A connection and its thread; joined and freed by the acceptor, its only owner.
+  struct Running {
+    Running(ServerState& state, UniqueFd socket) : connection(state, std::move(socket)) {}
+    Connection connection;
+    std::thread thread;
+    std::atomic<bool> finished{false};
+  };
+
+  void wake_acceptor() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake.get(), &one, sizeof(one));
+  }
+
+  void accept_all() {
+    while (!stopping) {
+      pollfd waits[2] = {{path.listener(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
+      if (::poll(waits, 2, -1) < 0) continue;
+      uint64_t wakes;
+      if (waits[1].revents != 0) {
+        [[maybe_unused]] const auto got = ::read(wake.get(), &wakes, sizeof(wakes));
+        reap();
+      }
+      if (waits[0].revents != 0 && !stopping) accept_one();
+    }
+    for (auto& one : running) one.connection.stop();
+    for (auto& one : running) one.thread.join();
+    running.clear();
+  }
+
+  void reap() {
+    for (auto one = running.begin(); one != running.end();) {
+      if (!one->finished) {
+        ++one;
+        continue;
+      }
+      one->thread.join();
+      one = running.erase(one);
+      --state.connections;
+    }
+  }
+
+  void accept_one() {
+    UniqueFd socket(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      // Without this the listener would stay readable, and this thread spin.
+      reserve.reset();
+      socket.reset(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket) refuse(socket, "the daemon has no file descriptors left");
+      socket.reset();
+      reserve = make_reserve();
+      return;
+    }
+    if (running.size() >= state.config.connections_max) reap();
+    if (running.size() >= state.config.connections_max) {
+      refuse(socket, std::to_string(running.size()) +
+                         " connections are open, the most that may be: close some");
+      return;
+    }
+    Running& one = running.emplace_back(state, std::move(socket));
+    ++state.connections;
+    ++state.accepted;
+    try {
+      one.thread = std::thread([this, &one] {
+        one.connection.run();
+        one.finished = true;
+        wake_acceptor();
+      });
+    } catch (const std::system_error&) {
+      ++state.refused;
+      --state.connections;
+      running.pop_back();
+    }
+  }
+
+  void refuse(const UniqueFd& socket, const std::string& text) {
+    ++state.refused;
+    struct {
+      ReplyHeader header;
+      char text[200];
+    } reply = {};
+    const size_t text_bytes = text.copy(reply.text, sizeof(reply.text));
+    reply.header.body_bytes = static_cast<uint32_t>(text_bytes);
+    reply.header.op = static_cast<uint16_t>(ipc::Op::hello) | ipc::kReplyBit;
+    reply.header.error = static_cast<uint16_t>(ErrorCode::limit);
+    ::send(socket.get(), &reply, sizeof(reply.header) + text_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  ServerState state;
+  SocketPath path;
+  UniqueFd wake, reserve;
+  std::list<Running> running;
+  std::atomic<bool> stopping{false};
+  std::thread acceptor;  // last: it uses all of the above
+};
+
+IpcServer::IpcServer(const IpcServerConfig& config, RequestHandler& handler) {
+  install_fault_guard();
+  impl_ = std::make_unique<Impl>(config, handler);
+}
+
+IpcServer::~IpcServer() = default;
+
+IpcStats IpcServer::stats() const {
+  const ServerState& state = impl_->state;
+  IpcStats stats;
+  stats.connections = state.connections;
+  stats.accepted = state.accepted;
+  stats.refused = state.refused;
+  stats.bad_frames = state.bad_frames;
+  stats.regions_lost = state.regions_lost;
+  stats.sets = state.sets;
+  stats.gets = state.gets;
+  stats.exists = state.exists;
+  stats.others = state.others;
+  return stats;
+}
+
+std::vector<WorkerInfo> IpcServer::workers() const { return impl_->state.workers(); }
+
+}  // namespace peercached

@@ -1,0 +1,156 @@
+#include "ipc/request.h"
+
+#include "common/types.h"
+
+namespace peercached::ipc {
+namespace {
+
+[[noreturn]] void bad_frame(const std::string& text) {
+  throw RequestError(ErrorCode::bad_frame, text);
+}
+
+// Names are shown to people and end up in JSON: valid UTF-8 without control characters.
+bool presentable(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto lead = static_cast<uint8_t>(text[i++]);
+    if (lead < 0x20 || lead == 0x7f) return false;
+    if (lead < 0x80) continue;
+    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < static_cast<size_t>(more)) return false;
+    uint32_t point = lead & (0x3fu >> more);
+    for (int k = 0; k < more; ++k) {
+      const auto next = static_cast<uint8_t>(text[i++]);
+      if ((next & 0xc0) != 0x80) return false;
+      point = point << 6 | (next & 0x3fu);
+    }
+    const uint32_t least = more == 3 ? 0x10000 : more == 2 ? 0x800 : 0x80;
+    if (point < least || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_page_op(Op op) {
+  return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove;
+}
+
+void check_header(const RequestHeader& header) {
+  if (header.body_bytes > kBodyBytesMax) {
+    bad_frame("a body of " + std::to_string(header.body_bytes) + " bytes: at most " +
+              std::to_string(kBodyBytesMax) + " are taken, split the batch");
+  }
+  if (header.reserved != 0) {
+    bad_frame("the reserved word of the header is " + std::to_string(header.reserved) +
+              ": it must be 0");
+  }
+  if (header.count > kPagesMax) {
+    bad_frame("a count of " + std::to_string(header.count) + " pages: at most " +
+              std::to_string(kPagesMax) + " are taken, split the batch");
+  }
+  const auto op = static_cast<Op>(header.op);
+  unsigned known = is_page_op(op) ? kFlagParent : 0;
+  if (op == Op::exists) known |= kFlagBitmap;
+  if ((header.flags & ~known) != 0) {
+    bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
+              std::to_string(header.op));
+  }
+}
+
+Hello parse_hello(std::span<const std::byte> body) {
+  if (body.size() < sizeof(HelloHead)) {
+    bad_frame("HELLO has " + std::to_string(body.size()) + " bytes: it begins with " +
+              std::to_string(sizeof(HelloHead)));
+  }
+  HelloHead head;
+  std::memcpy(&head, body.data(), sizeof(head));
+  if (head.protocol_version != kProtocolVersion) {
+    throw RequestError(ErrorCode::bad_version,
+                       "the client speaks protocol " + std::to_string(head.protocol_version) +
+                           ", this daemon speaks " + std::to_string(kProtocolVersion) +
+                           ": install the same version of both");
+  }
+  const uint64_t names_bytes = uint64_t{head.namespace_bytes} + head.name_bytes;
+  if (names_bytes != body.size() - sizeof(head)) {
+    bad_frame("HELLO announces " + std::to_string(names_bytes) + " bytes of names and carries " +
+              std::to_string(body.size() - sizeof(head)));
+  }
+  if (head.namespace_bytes > kNamespaceBytesMax) {
+    throw RequestError(ErrorCode::bad_value,
+                       "a namespace of " + std::to_string(head.namespace_bytes) +
+                           " bytes: at most " + std::to_string(kNamespaceBytesMax) + " are taken");
+  }
+  if (head.name_bytes > kNameBytesMax) {
+    throw RequestError(ErrorCode::bad_value, "a client name of " + std::to_string(head.name_bytes) +
+                                                 " bytes: at most " +
+                                                 std::to_string(kNameBytesMax) + " are taken");
+  }
+  Hello hello;
+  std::memcpy(hello.token.data(), head.token, sizeof(head.token));
+  const auto* names = reinterpret_cast<const char*>(body.data() + sizeof(head));
+  hello.ns = {names, head.namespace_bytes};
+  hello.name = {names + head.namespace_bytes, head.name_bytes};
+  if (!presentable(hello.ns) || !presentable(hello.name)) {
+    throw RequestError(ErrorCode::bad_value,
+                       "namespace and client name must be UTF-8 without control characters");
+  }
+  return hello;
+}
+
+PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> body) {
+  const auto op = static_cast<Op>(header.op);
+  PageColumns pages;
+  pages.count = header.count;
+  pages.has_memory = op == Op::set || op == Op::get;
+
+  // 65 536 pages of 20 bytes fit in 32 bits many times over: no sum here can overflow 64.
+  const uint64_t n = header.count;
+  const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
+  const bool has_parent = (header.flags & kFlagParent) != 0;
+  uint64_t used = columns_bytes + (has_parent ? 4 : 0);
+  if (body.size() < used) {
+    bad_frame("a body of " + std::to_string(body.size()) + " bytes cannot hold the columns of " +
+              std::to_string(n) + " pages, " + std::to_string(used) + " bytes");
+  }
+  const std::byte* at = body.data();
+  pages.key_bytes = Column<uint32_t>(at);
+  if (pages.has_memory) {
+    pages.regions = Column<uint32_t>(at + 4 * n);
+    pages.offsets = Column<uint64_t>(at + 8 * n);
+    pages.lengths = Column<uint32_t>(at + 16 * n);
+  }
+  if (has_parent) {
+    const uint32_t parent_bytes = Column<uint32_t>(at + columns_bytes)[0];
+    if (parent_bytes == 0 || parent_bytes > kKeyBytesMax || parent_bytes > body.size() - used) {
+      bad_frame("a parent key of " + std::to_string(parent_bytes) + " bytes: 1 to " +
+                std::to_string(kKeyBytesMax) + ", inside the body");
+    }
+    pages.parent_key = {reinterpret_cast<const char*>(at + used), parent_bytes};
+    used += parent_bytes;
+  }
+  pages.keys = {reinterpret_cast<const char*>(at + used), body.size() - used};
+  uint64_t keys_bytes = 0;
+  for (uint64_t i = 0; i < n; ++i) keys_bytes += pages.key_bytes[i];
+  if (keys_bytes != pages.keys.size()) {
+    bad_frame("key lengths add up to " + std::to_string(keys_bytes) + " bytes, the body has " +
+              std::to_string(pages.keys.size()) + " left for keys");
+  }
+  return pages;
+}
+
+uint64_t parse_region_bytes(std::span<const std::byte> body) {
+  if (body.size() != sizeof(uint64_t)) {
+    bad_frame("REGISTER has " + std::to_string(body.size()) + " bytes: it is a size of 8 bytes");
+  }
+  return Column<uint64_t>(body.data())[0];
+}
+
+void require_empty(const RequestHeader& header) {
+  if (header.body_bytes != 0) {
+    bad_frame("op " + std::to_string(header.op) + " has no body, this one has " +
+              std::to_string(header.body_bytes) + " bytes");
+  }
+}
+
+}  // namespace peercached::ipc

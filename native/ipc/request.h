@@ -1,0 +1,74 @@
+// Taking a request's body apart: pure functions over untrusted bytes, no I/O, no allocation
+// that the bytes can inflate. The fuzz target feeds exactly these.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "ipc/wire.h"
+
+namespace peercached::ipc {
+
+// What is wrong with a request: the code and the sentence that go back to the client.
+class RequestError : public std::runtime_error {
+ public:
+  RequestError(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  ErrorCode code() const { return code_; }
+  // After these the stream or the peer cannot be trusted any further.
+  bool closes() const {
+    return code_ == ErrorCode::bad_frame || code_ == ErrorCode::bad_version ||
+           code_ == ErrorCode::not_attached || code_ == ErrorCode::no_attachment;
+  }
+
+ private:
+  ErrorCode code_;
+};
+
+// A column inside the body; read by value because nothing aligns it.
+template <typename T>
+class Column {
+ public:
+  Column() = default;
+  explicit Column(const std::byte* at) : at_(at) {}
+  T operator[](size_t i) const {
+    T value;
+    std::memcpy(&value, at_ + i * sizeof(T), sizeof(T));
+    return value;
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+};
+
+struct Hello {
+  std::array<uint8_t, 16> token;
+  std::string_view ns, name;
+};
+
+// The pages of SET and GET, or the keys of EXISTS and REMOVE (has_memory is false then).
+struct PageColumns {
+  uint32_t count = 0;
+  bool has_memory = false;
+  Column<uint32_t> key_bytes, regions;
+  Column<uint64_t> offsets;
+  Column<uint32_t> lengths;
+  std::string_view parent_key;
+  std::string_view keys;  // concatenated; the sum of key_bytes
+};
+
+bool is_page_op(Op op);
+
+// Each throws RequestError. `body` must have header.body_bytes bytes and outlive the result.
+void check_header(const RequestHeader& header);
+Hello parse_hello(std::span<const std::byte> body);
+PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> body);
+uint64_t parse_region_bytes(std::span<const std::byte> body);
+void require_empty(const RequestHeader& header);
+
+}  // namespace peercached::ipc

@@ -1,0 +1,77 @@
+#include "ipc/server_state.h"
+
+#include <sys/random.h>
+
+#include <system_error>
+
+namespace peercached::ipc {
+namespace {
+
+Token random_token() {
+  Token token;
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  return token;
+}
+
+}  // namespace
+
+std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid, uint32_t uid) {
+  if (hello.token != Token{}) {
+    const std::lock_guard lock(mutex_);
+    const auto found = attachments_.find(hello.token);
+    // One answer for "no such token" and "not yours": a guess learns nothing.
+    if (found == attachments_.end() || found->second->uid != uid) {
+      throw RequestError(ErrorCode::no_attachment,
+                         "no attachment of this user has this token: attach anew");
+    }
+    if (found->second->ns_name != hello.ns) {
+      throw RequestError(ErrorCode::bad_value, "this attachment is for namespace '" +
+                                                   found->second->ns_name + "', not '" +
+                                                   std::string(hello.ns) + "': attach anew");
+    }
+    ++found->second->connections;
+    return found->second;
+  }
+
+  Namespace* ns = handler.open_namespace(hello.ns);
+  if (ns == nullptr) {
+    throw RequestError(ErrorCode::limit,
+                       "no room for namespace '" + std::string(hello.ns) +
+                           "': the table of namespaces is full until the daemon restarts");
+  }
+  const std::lock_guard lock(mutex_);
+  if (attachments_.size() >= config.attachments_max) {
+    throw RequestError(ErrorCode::limit, std::to_string(attachments_.size()) +
+                                             " workers are attached, the most that may be: " +
+                                             "stop one, or raise the daemon's limit");
+  }
+  auto attachment = std::make_shared<Attachment>(
+      next_attachment_++, random_token(), pid, uid, std::string(hello.name), std::string(hello.ns),
+      ns, RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});
+  attachment->connections = 1;
+  attachments_.emplace(attachment->token, attachment);
+  return attachment;
+}
+
+void ServerState::leave(std::shared_ptr<Attachment> attachment) {
+  const std::lock_guard lock(mutex_);
+  if (--attachment->connections == 0) attachments_.erase(attachment->token);
+  // The mappings go when `attachment` does: after the lock.
+}
+
+std::vector<WorkerInfo> ServerState::workers() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<WorkerInfo> workers;
+  workers.reserve(attachments_.size());
+  for (const auto& [token, attachment] : attachments_) {
+    const auto regions = attachment->regions();
+    workers.push_back({attachment->id, attachment->pid, attachment->uid, attachment->name,
+                       attachment->ns_name, attachment->connections, regions.count, regions.bytes,
+                       attachment->requests});
+  }
+  return workers;
+}
+
+}  // namespace peercached::ipc

@@ -1,0 +1,43 @@
+// What all connections of one server share: the attachments, the counters, the handler.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ipc/attachment.h"
+#include "ipc/handler.h"
+#include "ipc/ipc_server.h"
+
+namespace peercached::ipc {
+
+class ServerState {
+ public:
+  ServerState(const IpcServerConfig& config_, RequestHandler& handler_)
+      : config(config_), handler(handler_) {}
+
+  const IpcServerConfig config;
+  RequestHandler& handler;
+  std::atomic<uint32_t> next_region{1};
+
+  std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_frames{0}, regions_lost{0};
+  std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0};
+
+  // With a token of zeros a new attachment, else the one that has this token, belongs to this
+  // user and speaks of this namespace. Throws RequestError. Counts the connection in; each
+  // call that returned is followed by one `leave`.
+  std::shared_ptr<Attachment> attach(const Hello& hello, uint32_t pid, uint32_t uid);
+  void leave(std::shared_ptr<Attachment> attachment);
+
+  std::vector<WorkerInfo> workers() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Token, std::shared_ptr<Attachment>> attachments_;
+  uint64_t next_attachment_ = 1;
+};
+
+}  // namespace peercached::ipc

@@ -1,0 +1,91 @@
+#include "ipc/shared_memory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "ipc/request.h"
+
+namespace peercached::ipc {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw RequestError(ErrorCode::bad_value, text);
+}
+
+std::string system_text() { return std::strerror(errno); }
+
+struct stat status_of(const UniqueFd& fd) {
+  struct stat status;
+  if (::fstat(fd.get(), &status) != 0) refuse("fstat of the passed file: " + system_text());
+  return status;
+}
+
+bool seal_against_shrinking(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return false;  // a tmpfs file that is no memfd
+  if ((seals & F_SEAL_SHRINK) != 0) return true;
+  return ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0;
+}
+
+}  // namespace
+
+FileIdentity SharedMemory::identity_of(const UniqueFd& fd) {
+  const struct stat status = status_of(fd);
+  return {status.st_dev, status.st_ino};
+}
+
+SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
+  struct stat status = status_of(fd);
+  struct statfs filesystem;
+  if (::fstatfs(fd.get(), &filesystem) != 0) {
+    refuse("fstatfs of the passed file: " + system_text());
+  }
+  const bool huge = filesystem.f_type == HUGETLBFS_MAGIC;
+  if (!S_ISREG(status.st_mode) || (filesystem.f_type != TMPFS_MAGIC && !huge)) {
+    refuse("the passed file is no shared memory: pass a memfd or a file on tmpfs or hugetlbfs");
+  }
+  // Sealed first, measured after: in the other order it could shrink in between.
+  const bool sealed = seal_against_shrinking(fd.get());
+  status = status_of(fd);
+  identity_ = {status.st_dev, status.st_ino};
+  const auto file_bytes = static_cast<uint64_t>(status.st_size);
+  if (bytes == 0 || bytes > file_bytes) {
+    refuse("a region of " + std::to_string(bytes) + " bytes in a file of " +
+           std::to_string(file_bytes) + ": announce 1 byte up to the file's size");
+  }
+  // munmap rounds up by itself for ordinary pages, but wants whole huge pages.
+  const uint64_t granule = huge ? static_cast<uint64_t>(filesystem.f_bsize) : 1;
+  mapped_bytes_ = (bytes + granule - 1) / granule * granule;
+  void* at = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) {
+    refuse("mapping " + std::to_string(bytes) + " bytes: " + system_text() +
+           "; the file must be open for reading and writing, and not sealed against writing");
+  }
+  // A worker's pages do not belong in the daemon's core dump.
+  ::madvise(at, mapped_bytes_, MADV_DONTDUMP);
+  base_ = static_cast<std::byte*>(at);
+  // A huge page can still be missing when it is first touched.
+  faultless_ = sealed && !huge;
+}
+
+SharedMemory::~SharedMemory() {
+  if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
+}
+
+GatePage::GatePage(const UniqueFd& fd)
+    : memory_(fd, kGatePageBytes), gate_(reinterpret_cast<WriteGatePage*>(memory_.base())) {
+  if (!memory_.faultless()) {
+    refuse(
+        "the gate page cannot be sealed against shrinking: "
+        "create it with memfd_create(MFD_ALLOW_SEALING), without huge pages");
+  }
+}
+
+}  // namespace peercached::ipc

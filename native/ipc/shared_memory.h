@@ -1,0 +1,56 @@
+// Memory that belongs to a worker and is mapped here: its regions and its gate pages.
+//
+// Only memfds and tmpfs or hugetlbfs files are taken: a mapped file of any other kind could
+// make a plain memory access wait for a disk, or for whoever serves a FUSE mount.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/write_gate.h"
+#include "ipc/unique_fd.h"
+
+namespace peercached::ipc {
+
+struct FileIdentity {
+  uint64_t device = 0, inode = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+class SharedMemory {
+ public:
+  // Maps the first `bytes` of the file, shared and writable, after trying to seal it against
+  // shrinking. Throws RequestError(bad_value) naming what is wrong with the file.
+  SharedMemory(const UniqueFd& fd, uint64_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  const FileIdentity& identity() const { return identity_; }
+  // Touching it cannot fault: sealed against shrinking, and made of ordinary pages.
+  bool faultless() const { return faultless_; }
+
+  static FileIdentity identity_of(const UniqueFd& fd);
+
+ private:
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0, mapped_bytes_ = 0;
+  FileIdentity identity_;
+  bool faultless_ = false;
+};
+
+// The page through which a client can fence one connection. It is touched outside of
+// `guarded`, so here a file that could not be sealed is refused.
+class GatePage {
+ public:
+  explicit GatePage(const UniqueFd& fd);
+  WriteGate& gate() { return gate_; }
+
+ private:
+  SharedMemory memory_;
+  WriteGate gate_;
+};
+
+}  // namespace peercached::ipc

@@ -1,0 +1,116 @@
+#include "ipc/socket_path.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+
+namespace peercached::ipc {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& text) {
+  throw std::runtime_error("socket path " + path + ": " + text);
+}
+
+std::string system_text() { return std::strerror(errno); }
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    refuse(path, "has " + std::to_string(path.size()) + " bytes, 1 to " +
+                     std::to_string(sizeof(address.sun_path) - 1) +
+                     " are possible: choose a shorter one");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+void make_parent(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path();
+  if (parent.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(parent, error);
+  if (error) {
+    refuse(path, "its directory cannot be made (" + error.message() +
+                     "): make it, or choose a path that you may write to");
+  }
+}
+
+UniqueFd claim(const std::string& path) {
+  const std::string lock_path = path + ".lock";
+  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) {
+    refuse(path, "cannot open " + lock_path + " (" + system_text() +
+                     "): choose a path in a directory that you may write to");
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[16] = {};
+    const auto got = ::pread(lock.get(), pid, sizeof(pid) - 1, 0);
+    std::string holder = got > 0 ? pid : "unknown";
+    while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+    refuse(path, "another daemon serves it (process " + holder +
+                     "): stop that one, or choose another socket path");
+  }
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  // Only for the message above, so a failure to write it is no reason to stop.
+  if (::ftruncate(lock.get(), 0) == 0) {
+    [[maybe_unused]] const auto written = ::pwrite(lock.get(), pid.data(), pid.size(), 0);
+  }
+  return lock;
+}
+
+void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
+  struct stat status;
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return;
+    refuse(path, system_text());
+  }
+  if (!S_ISSOCK(status.st_mode)) {
+    refuse(path, "is there and is no socket: remove it, or choose another socket path");
+  }
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) refuse(path, "socket(): " + system_text());
+  const int rc =
+      ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  // EAGAIN: a full backlog, so somebody listens. EPROTOTYPE: another kind of socket.
+  if (rc == 0 || errno != ECONNREFUSED) {
+    refuse(path, "some other program answers there: stop it, or choose another socket path");
+  }
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    refuse(path, "a dead daemon's socket cannot be removed (" + system_text() + "): remove it");
+  }
+}
+
+}  // namespace
+
+SocketPath::SocketPath(const std::string& path, uint32_t mode) : path_(path) {
+  const sockaddr_un address = address_of(path);
+  make_parent(path);
+  lock_ = claim(path);
+  remove_dead_socket(path, address);
+
+  listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_) refuse(path, "socket(): " + system_text());
+  // Before bind, so that there is no moment at which the socket is open to more people;
+  // after it too, because the umask may have taken bits away.
+  ::fchmod(listener_.get(), mode);
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    refuse(path, "cannot bind (" + system_text() + "): choose a path that you may write to");
+  }
+  if (::chmod(path.c_str(), mode) != 0 || ::listen(listener_.get(), 128) != 0) {
+    const std::string text = system_text();
+    ::unlink(path.c_str());
+    refuse(path, "cannot listen: " + text);
+  }
+}
+
+SocketPath::~SocketPath() { ::unlink(path_.c_str()); }
+
+}  // namespace peercached::ipc

@@ -1,0 +1,98 @@
+// The frames between worker and daemon: docs/protocol.md, "IPC". Little-endian.
+//
+//   request:  RequestHeader, then body_bytes of body
+//   reply:    ReplyHeader, then body_bytes of body
+//
+// Anything about pages is a column (one array per field), never a row: a Python client packs
+// a column with one call, whatever its length.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace peercached::ipc {
+
+static_assert(std::endian::native == std::endian::little, "frames are read in place");
+
+inline constexpr uint32_t kProtocolVersion = 1;
+
+inline constexpr uint32_t kBodyBytesMax = 64u << 20;
+inline constexpr uint32_t kPagesMax = 65536;
+inline constexpr uint32_t kNamespaceBytesMax = 1024;
+inline constexpr uint32_t kNameBytesMax = 128;
+
+enum class Op : uint16_t {
+  hello = 1,
+  ping = 2,
+  register_region = 3,
+  unregister_region = 4,
+  set = 5,
+  get = 6,
+  exists = 7,
+  remove = 8,
+  clear = 9,
+  stats = 10,
+};
+inline constexpr uint16_t kReplyBit = 0x8000;
+
+enum RequestFlags : uint16_t {
+  kFlagParent = 1,  // SET, GET, EXISTS, REMOVE: a parent key follows the columns
+  kFlagBitmap = 2,  // EXISTS: one byte per key in the reply
+};
+
+enum class ErrorCode : uint16_t {
+  none = 0,
+  bad_frame = 1,      // lengths do not add up; the connection is closed
+  bad_version = 2,    // HELLO: another protocol version; closed
+  not_attached = 3,   // any op before HELLO; closed
+  no_attachment = 4,  // HELLO: no such token, for you; closed. Attach anew
+  bad_value = 5,      // well formed, but a value cannot be; the connection goes on
+  limit = 6,          // a bound of the daemon is reached
+  unknown_op = 7,     // the connection goes on
+  failed = 8,         // the daemon could not do it; the text says why
+};
+
+struct RequestHeader {
+  uint32_t body_bytes = 0;
+  uint16_t op = 0;
+  uint16_t flags = 0;
+  uint32_t request_id = 0;
+  uint32_t count = 0;
+  uint32_t deadline_ms = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(RequestHeader) == 24);
+
+struct ReplyHeader {
+  uint32_t body_bytes = 0;
+  uint16_t op = 0;  // of the request, with kReplyBit
+  uint16_t error = 0;
+  uint32_t request_id = 0;
+  uint32_t count = 0;
+  uint32_t value = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(ReplyHeader) == 24);
+
+struct HelloHead {  // then namespace bytes, then name bytes
+  uint32_t protocol_version = 0;
+  uint32_t reserved = 0;
+  uint8_t token[16] = {};  // zeros: a new attachment
+  uint32_t namespace_bytes = 0;
+  uint32_t name_bytes = 0;
+};
+static_assert(sizeof(HelloHead) == 32);
+
+struct HelloReply {  // then version_bytes of the daemon's version
+  uint32_t protocol_version = 0;
+  uint32_t version_bytes = 0;
+  uint8_t token[16] = {};
+  uint64_t incarnation = 0;
+  uint32_t pages_max = 0;
+  uint32_t body_bytes_max = 0;
+  uint32_t deadline_ms_max = 0;
+  uint32_t regions_max = 0;
+};
+static_assert(sizeof(HelloReply) == 48);
+
+}  // namespace peercached::ipc

@@ -1,0 +1,157 @@
+// An engine of twenty lines: a map of pages behind a mutex, with the real one's manners
+// (guarded copies, the gate before every access), and a door to hold a get in the middle.
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/fault_guard.h"
+#include "ipc/handler.h"
+
+namespace peercached {
+
+class Namespace {
+ public:
+  std::string name;
+};
+
+class FakeHandler final : public RequestHandler {
+ public:
+  Namespace* open_namespace(std::string_view name) override {
+    const std::lock_guard lock(mutex_);
+    if (namespaces_.size() >= namespaces_max && !namespaces_.contains(std::string(name))) {
+      return nullptr;
+    }
+    Namespace& ns = namespaces_[std::string(name)];
+    ns.name = name;
+    return &ns;
+  }
+
+  void set(const RequestContext& context, std::span<PageRef> pages) override {
+    const std::lock_guard lock(mutex_);
+    last_parent = context.parent_key;
+    for (PageRef& page : pages) {
+      if (page.status != PageStatus::pending) continue;
+      std::vector<std::byte> content(page.length);
+      page.status = copy(context, page, content.data(), page.memory);
+      if (page.status == PageStatus::ok) {
+        pages_[context.ns->name + "/" + std::string(page.key)] = std::move(content);
+      }
+    }
+  }
+
+  void get(const RequestContext& context, std::span<PageRef> pages) override {
+    wait_at_door();
+    const std::lock_guard lock(mutex_);
+    for (PageRef& page : pages) {
+      if (page.status != PageStatus::pending) continue;
+      const auto found = pages_.find(context.ns->name + "/" + std::string(page.key));
+      if (found == pages_.end()) {
+        page.status = PageStatus::absent;
+      } else if (found->second.size() != page.length) {
+        page.status = PageStatus::length_mismatch;
+      } else {
+        page.status = copy(context, page, page.memory, found->second.data());
+      }
+    }
+  }
+
+  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override {
+    const std::lock_guard lock(mutex_);
+    ExistsAnswer answer;
+    bool unbroken = true;
+    for (const PageRef& key : keys) {
+      const bool present = key.status == PageStatus::pending &&
+                           pages_.contains(context.ns->name + "/" + std::string(key.key));
+      unbroken = unbroken && present;
+      if (unbroken) ++answer.prefix;
+      if (all) answer.present.push_back(present);
+    }
+    return answer;
+  }
+
+  void remove(const RequestContext& context, std::span<PageRef> keys) override {
+    const std::lock_guard lock(mutex_);
+    for (PageRef& key : keys) {
+      if (key.status != PageStatus::pending) continue;
+      const bool was = pages_.erase(context.ns->name + "/" + std::string(key.key)) != 0;
+      key.status = was ? PageStatus::ok : PageStatus::absent;
+    }
+  }
+
+  std::string clear(const RequestContext& context) override {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(
+        pages_, [&](const auto& entry) { return entry.first.starts_with(context.ns->name + "/"); });
+    return unreached;
+  }
+
+  std::string stats_json(const RequestContext&) override {
+    if (stats_fail) throw std::runtime_error("the statistics are out of order");
+    return "{\"pages\": 1}";
+  }
+
+  // While shut, a get waits before it touches anything.
+  void shut_door() {
+    const std::lock_guard lock(door_mutex_);
+    shut_ = true;
+  }
+  void open_door() {
+    const std::lock_guard lock(door_mutex_);
+    shut_ = false;
+    door_.notify_all();
+  }
+  void wait_for_visitor() {
+    std::unique_lock lock(door_mutex_);
+    door_.wait(lock, [this] { return at_door_ > 0; });
+  }
+
+  size_t namespaces_max = 8;
+  std::string last_parent, unreached;
+  bool stats_fail = false;
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+
+  static PageStatus copy(const RequestContext& context, const PageRef& page, void* to,
+                         const void* from) {
+    if (!context.gate->enter()) return PageStatus::deadline;
+    Copy what = {to, from, page.length};
+    const bool fine = guarded(
+        page.memory, page.length,
+        [](void* raw) {
+          const auto* one = static_cast<Copy*>(raw);
+          std::memcpy(one->to, one->from, one->bytes);
+        },
+        &what);
+    context.gate->leave();
+    return fine ? PageStatus::ok : PageStatus::region_lost;
+  }
+
+  void wait_at_door() {
+    std::unique_lock lock(door_mutex_);
+    ++at_door_;
+    door_.notify_all();
+    door_.wait(lock, [this] { return !shut_; });
+    --at_door_;
+  }
+
+  std::mutex mutex_, door_mutex_;
+  std::condition_variable door_;
+  bool shut_ = false;
+  int at_door_ = 0;
+  std::map<std::string, Namespace> namespaces_;
+  std::map<std::string, std::vector<std::byte>> pages_;
+};
+
+}  // namespace peercached

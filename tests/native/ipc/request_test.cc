@@ -1,0 +1,77 @@
+// The parser alone: what the columns say, and that nothing outside the body is believed.
+#include "ipc/request.h"
+
+#include <gtest/gtest.h>
+
+#include "raw_worker.h"
+
+namespace peercached::ipc {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+RequestHeader header_of(Op op, const std::string& body, uint32_t count, uint16_t flags = 0) {
+  RequestHeader header;
+  header.op = static_cast<uint16_t>(op);
+  header.body_bytes = static_cast<uint32_t>(body.size());
+  header.count = count;
+  header.flags = flags;
+  return header;
+}
+
+TEST(Request, ColumnsComeBackAsTheyWerePacked) {
+  const std::string body =
+      pack_pages({{"one", 7, 1ull << 40, 4096}, {"three", 8, 5, 6}}, "the parent");
+  const PageColumns pages = parse_pages(header_of(Op::set, body, 2, kFlagParent), bytes_of(body));
+  EXPECT_EQ(pages.count, 2u);
+  EXPECT_EQ(pages.key_bytes[1], 5u);
+  EXPECT_EQ(pages.regions[0], 7u);
+  EXPECT_EQ(pages.offsets[0], 1ull << 40);
+  EXPECT_EQ(pages.lengths[1], 6u);
+  EXPECT_EQ(pages.parent_key, "the parent");
+  EXPECT_EQ(pages.keys, "onethree");
+}
+
+TEST(Request, KeysAloneHaveNoMemoryColumns) {
+  const std::string body = pack_keys({"a", "bc"});
+  const PageColumns pages = parse_pages(header_of(Op::exists, body, 2), bytes_of(body));
+  EXPECT_FALSE(pages.has_memory);
+  EXPECT_EQ(pages.keys, "abc");
+  EXPECT_EQ(pages.parent_key, "");
+}
+
+TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
+  const std::string body = pack_pages({{"one", 1, 2, 3}, {"three", 4, 5, 6}}, "parent");
+  for (size_t length = 0; length <= body.size() + 8; ++length) {
+    if (length == body.size()) continue;
+    std::string other = body.substr(0, length);
+    other.resize(length, 'x');
+    EXPECT_THROW(parse_pages(header_of(Op::get, other, 2, kFlagParent), bytes_of(other)),
+                 RequestError)
+        << length << " bytes of " << body.size();
+  }
+}
+
+TEST(Request, EveryTruncationOfAHelloIsRefused) {
+  HelloHead head;
+  head.protocol_version = kProtocolVersion;
+  head.namespace_bytes = 2;
+  head.name_bytes = 3;
+  std::string body;
+  append(body, head);
+  body += "nsabc";
+  EXPECT_EQ(parse_hello(bytes_of(body)).name, "abc");
+  for (size_t length = 0; length < body.size(); ++length) {
+    const std::string shorter = body.substr(0, length);
+    EXPECT_THROW(parse_hello(bytes_of(shorter)), RequestError) << length;
+  }
+}
+
+TEST(Request, AnEmptyBatchIsFine) {
+  EXPECT_EQ(parse_pages(header_of(Op::get, "", 0), {}).count, 0u);
+}
+
+}  // namespace
+}  // namespace peercached::ipc
