@@ -1,0 +1,197 @@
+// The small parts of the engine: control queue, location cache, namespaces, nodes, crew.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <thread>
+
+#include "engine/control.h"
+#include "engine/crew.h"
+#include "engine/locations.h"
+#include "engine/namespaces.h"
+#include "engine/nodes.h"
+
+namespace peercached {
+namespace {
+
+std::vector<std::byte> payload(const char* text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text);
+  return {bytes, bytes + std::strlen(text)};
+}
+
+bool readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, 0) == 1;
+}
+
+TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
+  ControlQueue queue(16);
+  std::thread plane([&] {
+    pollfd one{queue.event_fd(), POLLIN, 0};
+    poll(&one, 1, 10'000);
+    for (const Event& event : queue.take(16)) queue.answer(event.ticket, event.payload);
+  });
+  auto answer = queue.ask(EventKind::lookup, payload("hello"), Deadline::after_ms(10'000));
+  plane.join();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(*answer, payload("hello"));
+}
+
+TEST(ControlQueue, NobodyAnswersWithinTheDeadlineIsNoAnswer) {
+  ControlQueue queue(16);
+  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
+  auto events = queue.take(16);
+  ASSERT_EQ(events.size(), 1u);
+  queue.answer(events[0].ticket, payload("late"));  // its ticket is gone: no harm
+}
+
+TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
+  ControlQueue queue(2);
+  queue.post(EventKind::publish, payload("1"));
+  queue.post(EventKind::publish, payload("2"));
+  queue.post(EventKind::publish, payload("3"));
+  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(10'000)));
+  EXPECT_EQ(queue.dropped(), 2u);
+  auto events = queue.take(16);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, EventKind::lost_updates);
+  EXPECT_EQ(events[1].payload, payload("1"));
+  EXPECT_FALSE(readable(queue.event_fd()));
+}
+
+TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
+  ControlQueue queue(16);
+  for (int i = 0; i < 3; ++i) queue.post(EventKind::publish, payload("x"));
+  EXPECT_EQ(queue.take(2).size(), 2u);
+  EXPECT_TRUE(readable(queue.event_fd()));
+  EXPECT_EQ(queue.take(2).size(), 1u);
+  EXPECT_FALSE(readable(queue.event_fd()));
+}
+
+TEST(ControlQueue, CloseWakesWhoeverWaits) {
+  ControlQueue queue(16);
+  std::thread closer([&] { queue.close(); });
+  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(60'000)));
+  closer.join();
+}
+
+RecordRow row(uint64_t n, HolderIndex holder) {
+  RecordRow one;
+  one.digest = {n * 0x9e3779b97f4a7c15ull, n};
+  one.offset = n * 64;
+  one.generation = n;
+  one.length = 1;
+  one.holder = holder;
+  return one;
+}
+
+TEST(LocationCache, ForgettingAHolderForgetsNobodyElse) {
+  LocationCache cache(4096);
+  for (uint64_t n = 1; n <= 200; ++n) cache.put(row(n, n % 2 == 0 ? 3 : 4));
+  cache.forget_holder(3);
+  RecordRow found;
+  for (uint64_t n = 1; n <= 200; ++n) {
+    EXPECT_EQ(cache.find(row(n, 0).digest, found), n % 2 == 1) << n;
+  }
+}
+
+TEST(LocationCache, IsBoundedAndNewerRowsReplaceOlder) {
+  LocationCache cache(64);
+  RecordRow found;
+  for (uint64_t n = 1; n <= 10'000; ++n) cache.put(row(n, 1));
+  size_t held = 0;
+  for (uint64_t n = 1; n <= 10'000; ++n) held += cache.find(row(n, 0).digest, found);
+  EXPECT_LE(held, cache.entries_max());
+  RecordRow newer = row(10'000, 2);
+  cache.put(newer);
+  ASSERT_TRUE(cache.find(newer.digest, found));
+  EXPECT_EQ(found.holder, 2);
+}
+
+TEST(LocationCache, OfNoEntriesIsOff) {
+  LocationCache cache(0);
+  cache.put(row(1, 1));
+  RecordRow found;
+  EXPECT_FALSE(cache.find(row(1, 1).digest, found));
+  cache.forget_holder(1);
+}
+
+TEST(Namespaces, NeverShareADigest) {
+  NamespaceTable table(Key128{});
+  const Digest a = digest_of(table.open("a")->current().key, "key");
+  const Digest b = digest_of(table.open("b")->current().key, "key");
+  EXPECT_NE(a, b);
+  EXPECT_EQ(a, digest_of(table.open("a")->current().key, "key"));
+  NamespaceTable other_cluster(Key128{1});
+  EXPECT_NE(a, digest_of(other_cluster.open("a")->current().key, "key"));
+}
+
+TEST(Namespaces, RaisingTheEpochMovesEveryKeyAndNamesTheSlotToSweep) {
+  NamespaceTable table(Key128{});
+  Namespace* ns = table.open("a");
+  const NamespaceEpoch before = ns->current();
+  uint32_t stale = 0;
+  EXPECT_TRUE(table.raise(ns->id(), 1, stale));
+  EXPECT_EQ(stale, before.pool_slot);
+  EXPECT_NE(digest_of(before.key, "key"), digest_of(ns->current().key, "key"));
+  EXPECT_FALSE(table.raise(ns->id(), 1, stale));  // epochs only rise
+}
+
+TEST(Namespaces, AnEpochLearntBeforeTheFirstUseCounts) {
+  NamespaceTable table(Key128{});
+  uint32_t stale = 0;
+  EXPECT_TRUE(table.raise(table.id_of("later"), 5, stale));
+  EXPECT_EQ(stale, 0u);
+  EXPECT_EQ(table.open("later")->current().epoch, 5u);
+}
+
+TEST(Namespaces, NamesBeyondTheLimitAreRefused) {
+  NamespaceTable table(Key128{});
+  EXPECT_EQ(table.open(std::string(kNamespaceBytesMax + 1, 'x')), nullptr);
+}
+
+TEST(NodeTable, AnIndexIsReusedOnlyWhenItMayBe) {
+  NodeTable nodes("self", 1);
+  bool swept = false;
+  auto reusable = [&](HolderIndex) { return swept; };
+  const HolderIndex a = nodes.add("a", 7, reusable).first;
+  EXPECT_FALSE(nodes.add("a", 7, reusable).second);
+  EXPECT_NE(a, nodes.add("a", 8, reusable).first);  // another incarnation, another node
+  nodes.drop(a);
+  EXPECT_FALSE(nodes.usable(a));
+  EXPECT_NE(a, nodes.add("b", 1, reusable).first);
+  swept = true;
+  EXPECT_EQ(a, nodes.add("c", 1, reusable).first);
+}
+
+TEST(NodeTable, OnlyConnectedNodesThatAreNotSuspectAreRead) {
+  NodeTable nodes("self", 1);
+  const HolderIndex a = nodes.add("a", 7, [](HolderIndex) { return true; }).first;
+  EXPECT_FALSE(nodes.readable(a));
+  nodes.set_connected(a, true);
+  EXPECT_TRUE(nodes.readable(a));
+  nodes.set_suspect(a, true);
+  EXPECT_FALSE(nodes.readable(a));
+  EXPECT_FALSE(nodes.usable(a));
+  nodes.set_suspect(a, false);
+  EXPECT_TRUE(nodes.readable(a));
+}
+
+TEST(CopyCrew, DoesEveryTaskOnceWhoeverHelps) {
+  CopyCrew crew(3);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        std::vector<std::atomic<int>> done(100);
+        crew.run(done.size(), 1 << 30, [&](size_t i) { ++done[i]; });
+        for (auto& times : done) ASSERT_EQ(times, 1);
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace peercached
