@@ -140,7 +140,10 @@ def _from_file(file: Path) -> dict[str, _Given]:
     except UnicodeDecodeError as error:
         reason, remedy = f"is not UTF-8 (byte {error.start})", "save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        reason, remedy = f"is not TOML: {error}", "write each key as: key = value, texts in quotes"
+        reason, remedy = (
+            f"is not TOML: {error}",
+            "write each key once, as: key = value, texts in quotes",
+        )
     else:
         lines = _lines(text)
         return {

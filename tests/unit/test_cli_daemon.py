@@ -1,0 +1,227 @@
+"""`peercached` and `peercached config`: options, output, exit codes, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from peercached.cli.daemon import main
+from peercached.config.keys import KEYS
+
+# A daemon of which only the outside is real: `run` does what the test says.
+DRIVER = """
+import sys, types
+daemon = types.ModuleType("peercached.daemon")
+exec(sys.argv.pop(1), daemon.__dict__)
+sys.modules["peercached.daemon"] = daemon
+from peercached.cli.daemon import main
+main(prog_name="peercached")
+"""
+SERVES = """
+async def run(config, stop, ready=None):
+    ready()
+    await stop.wait()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def daemons() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def start(
+    daemons: list[subprocess.Popen[str]], code: str, *arguments: str
+) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    daemons.append(process)
+    return process
+
+
+def wait_for_line(process: subprocess.Popen[str], part: str) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if part in line:
+            return line
+    raise AssertionError(f"ended with {process.wait()} before it said {part!r}")
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.output
+
+
+def test_config_shows_each_value_and_where_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("vnodes = 7\n")
+    monkeypatch.setenv("PEERCACHED_WORKERS_MAX", "9")
+    code, output = invoke("config", "--config", str(file), "--pool-size", "2g")
+    assert code == 0
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in output.splitlines()[2:] if line}
+    assert rows["vnodes"][0] == "7"
+    assert rows["vnodes"][1].strip().startswith("file ")
+    assert [word.strip() for word in rows["workers_max"]] == [
+        "9",
+        "environment PEERCACHED_WORKERS_MAX",
+    ]
+    assert [word.strip() for word in rows["pool_size"]] == [str(2 << 30), "option --pool-size"]
+    assert set(KEYS) <= set(rows)
+
+
+def test_config_json_has_value_and_source_of_every_key() -> None:
+    code, output = invoke("--vnodes", "5", "config", "--json", "--huge-pages")
+    assert code == 0
+    document = json.loads(output)
+    assert set(document) == set(KEYS)
+    assert document["vnodes"] == {"value": 5, "source": "option --vnodes"}
+    assert document["huge_pages"]["value"] is True
+    assert document["data_port"] == {"value": 31999, "source": "default"}
+
+
+def test_the_file_may_be_named_by_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("vnodes = 7\n")
+    monkeypatch.setenv("PEERCACHED_CONFIG", str(file))
+    _, output = invoke("config", "--json")
+    assert json.loads(output)["vnodes"]["value"] == 7
+
+
+def test_check_says_only_whether_it_can_work() -> None:
+    assert invoke("config", "--check") == (0, "The configuration is good.\n")
+    code, output = invoke("config", "--check", "--pool-size", "8gibi")
+    assert code == 2
+    assert "pool_size = '8gibi' (option --pool-size): is not a size; give " in output
+
+
+def test_heads_may_be_repeated_or_joined() -> None:
+    code, output = invoke(
+        "config", "--json", "--discovery-addr", "127.0.0.1:1,127.0.0.1:2",
+        "--discovery-addr", "127.0.0.1:3",
+    )  # fmt: skip
+    assert code == 0
+    heads = json.loads(output)["discovery_addr"]["value"]
+    assert heads == ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
+
+
+def test_every_key_is_an_option_with_help() -> None:
+    code, output = invoke("--help")
+    assert code == 0
+    for key in KEYS.values():
+        assert key.option in output
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    code, output = invoke("--pol-size", "1g")
+    assert code == 2
+    assert "--pool-size" in output
+
+
+def test_a_bad_configuration_stops_the_daemon_with_2_and_no_traceback(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    process = start(daemons, SERVES, "--meta-port", "0")
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "meta_port = '0' (option --meta-port): is too small" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_daemon_cleanly_with_0(
+    daemons: list[subprocess.Popen[str]], number: signal.Signals
+) -> None:
+    process = start(daemons, SERVES, "--node-id", "n1")
+    assert "ready: node n1" in wait_for_line(process, "ready")
+    process.send_signal(number)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert f"{number.name}: stops" in error
+    assert "stopped" in error
+
+
+def test_a_second_signal_ends_a_stop_that_hangs(daemons: list[subprocess.Popen[str]]) -> None:
+    hangs = SERVES + "    import asyncio\n    await asyncio.Event().wait()\n"
+    process = start(daemons, hangs)
+    wait_for_line(process, "ready")
+    process.terminate()
+    wait_for_line(process, "stops")
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 1
+
+
+def test_a_start_that_fails_says_so_in_one_line_with_1(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    fails = "async def run(config, stop, ready=None): raise OSError('port 31998 is taken: free it')"
+    process = start(daemons, fails)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert error.splitlines()[-1] == "peercached: cannot start: port 31998 is taken: free it"
+    assert "Traceback" not in error
+
+
+def test_a_start_error_with_a_path_names_it(daemons: list[subprocess.Popen[str]]) -> None:
+    fails = "async def run(config, stop, ready=None): raise OSError(98, 'is taken', '/run/a.sock')"
+    process = start(daemons, fails)
+    _, error = process.communicate(timeout=30)
+    assert error.splitlines()[-1] == "peercached: cannot start: /run/a.sock: is taken"
+
+
+def test_a_bug_while_running_leaves_a_traceback_and_1(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    fails = "async def run(config, stop, ready=None):\n    ready()\n    raise KeyError('oops')"
+    process = start(daemons, fails)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Traceback" in error
+    assert "oops" in error.splitlines()[-1]
+
+
+def test_json_logs_are_json_from_the_first_line(daemons: list[subprocess.Popen[str]]) -> None:
+    process = start(daemons, SERVES, "--log-format", "json")
+    wait_for_line(process, "ready")
+    process.terminate()
+    _, error = process.communicate(timeout=30)
+    assert [json.loads(line)["level"] for line in error.splitlines()] == ["info", "info"]
+
+
+def test_the_given_keys_are_in_the_log(daemons: list[subprocess.Popen[str]]) -> None:
+    process = start(daemons, SERVES, "--vnodes", "11")
+    assert "(option --vnodes)" in wait_for_line(process, "vnodes = 11")
+
+
+def test_config_needs_no_data_plane() -> None:
+    script = (
+        "import sys; sys.modules['peercached._native'] = sys.modules['peercached.daemon'] = None; "
+        "sys.argv[1:] = ['config', '--check']; from peercached.cli.daemon import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,118 @@
+"""Combinations that cannot work are refused with the key, the value and the remedy."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peercached.config import Config, ConfigError, load
+from peercached.config.checks import impossible
+from peercached.config.memory import memory_limit_bytes
+from peercached.config.paths import admin_socket_of
+
+
+def complaints(**options: Any) -> dict[str, str]:
+    """Key -> what is said of it."""
+    try:
+        load(None, {}, options)
+    except ConfigError as error:
+        return {problem.key: str(problem) for problem in error.problems}
+    return {}
+
+
+def test_two_ports_may_not_be_equal() -> None:
+    said = complaints(meta_port="4000", data_port="4000")
+    assert "data_port = 4000 (option --data-port): is meta_port too" in said["data_port"]
+
+
+def test_the_ttl_is_at_least_three_heartbeats() -> None:
+    said = complaints(member_ttl_s="2", heartbeat_interval_s="1")
+    assert "set member_ttl_s to at least 3" in said["member_ttl_s"]
+    assert not complaints(member_ttl_s="3", heartbeat_interval_s="1")
+    assert not complaints(member_ttl_s="0.3", heartbeat_interval_s="0.1")
+
+
+def test_a_loopback_host_cannot_meet_heads_elsewhere() -> None:
+    said = complaints(host="127.0.0.1", discovery_addr="127.0.0.1:1,192.0.2.1:31998")
+    assert "192.0.2.1:31998" in said["host"]
+    assert not complaints(host="127.0.0.2", discovery_addr="127.0.0.1:31998")
+
+
+def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
+    longest = "/" + "x" * 106
+    assert not complaints(socket_path=longest, admin_socket="/a")
+    # Bytes count, not characters.
+    said = complaints(socket_path="/" + "é" * 54, admin_socket="/a")
+    assert "109 bytes" in said["socket_path"]
+    said = complaints(socket_path="/" + "x" * 101 + ".sock")
+    assert "admin_socket" in said  # six bytes longer
+
+
+def test_sockets_are_absolute_and_two() -> None:
+    assert "absolute" in complaints(socket_path="p.sock", admin_socket="/a")["socket_path"]
+    assert "socket_path too" in complaints(socket_path="/a", admin_socket="/a")["admin_socket"]
+
+
+def test_the_admin_socket_lies_beside_the_workers() -> None:
+    assert load(None, {}, {"socket_path": "/x/a.sock"}).config.admin_socket == "/x/a.admin.sock"
+    assert admin_socket_of("/x/a") == "/x/a.admin.sock"
+
+
+def test_a_pool_larger_than_memory_is_refused_before_the_kernel_kills() -> None:
+    (problem,) = impossible(
+        Config(pool_size=4 << 30, socket_path="/a", admin_socket="/b"), memory_bytes=3 << 30
+    )
+    assert problem.key == "pool_size"
+    assert "3072MiB" in problem.remedy
+
+
+def test_the_memory_limit_is_known_here() -> None:
+    limit = memory_limit_bytes()
+    assert limit is not None
+    assert limit > 1 << 20
+
+
+def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("x")
+    said = complaints(tls_ca=str(authority))
+    assert set(said) == {"tls_cert", "tls_key"}
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"x" * 32, 0o644, "chmod 640"),
+        (b"x" * 15, 0o600, "16 to 4096"),
+        (b"x" * 4097, 0o600, "16 to 4096"),
+    ],
+)
+def test_a_weak_or_open_secret_is_refused(
+    tmp_path: Path, content: bytes, mode: int, said: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(content)
+    secret.chmod(mode)
+    assert said in complaints(cluster_secret_file=str(secret))["cluster_secret_file"]
+
+
+def test_a_good_secret_passes_and_is_not_in_the_configuration(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"correct horse battery")
+    secret.chmod(0o640)
+    effective = load(None, {}, {"cluster_secret_file": str(secret)})
+    assert "correct horse" not in repr(effective)
+
+
+@pytest.mark.parametrize("path", ["/nonexistent/secret", "/dev/null", "/tmp"])
+def test_a_secret_that_is_no_readable_file_is_refused(path: str) -> None:
+    assert path in complaints(cluster_secret_file=path)["cluster_secret_file"]
+
+
+def test_a_host_name_that_is_no_node_id_says_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "a host!")
+    assert "set node_id" in complaints()["node_id"]
+    assert not complaints(node_id="a")

@@ -1,0 +1,28 @@
+"""The committed page and the schema say the same, and the schema says enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peercached.config.document import document
+from peercached.config.keys import KEYS
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def test_the_committed_page_is_what_the_schema_says() -> None:
+    assert PAGE.read_text() == document(), "run: python -m peercached.config.document"
+
+
+def test_every_key_says_what_it_does_and_when_to_change_it() -> None:
+    for key in KEYS.values():
+        assert key.what.endswith(".")
+        assert key.when.endswith(".")
+        assert key.accepts
+
+
+def test_every_number_has_bounds() -> None:
+    for key in KEYS.values():
+        if key.kind in ("size", "integer", "number"):
+            assert key.minimum is not None, key.name
+            assert key.maximum is not None, key.name

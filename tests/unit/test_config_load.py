@@ -1,0 +1,181 @@
+"""Where values come from, which source wins, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peercached.config import Config, ConfigError, load
+from peercached.config.keys import KEYS
+
+
+def problems(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(file, environment, options)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "p.toml"
+    file.write_text(text)
+    return file
+
+
+def test_defaults_start_a_single_node_without_any_file() -> None:
+    effective = load()
+    config = effective.config
+    assert config.node_id == socket.gethostname()
+    assert config.host == "127.0.0.1"
+    assert config.discovery_addr == []
+    assert (config.meta_port, config.data_port, config.pool_size) == (31998, 31999, 1 << 30)
+    assert config.socket_path.endswith("/peercached.sock")
+    assert config.admin_socket.endswith("/peercached.admin.sock")
+    assert set(effective.sources) == set(Config.model_fields)
+    assert all(source.startswith("default") for source in effective.sources.values())
+
+
+def test_later_sources_win_and_every_value_knows_its_own(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, '# ours\nvnodes = 10\npool_size = "1g"\nmeta_port = 1\nworkers_max = 3\n'
+    )
+    environment = {"PEERCACHED_POOL_SIZE": "2g", "PEERCACHED_META_PORT": "2", "HOME": "/"}
+    effective = load(file, environment, {"meta_port": "3"})
+    config, sources = effective.config, effective.sources
+    assert (config.vnodes, config.pool_size, config.meta_port) == (10, 2 << 30, 3)
+    assert sources["vnodes"] == f"file {file}:2"
+    assert sources["pool_size"] == "environment PEERCACHED_POOL_SIZE"
+    assert sources["meta_port"] == "option --meta-port"
+    assert sources["data_port"] == "default"
+
+
+def test_heads_are_a_list_or_a_comma_text(tmp_path: Path) -> None:
+    file = write(tmp_path, 'discovery_addr = ["127.0.0.1:1", "127.0.0.2:2"]')
+    heads = ["127.0.0.1:1", "127.0.0.2:2"]
+    assert load(file).config.discovery_addr == heads
+    text = {"PEERCACHED_DISCOVERY_ADDR": "127.0.0.1:1, 127.0.0.2:2,"}
+    assert load(None, text).config.discovery_addr == heads
+
+
+def test_host_is_the_address_that_routes_to_the_first_head() -> None:
+    effective = load(None, {}, {"discovery_addr": "127.0.0.1:5"})
+    assert effective.config.host == "127.0.0.1"
+    assert "127.0.0.1:5" in effective.sources["host"]
+
+
+def test_a_head_whose_name_is_unknown_says_to_set_host() -> None:
+    (problem,) = problems(options={"discovery_addr": "no-such-head.invalid:5"})
+    assert "no-such-head.invalid:5" in problem
+    assert "set host" in problem
+
+
+def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    file = write(tmp_path, "\npool_sise = 3\n")
+    (problem,) = problems(file)
+    assert f"pool_sise = 3 (file {file}:2)" in problem
+    assert "did you mean pool_size?" in problem
+
+
+def test_dashes_in_a_file_are_recognised(tmp_path: Path) -> None:
+    (problem,) = problems(write(tmp_path, "meta-port = 3"))
+    assert "did you mean meta_port?" in problem
+
+
+def test_an_unknown_variable_names_the_nearest() -> None:
+    (problem,) = problems(environment={"PEERCACHED_DATA_PROT": "3"})
+    assert "PEERCACHED_DATA_PROT = '3'" in problem
+    assert "did you mean PEERCACHED_DATA_PORT?" in problem
+
+
+def test_keys_of_peercache_are_told_their_names_here(tmp_path: Path) -> None:
+    first, second = problems(write(tmp_path, 'global_segment_size = "4gb"\nprotocol = "rdma"'))
+    assert "pool_size" in first
+    assert "TCP" in second
+
+
+def test_variables_that_kubernetes_makes_of_a_service_are_not_ours() -> None:
+    load(
+        None,
+        {
+            "PEERCACHED_SERVICE_HOST": "10.0.0.1",
+            "PEERCACHED_SERVICE_PORT": "31998",
+            "PEERCACHED_SERVICE_PORT_META": "31998",
+            "PEERCACHED_PORT": "tcp://10.0.0.1:31998",
+            "PEERCACHED_PORT_31998_TCP": "tcp://10.0.0.1:31998",
+            "PEERCACHED_PORT_31998_TCP_ADDR": "10.0.0.1",
+        },
+    )
+
+
+def test_the_variable_that_names_the_file_is_no_key() -> None:
+    load(None, {"PEERCACHED_CONFIG": "/etc/p.toml"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("pool_size", "8gibi", "512MiB"),
+        ("pool_size", "1023k", "from 1MiB"),
+        ("meta_port", "70000", "from 1 to 65535"),
+        ("meta_port", "x", "whole number"),
+        ("verify", "none", '"checksum" or "header"'),
+        ("huge_pages", "perhaps", "true or false"),
+        ("directory_replicas", "9", "from 1 to 8"),
+        ("heartbeat_interval_s", "nan", "number"),
+        ("discovery_addr", "head", "host:port"),
+        ("socket_mode", "999", '"0660"'),
+        ("node_id", "a/b", "letters"),
+        ("host", "0.0.0.0", "auto"),
+        ("faults", "corupt=1", "corrupt"),
+        ("log_level", "loud", '"debug"'),
+    ],
+)
+def test_a_bad_value_names_key_value_source_and_remedy(key: str, value: str, said: str) -> None:
+    (problem,) = problems(environment={KEYS[key].variable: value})
+    assert problem.startswith(f"{key} = {value!r} (environment {KEYS[key].variable}): ")
+    _, _, remedy = problem.partition("; ")
+    assert said in problem
+    assert remedy
+
+
+@pytest.mark.parametrize("text", ["vnodes = true", "verify = 1", 'node_id = ["a"]', "vnodes = 1.5"])
+def test_values_of_another_type_are_not_converted(tmp_path: Path, text: str) -> None:
+    assert len(problems(write(tmp_path, text))) == 1
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "vnodes = 0\nnonsense = 1\n[pool]\nsize = 1\n")
+    told = problems(file, {"PEERCACHED_META_PORT": "x"})
+    assert len(told) == 4
+    assert any("[pool]" in problem and "top level" in problem for problem in told)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"vnodes 3", "line 1"), (b"vnodes = 3\nvnodes = 4", "each key once"), (b"\xff = 1", "UTF-8")],
+)
+def test_a_file_that_is_not_toml_says_where(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "p.toml"
+    file.write_bytes(content)
+    (problem,) = problems(file)
+    assert str(file) in problem
+    assert said in problem
+
+
+def test_a_missing_file_is_an_error_not_the_defaults(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path / "absent.toml")
+    assert "absent.toml" in problem
+    (problem,) = problems(tmp_path)
+    assert "cannot be read" in problem
+
+
+def test_the_configuration_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load().config.vnodes = 3  # type: ignore[misc]
