@@ -3,11 +3,14 @@
 // The positions are a pure function of the view, computed by the control plane
 // (peercached/directory/ring.py, golden vectors in the tests); this is the immutable table
 // they are looked up in. A digest's place is its `lo` word; its owners are the first
-// `replicas` distinct nodes clockwise from there, in that order.
+// `replicas` distinct nodes at or clockwise after that place, in that order.
+//
+// Thread safe: nothing changes after construction.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/types.h"
@@ -18,7 +21,8 @@ inline constexpr unsigned kOwnersMax = 8;
 
 class Ring {
  public:
-  // `positions` ascending; nodes[i] is the holder index at positions[i].
+  // `positions` ascending; nodes[i] is the holder index at positions[i]; 1 <= replicas <=
+  // kOwnersMax. Throws std::invalid_argument otherwise. No positions: nobody owns anything.
   Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas);
 
   // Writes the owners in ring order, returns how many (fewer than replicas in a small view).
@@ -26,18 +30,32 @@ class Ring {
   bool owned_by(const Digest& digest, HolderIndex node) const;
 
   // Splits packed items that each begin with a Digest into one buffer per owner, keeping
-  // their order; an item goes to each of its owners (or to the first only).
-  struct Part { HolderIndex owner; std::vector<std::byte> items; };
+  // their order; an item goes to each of its owners (or to the first only). Parts are in order
+  // of first appearance. Throws std::invalid_argument when `items` is no multiple of `stride`.
+  struct Part {
+    HolderIndex owner;
+    std::vector<std::byte> items;
+  };
   std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
 
-  unsigned replicas() const;
+  unsigned replicas() const { return replicas_; }
   std::vector<std::pair<HolderIndex, double>> shares() const;  // fraction owned first, per node
 
  private:
+  const HolderIndex* owners_at(uint64_t place) const;
+
   std::vector<uint64_t> positions_;
   std::vector<HolderIndex> nodes_;
+  HolderIndex node_last_ = 0;  // the highest index in nodes_
   unsigned replicas_ = 1;
-  // plus whatever makes owners() fast
+  unsigned owners_per_place_ = 0;  // min(replicas, nodes in the view)
+
+  // The owners from each position on, owners_per_place_ for each, and for each value of a
+  // place's first 64 - jump_shift_ bits the first position at or after it: a lookup costs two
+  // or three cache misses, whatever the number of nodes.
+  std::vector<HolderIndex> owners_;
+  std::vector<uint32_t> jump_;
+  unsigned jump_shift_ = 63;
 };
 
 }  // namespace peercached

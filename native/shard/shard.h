@@ -1,14 +1,19 @@
 // The directory shard: digest -> where the page is (up to 3 holders).
 //
-// One flat array of buckets in one mapping, each bucket with a version that is odd while it
-// changes, so that readers need no lock and a later version can be read one-sidedly. Each
-// record costs at most 48 bytes all in. The table grows in small pieces: no insert waits for
-// more than one piece. At `capacity_entries` further records are refused and counted.
+// One flat mapping, divided into pieces of equal hash range; a piece is an array of buckets, each
+// with a version that is odd while it changes, so that readers need no lock and a later version
+// can be read one-sidedly. Each record costs at most 48 bytes all in, from some 100 000 records
+// on. The table grows piece by piece: no insert waits for more than one piece. At
+// `capacity_entries` further records are refused and counted.
 //
 // Updates are conditional. A row is taken only from its own holder and only with a
 // generation above the one stored for (digest, holder); a withdrawal removes a record whose
 // generation is not above its own. Dropping a holder is O(1): its records stop counting at
 // once and are swept later; its index is given out again only after the sweep.
+//
+// A row that cannot be stored as it is counts as bad: its holder is not live, its offset is no
+// multiple of 64 or beyond 16 TiB, its length is 0 or above kPageBytesMax, its generation needs
+// more than 48 bits, or it has unknown flags.
 //
 // Thread safe: any number of readers, writers serialise per piece.
 #pragma once
@@ -26,28 +31,36 @@ namespace peercached {
 
 inline constexpr unsigned kHoldersPerDigestMax = 3;
 
+// What became of the rows; each counts once.
 struct ShardApplied {
   uint32_t added = 0, changed = 0, withdrawn = 0;
-  uint32_t old = 0;     // not newer than what is stored
-  uint32_t full = 0;    // table or digest full
+  uint32_t old = 0;   // not newer than what is stored; or withdrawn and not there
+  uint32_t full = 0;  // no room in the table
+  uint32_t bad = 0;   // cannot be stored: see above
 };
 
 struct ShardStats {
   uint64_t entries = 0, bytes = 0, dead_entries = 0, capacity_entries = 0;
-  uint64_t added = 0, changed = 0, withdrawn = 0, old = 0, full = 0, lookups = 0, hits = 0;
+  uint64_t added = 0, changed = 0, withdrawn = 0, old = 0, full = 0, bad = 0;
+  uint64_t lookups = 0, hits = 0;  // digests asked for, and found
 };
 
 class Shard {
  public:
+  // Throws std::invalid_argument for a capacity of 0 or above kCapacityEntriesMax.
   explicit Shard(uint64_t capacity_entries);
   ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
 
-  // Holder indices are given by the caller (the engine's node table). `reset` makes an index
-  // live and empty; it must not be in use: see swept().
+  static constexpr uint64_t kCapacityEntriesMax = uint64_t{1} << 32;
+
+  // Holder indices are given by the caller (the engine's node table). add_holder makes an index
+  // live and empty; it must not be in use (std::invalid_argument): see swept().
   void add_holder(HolderIndex holder);
-  void drop_holder(HolderIndex holder);        // O(1)
-  bool swept(HolderIndex holder) const;        // no record of the dropped holder is left
-  size_t sweep(size_t buckets_max);            // removes dead records; returns buckets left to visit
+  void drop_holder(HolderIndex holder);  // O(1)
+  bool swept(HolderIndex holder) const;  // not live, and no record of it is left
+  size_t sweep(size_t buckets_max);      // removes dead records; returns buckets left to visit
 
   // `holder` of each row is ignored. When a digest has 3 live holders the oldest record gives way.
   ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);
@@ -60,11 +73,13 @@ class Shard {
   // `ring`, by bucket (kSummaryBuckets).
   void summary(HolderIndex holder, const Ring& ring, HolderIndex self,
                std::span<BucketSummary> out) const;
-  // Makes the records of `holder` in `bucket` (so restricted) those in `rows`: others with a
-  // generation <= as_of are removed, rows are applied conditionally.
+  // Makes the records of `holder` in `bucket` (so restricted) those in `rows`: what is stored with
+  // a generation <= as_of gives way to the rows, newer records stay unless a row is newer still.
+  // Rows of other buckets, and withdrawals, are bad.
   ShardApplied replace(HolderIndex holder, unsigned bucket, Generation as_of, const Ring& ring,
                        HolderIndex self, std::span<const RecordRow> rows);
-  // Forgets records of digests that `self` does not own in `ring` (after a view change).
+  // Forgets records of digests that `self` does not own in `ring` (after a view change); returns
+  // how many.
   size_t trim(const Ring& ring, HolderIndex self);
 
   ShardStats stats() const;

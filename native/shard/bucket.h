@@ -1,0 +1,116 @@
+// The bucket: 14 records in 512 bytes, readable without a lock and, one day, one-sidedly.
+//
+//   offset   0  u64  header: version (32 bits, odd while the bucket changes), occupied (16),
+//                    overflow (16)
+//   offset   8  u64  digest.lo of each slot        [14]
+//   offset 120  u32  the rest of each record       [14][7], see packed_record.h
+//
+// `occupied` has a bit for each slot in use. `overflow` counts the records that would be at
+// home here or before, found this bucket full and live further on: a search may end at the
+// first bucket where it is 0.
+//
+// A reader takes the header, then what it wants, then the header again: equal and even means
+// that it saw one state. C++ wants a fence before that second look, but ThreadSanitizer does not
+// model fences; instead every word of the content is loaded with acquire and stored with
+// release. Whoever sees a new word then also sees the odd version set before it. On x86 all of
+// these are plain moves.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "shard/packed_record.h"
+
+namespace peercached {
+
+inline constexpr unsigned kBucketSlots = 14;
+
+// Plain words, touched by several threads only through the functions below.
+struct alignas(64) Bucket {
+  uint64_t header;
+  uint64_t lo[kBucketSlots];
+  uint32_t rest[kBucketSlots][PackedRecord::kWords];
+};
+static_assert(sizeof(Bucket) == 512);
+
+// The header taken apart.
+struct BucketHeader {
+  uint32_t version = 0;
+  uint16_t occupied = 0;
+  uint16_t overflow = 0;
+
+  static BucketHeader of(uint64_t word) {
+    return {static_cast<uint32_t>(word), static_cast<uint16_t>(word >> 32),
+            static_cast<uint16_t>(word >> 48)};
+  }
+  uint64_t word() const {
+    return uint64_t{version} | uint64_t{occupied} << 32 | uint64_t{overflow} << 48;
+  }
+  bool changing() const { return version & 1; }
+};
+
+template <typename Word>
+Word load_acquire(Word& word) {
+  return std::atomic_ref<Word>(word).load(std::memory_order_acquire);
+}
+template <typename Word>
+Word load_relaxed(Word& word) {
+  return std::atomic_ref<Word>(word).load(std::memory_order_relaxed);
+}
+template <typename Word>
+void store_release(Word& word, Word value) {
+  std::atomic_ref<Word>(word).store(value, std::memory_order_release);
+}
+
+// Which slots hold this half of a digest; two records that share it are as good as certain to
+// share the other half.
+inline uint16_t slots_matching(Bucket& bucket, uint64_t lo, uint16_t occupied) {
+  unsigned match = 0;
+  for (unsigned slot = 0; slot < kBucketSlots; ++slot)
+    match |= unsigned{load_acquire(bucket.lo[slot]) == lo} << slot;
+  return static_cast<uint16_t>(match & occupied);
+}
+
+inline PackedRecord load_record(Bucket& bucket, unsigned slot) {
+  PackedRecord record;
+  for (unsigned w = 0; w < PackedRecord::kWords; ++w)
+    record.words[w] = load_acquire(bucket.rest[slot][w]);
+  return record;
+}
+
+inline HolderIndex load_holder(Bucket& bucket, unsigned slot) {
+  return PackedRecord::holder_in(load_acquire(bucket.rest[slot][PackedRecord::kHolderWord]));
+}
+
+// Writers, one at a time. Changes the content between an odd and an even version.
+class BucketChange {
+ public:
+  explicit BucketChange(Bucket& bucket)
+      : bucket_(bucket), header_(BucketHeader::of(load_relaxed(bucket.header))) {
+    BucketHeader odd = header_;
+    ++odd.version;
+    store_release(bucket_.header, odd.word());
+  }
+  ~BucketChange() {
+    header_.version += 2;
+    store_release(bucket_.header, header_.word());
+  }
+  BucketChange(const BucketChange&) = delete;
+  BucketChange& operator=(const BucketChange&) = delete;
+
+  void put(unsigned slot, uint64_t lo, const PackedRecord& record) {
+    store_release(bucket_.lo[slot], lo);
+    for (unsigned w = 0; w < PackedRecord::kWords; ++w)
+      store_release(bucket_.rest[slot][w], record.words[w]);
+    header_.occupied |= static_cast<uint16_t>(1u << slot);
+  }
+  void clear(unsigned slot) { header_.occupied &= static_cast<uint16_t>(~(1u << slot)); }
+  void add_overflow(int step) { header_.overflow = static_cast<uint16_t>(header_.overflow + step); }
+
+ private:
+  Bucket& bucket_;
+  BucketHeader header_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,82 @@
+// A record as the shard stores it: 36 bytes, 8 of them (digest.lo) kept apart for searching.
+//
+//   word 0  hi >> 8, low 32 bits         the low byte of digest.hi is implied by the piece
+//   word 1  hi >> 8, high 24 bits        | generation bits 0..7
+//   word 2  generation bits 8..39
+//   word 3  generation bits 40..47       | offset bits 0..23 (unit: 64 bytes)
+//   word 4  offset bits 24..37 | age (2) | holder (16)
+//   word 5  length (31 bits)             | resident (1)
+//   word 6  check
+//
+// `age` orders the records of one digest: the lowest is the oldest.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "common/types.h"
+
+namespace peercached {
+
+struct PackedRecord {
+  static constexpr unsigned kWords = 7;
+  static constexpr unsigned kHolderWord = 4;
+  static constexpr unsigned kOffsetUnitBytes = 64;
+  static constexpr uint64_t kOffsetBytesMax = ((uint64_t{1} << 38) - 1) * kOffsetUnitBytes;
+  static constexpr uint64_t kGenerationMax = (uint64_t{1} << 48) - 1;
+
+  std::array<uint32_t, kWords> words{};
+
+  // Whether it can be stored as it is. A withdrawal names no place, only digest and generation.
+  static bool representable(const RecordRow& row) {
+    if (row.generation > kGenerationMax) return false;
+    if (row.flags & ~(kRecordResident | kRecordWithdraw)) return false;
+    if (row.flags & kRecordWithdraw) return true;
+    return row.offset % kOffsetUnitBytes == 0 && row.offset <= kOffsetBytesMax && row.length > 0 &&
+           row.length <= kPageBytesMax;
+  }
+
+  static PackedRecord of(const RecordRow& row, HolderIndex holder, unsigned age) {
+    const uint64_t offset = row.offset / kOffsetUnitBytes;
+    const uint64_t generation = row.generation;
+    PackedRecord r;
+    r.words[0] = static_cast<uint32_t>(row.digest.hi >> 8);
+    r.words[1] = static_cast<uint32_t>(row.digest.hi >> 40 | (generation & 0xff) << 24);
+    r.words[2] = static_cast<uint32_t>(generation >> 8);
+    r.words[3] = static_cast<uint32_t>(generation >> 40 | (offset & 0xffffff) << 8);
+    r.words[4] = static_cast<uint32_t>(offset >> 24 | age << 14 | uint32_t{holder} << 16);
+    r.words[5] = row.length | (row.flags & kRecordResident ? 1u << 31 : 0);
+    r.words[6] = row.check;
+    return r;
+  }
+
+  // All but the digest.
+  RecordRow row() const {
+    RecordRow row;
+    row.offset = (words[3] >> 8 | uint64_t{words[4] & 0x3fff} << 24) * kOffsetUnitBytes;
+    row.generation = generation();
+    row.check = words[6];
+    row.length = words[5] & 0x7fffffff;
+    row.holder = holder();
+    row.flags = words[5] >> 31 ? kRecordResident : 0;
+    return row;
+  }
+
+  uint64_t hi_above_low_byte() const { return words[0] | uint64_t{words[1] & 0xffffff} << 32; }
+  Generation generation() const {
+    return words[1] >> 24 | uint64_t{words[2]} << 8 | uint64_t{words[3] & 0xff} << 40;
+  }
+  unsigned age() const { return words[4] >> 14 & 3; }
+  HolderIndex holder() const { return holder_in(words[4]); }
+  static HolderIndex holder_in(uint32_t word) { return static_cast<HolderIndex>(word >> 16); }
+
+  PackedRecord with_age(unsigned age) const {
+    PackedRecord r = *this;
+    r.words[4] = (r.words[4] & ~(3u << 14)) | age << 14;
+    return r;
+  }
+  friend bool operator==(const PackedRecord&, const PackedRecord&) = default;
+};
+static_assert(sizeof(PackedRecord) == 28);
+
+}  // namespace peercached

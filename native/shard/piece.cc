@@ -1,0 +1,224 @@
+#include "shard/piece.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+namespace peercached {
+
+uint32_t Piece::buckets_for_capacity(uint64_t records) {
+  // Random digests spread over the pieces with a standard deviation of sqrt(records): six of
+  // them more, and no piece of a full table is short of room.
+  const double most = static_cast<double>(records) + 6 * std::sqrt(records) + 1;
+  const auto pages = static_cast<uint32_t>(std::ceil(most / record_limit(kBucketsPerPage)));
+  return pages * kBucketsPerPage;
+}
+
+void Piece::place(Bucket* base, uint32_t buckets_max, float phase) {
+  base_ = base;
+  buckets_max_ = buckets_max;
+  phase_ = phase;
+  buckets_.store(kBucketsPerPage, std::memory_order_release);
+}
+
+// --- readers -------------------------------------------------------------------------------
+
+void Piece::prefetch_head(const Digest& digest) const {
+  const auto* bucket = reinterpret_cast<const char*>(&base_[home_of(digest, buckets())]);
+  __builtin_prefetch(bucket);
+  __builtin_prefetch(bucket + 64);
+}
+
+void Piece::prefetch_record(const Digest& digest) const {
+  // Only a hint: what it reads unchecked is read again, checked.
+  Bucket& bucket = base_[home_of(digest, buckets())];
+  const unsigned match = slots_matching(bucket, digest.lo, 0xffff);
+  if (match == 0) return;
+  const uint32_t* rest = bucket.rest[std::countr_zero(match)];
+  __builtin_prefetch(rest);
+  __builtin_prefetch(rest + PackedRecord::kWords - 1);
+}
+
+unsigned Piece::read(const Digest& digest, const HolderTable& holders,
+                     RecordRow out[kHoldersPerDigestMax]) const {
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const int found = try_read(digest, holders, out);
+    if (found >= 0) return static_cast<unsigned>(found);
+    // A rebuild takes far longer than a change in place; and the writer may need our processor.
+    if (attempt >= 4) std::this_thread::yield();
+  }
+  // Many writers in a row: get in line.
+  std::lock_guard lock(mutex);
+  return static_cast<unsigned>(try_read(digest, holders, out));
+}
+
+// -1: somebody is changing what it saw.
+int Piece::try_read(const Digest& digest, const HolderTable& holders,
+                    RecordRow out[kHoldersPerDigestMax]) const {
+  const uint32_t version = version_.load(std::memory_order_acquire);
+  if (version & 1) return -1;
+  const uint32_t count = buckets();
+  unsigned found = 0;
+  uint32_t at = home_of(digest, count);
+  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
+    Bucket& bucket = base_[at];
+    const uint64_t word = load_acquire(bucket.header);
+    const auto header = BucketHeader::of(word);
+    if (header.changing()) return -1;
+    for (unsigned match = slots_matching(bucket, digest.lo, header.occupied); match != 0;
+         match &= match - 1) {
+      const PackedRecord record = load_record(bucket, std::countr_zero(match));
+      if (record.hi_above_low_byte() != digest.hi >> 8 || !holders.live(record.holder())) continue;
+      // Between two buckets a record may have come while another one went.
+      if (found == kHoldersPerDigestMax) break;
+      out[found] = record.row();
+      out[found].digest = digest;
+      ++found;
+    }
+    if (load_relaxed(bucket.header) != word) return -1;
+    if (header.overflow == 0) break;
+  }
+  return version_.load(std::memory_order_relaxed) == version ? static_cast<int>(found) : -1;
+}
+
+// --- writers -------------------------------------------------------------------------------
+
+bool Piece::insert(const Digest& digest, const PackedRecord& record, HolderTable& holders) {
+  const uint32_t count = buckets();
+  const uint32_t first = home_of(digest, count);
+  uint32_t at = first;
+  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
+    Bucket& bucket = base_[at];
+    unsigned occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
+    if (std::popcount(occupied) == kBucketSlots && !free_a_dead_slot(at, holders)) continue;
+    occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
+    // First the signs on the way, then the record: a reader never stops short of it.
+    add_overflow(first, at, 1);
+    BucketChange(bucket).put(std::countr_one(occupied), digest.lo, record);
+    ++used_;
+    return true;
+  }
+  return false;
+}
+
+void Piece::overwrite(Place place, const Digest& digest, const PackedRecord& record) {
+  BucketChange(base_[place.bucket]).put(place.slot, digest.lo, record);
+}
+
+void Piece::erase(Place place) {
+  Bucket& bucket = base_[place.bucket];
+  const uint32_t first = home_of(load_record(bucket, place.slot), buckets());
+  BucketChange(bucket).clear(place.slot);
+  add_overflow(first, place.bucket, -1);
+  --used_;
+}
+
+void Piece::add_overflow(uint32_t from, uint32_t to, int step) {
+  const uint32_t count = buckets();
+  for (uint32_t at = from; at != to; at = next(at, count))
+    BucketChange(base_[at]).add_overflow(step);
+}
+
+bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {
+  if (holders.dead_records() == 0) return false;
+  for (uint32_t slot = 0; slot < kBucketSlots; ++slot) {
+    const HolderIndex holder = load_holder(base_[bucket], slot);
+    if (holders.live(holder)) continue;
+    erase({bucket, slot});
+    holders.removed(holder);
+    return true;
+  }
+  return false;
+}
+
+// --- size ----------------------------------------------------------------------------------
+
+uint32_t Piece::size_for(uint64_t records) const {
+  const double pages_least = static_cast<double>(records) / record_limit(kBucketsPerPage);
+  double step = std::floor(std::log(std::max(pages_least, 1.0)) / std::log(kGrowth)) - 1;
+  for (;; ++step) {
+    const auto pages = static_cast<uint64_t>(std::round(std::pow(kGrowth, step + phase_)));
+    const uint64_t buckets = pages * kBucketsPerPage;
+    if (buckets >= buckets_max_) return buckets_max_;
+    if (pages >= pages_least && pages >= 1) return static_cast<uint32_t>(buckets);
+  }
+}
+
+uint32_t Piece::grow(HolderTable& holders, RebuildScratch& scratch) {
+  uint64_t dead = 0;
+  if (holders.dead_records() > 0)
+    for_each(0, buckets(), 0, [&](Place, const Digest&, const PackedRecord& record) {
+      dead += !holders.live(record.holder());
+    });
+  // Where throwing out the dead makes room, make sure that it is not used up at once.
+  const uint64_t live = used_ - dead;
+  return rebuild(size_for(live + 1 + (dead > 0 ? live / 16 : 0)), holders, scratch);
+}
+
+uint32_t Piece::shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch) {
+  const uint32_t count = buckets();
+  if (count == kBucketsPerPage || used_ > record_limit(count) / 2) return 0;
+  const uint32_t smaller = size_for(used_ + used_ / 16 + 1);
+  return smaller < count ? rebuild(smaller, holders, scratch) : 0;
+}
+
+uint32_t Piece::rebuild(uint32_t count, HolderTable& holders, RebuildScratch& scratch) {
+  std::lock_guard lock(scratch.mutex);
+  auto& entries = scratch.entries;
+  entries.clear();
+  const uint32_t count_before = buckets();
+  for_each(0, count_before, 0, [&](Place place, const Digest& digest, const PackedRecord& record) {
+    if (holders.live(record.holder()))
+      entries.push_back({digest.lo, record});
+    else
+      holders.removed(record.holder());
+    (void)place;
+  });
+  if (count > count_before)
+    ReservedMemory::commit(base_ + count_before, (count - count_before) * sizeof(Bucket));
+
+  const uint32_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  buckets_.store(count, std::memory_order_release);
+  for (uint32_t at = 0; at < count; ++at) {
+    BucketHeader header = BucketHeader::of(load_relaxed(base_[at].header));
+    store_release(base_[at].header, BucketHeader{header.version + 2, 0, 0}.word());
+  }
+  uint32_t lost = 0;
+  for (const auto& entry : entries) {
+    if (settle_in(entry, count)) continue;
+    holders.removed(entry.record.holder());
+    ++lost;
+  }
+  used_ = static_cast<uint32_t>(entries.size()) - lost;
+  if (count < count_before)
+    ReservedMemory::release(base_ + count, (count_before - count) * sizeof(Bucket));
+  version_.store(version + 2, std::memory_order_release);
+  return lost;
+}
+
+// Within a rebuild: no reader looks, so the buckets' own versions may rest.
+bool Piece::settle_in(const RebuildScratch::Entry& entry, uint32_t count) {
+  const uint32_t first = home_of(entry.record, count);
+  uint32_t at = first;
+  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
+    Bucket& bucket = base_[at];
+    auto header = BucketHeader::of(load_relaxed(bucket.header));
+    const auto slot = static_cast<unsigned>(std::countr_one(header.occupied));
+    if (slot == kBucketSlots) continue;
+    store_release(bucket.lo[slot], entry.lo);
+    for (unsigned w = 0; w < PackedRecord::kWords; ++w)
+      store_release(bucket.rest[slot][w], entry.record.words[w]);
+    header.occupied |= static_cast<uint16_t>(1u << slot);
+    store_release(bucket.header, header.word());
+    for (uint32_t passed = first; passed != at; passed = next(passed, count)) {
+      auto sign = BucketHeader::of(load_relaxed(base_[passed].header));
+      ++sign.overflow;
+      store_release(base_[passed].header, sign.word());
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace peercached

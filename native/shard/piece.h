@@ -1,0 +1,164 @@
+// One piece of the directory table: a hash table of its own for 1/256 of the digests or less.
+//
+// Open addressing over buckets (bucket.h). A digest's home is its hash's place in the piece's
+// range; a record that finds its home full goes to the next bucket with room, at most
+// kProbeBuckets away, and every full bucket it passed counts it. Records never move but when the
+// piece is rebuilt in another size, with `version` odd so that readers wait; that takes well
+// under a millisecond and is why there are pieces at all.
+//
+// Sizes are whole pages and follow a geometric row whose phase differs from piece to piece.
+// Were it the same for all, they would all grow at the same moment, and the table as a whole
+// would swing between its least and its worst bytes per record.
+//
+// Readers (read, prefetch) need no lock. Everything else needs `mutex`.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "common/types.h"
+#include "shard/bucket.h"
+#include "shard/holder_table.h"
+#include "shard/shard.h"
+
+namespace peercached {
+
+struct Place {
+  uint32_t bucket;
+  uint32_t slot;
+};
+
+// What a rebuild holds in its hands; shared by all pieces, for it grows as large as one.
+struct RebuildScratch {
+  struct Entry {
+    uint64_t lo;
+    PackedRecord record;
+  };
+  mutable std::mutex mutex;
+  std::vector<Entry> entries;
+
+  uint64_t bytes() const {
+    std::lock_guard lock(mutex);
+    return entries.capacity() * sizeof(Entry);
+  }
+};
+
+class alignas(64) Piece {
+ public:
+  static constexpr uint32_t kBucketsPerPage = kPageBytes / sizeof(Bucket);
+  static constexpr uint32_t kProbeBuckets = 16;
+
+  // Buckets to set aside for a piece that must hold `records`.
+  static uint32_t buckets_for_capacity(uint64_t records);
+
+  // `base` is zeroed memory for `buckets_max`; `phase` in [0, 1).
+  void place(Bucket* base, uint32_t buckets_max, float phase);
+
+  mutable std::mutex mutex;
+
+  // --- readers
+  // Two steps for lookups in batches: first the head of the home bucket, then the record.
+  void prefetch_head(const Digest& digest) const;
+  void prefetch_record(const Digest& digest) const;
+  // The live records of the digest; returns how many.
+  unsigned read(const Digest& digest, const HolderTable& holders,
+                RecordRow out[kHoldersPerDigestMax]) const;
+  uint32_t buckets() const { return buckets_.load(std::memory_order_acquire); }
+
+  // --- writers
+  uint32_t used() const { return used_; }
+  // visit(Place, const PackedRecord&) for each record of the digest, dead ones too.
+  template <typename Visit>
+  void for_each_of(const Digest& digest, Visit&& visit) const;
+  // visit(Place, const Digest&, const PackedRecord&) for each record in these buckets; it may
+  // erase that record. `low_byte` is that of the piece's digests.
+  template <typename Visit>
+  void for_each(uint32_t bucket_first, uint32_t bucket_end, unsigned low_byte, Visit&& visit) const;
+
+  // Takes a free slot, or that of a dead record. False: none within reach.
+  bool insert(const Digest& digest, const PackedRecord& record, HolderTable& holders);
+  void overwrite(Place place, const Digest& digest, const PackedRecord& record);
+  // The caller accounts for it in the holder table.
+  void erase(Place place);
+
+  bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
+  // Rebuilds with room for more. Returns how many records found no place again (0 but for
+  // digests made to collide); they are gone and accounted for.
+  uint32_t grow(HolderTable& holders, RebuildScratch& scratch);
+  // Likewise, if far too large for what it holds.
+  uint32_t shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch);
+
+ private:
+  static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
+  static constexpr double kGrowth = 1.25;
+
+  static uint32_t record_limit(uint32_t buckets) { return buckets * kRecordsPerBucketMax; }
+  static uint32_t home(uint64_t hi_top_32_bits, uint32_t buckets) {
+    return static_cast<uint32_t>(hi_top_32_bits * buckets >> 32);
+  }
+  static uint32_t home_of(const Digest& digest, uint32_t buckets) {
+    return home(digest.hi >> 32, buckets);
+  }
+  static uint32_t home_of(const PackedRecord& record, uint32_t buckets) {
+    return home(record.hi_above_low_byte() >> 24, buckets);
+  }
+  static uint32_t probes(uint32_t buckets) {
+    return buckets < kProbeBuckets ? buckets : kProbeBuckets;
+  }
+  static uint32_t next(uint32_t bucket, uint32_t buckets) {
+    return bucket + 1 == buckets ? 0 : bucket + 1;
+  }
+
+  int try_read(const Digest& digest, const HolderTable& holders,
+               RecordRow out[kHoldersPerDigestMax]) const;
+  void add_overflow(uint32_t from, uint32_t to, int step);
+  bool free_a_dead_slot(uint32_t bucket, HolderTable& holders);
+  uint32_t size_for(uint64_t records) const;
+  uint32_t rebuild(uint32_t buckets, HolderTable& holders, RebuildScratch& scratch);
+  bool settle_in(const RebuildScratch::Entry& entry, uint32_t buckets);
+
+  Bucket* base_ = nullptr;
+  std::atomic<uint32_t> version_{0};
+  std::atomic<uint32_t> buckets_{0};
+  uint32_t buckets_max_ = 0;
+  uint32_t used_ = 0;
+  float phase_ = 0;
+};
+
+template <typename Visit>
+void Piece::for_each_of(const Digest& digest, Visit&& visit) const {
+  const uint32_t count = buckets();
+  uint32_t at = home_of(digest, count);
+  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
+    Bucket& bucket = base_[at];
+    const auto header = BucketHeader::of(load_relaxed(bucket.header));
+    for (unsigned match = slots_matching(bucket, digest.lo, header.occupied); match != 0;
+         match &= match - 1) {
+      const auto slot = static_cast<uint32_t>(std::countr_zero(match));
+      const PackedRecord record = load_record(bucket, slot);
+      if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{at, slot}, record);
+    }
+    if (header.overflow == 0) return;
+  }
+}
+
+template <typename Visit>
+void Piece::for_each(uint32_t bucket_first, uint32_t bucket_end, unsigned low_byte,
+                     Visit&& visit) const {
+  for (uint32_t at = bucket_first; at < bucket_end; ++at) {
+    Bucket& bucket = base_[at];
+    for (unsigned left = BucketHeader::of(load_relaxed(bucket.header)).occupied; left != 0;
+         left &= left - 1) {
+      const auto slot = static_cast<uint32_t>(std::countr_zero(left));
+      const PackedRecord record = load_record(bucket, slot);
+      const Digest digest{record.hi_above_low_byte() << 8 | low_byte,
+                          load_relaxed(bucket.lo[slot])};
+      visit(Place{at, slot}, digest, record);
+    }
+  }
+}
+
+}  // namespace peercached

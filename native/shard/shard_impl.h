@@ -1,0 +1,50 @@
+// What a Shard is made of; for the files that implement it.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "shard/holder_table.h"
+#include "shard/piece.h"
+#include "shard/reserved_memory.h"
+#include "shard/shard.h"
+
+namespace peercached {
+
+struct Shard::Impl {
+  explicit Impl(uint64_t capacity_entries);
+
+  // Pieces are grouped by summary bucket: resyncing one of those touches 1/256 of the table.
+  // Homes within a piece come from the top of `hi`; `lo` is the ring's, and an owner sees only
+  // some of its values.
+  size_t piece_of(const Digest& digest) const {
+    return bucket_of(digest) * pieces_per_bucket + (digest.hi >> 8 & (pieces_per_bucket - 1));
+  }
+  unsigned low_byte_of(size_t piece) const {
+    return static_cast<unsigned>(piece / pieces_per_bucket);
+  }
+
+  void count(const ShardApplied& applied);
+
+  const size_t pieces_per_bucket;  // a power of two
+  const size_t pieces_count;
+  const uint32_t buckets_max_per_piece;
+  HolderTable holders;
+  ReservedMemory memory;
+  std::unique_ptr<Piece[]> pieces;
+  RebuildScratch scratch;
+
+  std::mutex sweep_mutex;  // the cursor below
+  size_t sweep_piece = 0;
+  uint32_t sweep_bucket = 0;
+
+  struct Counters {
+    std::atomic<uint64_t> added{0}, changed{0}, withdrawn{0}, old{0}, full{0}, bad{0};
+    std::atomic<uint64_t> lookups{0}, hits{0};
+  } counters;
+};
+
+}  // namespace peercached

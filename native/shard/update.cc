@@ -1,0 +1,120 @@
+#include "shard/update.h"
+
+#include <algorithm>
+
+namespace peercached {
+
+PieceUpdate::PieceUpdate(Piece& piece, HolderTable& holders, RebuildScratch& scratch,
+                         HolderIndex holder, size_t rows_expected, ShardApplied& applied)
+    : piece_(piece),
+      holders_(holders),
+      scratch_(scratch),
+      holder_(holder),
+      rows_left_(rows_expected),
+      applied_(applied),
+      lock_(piece.mutex) {}
+
+PieceUpdate::~PieceUpdate() {
+  if (added_ != 0 || removed_ != 0 || room_reserved_ != 0)
+    holders_.settle(holder_, added_, removed_, room_reserved_);
+  // Counted before a rebuild may drop some of them: it accounts for what it drops.
+  if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_, scratch_);
+}
+
+void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
+  const Siblings siblings = find(row.digest);
+  const bool withdrawal = row.flags & kRecordWithdraw;
+  if (!siblings.own) {
+    if (withdrawal)
+      ++applied_.old;
+    else
+      add(row, siblings);
+  } else {
+    const auto& [place, stored] = *siblings.own;
+    const Generation generation = stored.generation();
+    if (withdrawal) {
+      if (generation > row.generation)
+        ++applied_.old;
+      else
+        withdraw(place);
+    } else if (generation < row.generation ||
+               (as_of && generation <= *as_of &&
+                stored != PackedRecord::of(row, holder_, stored.age()))) {
+      const unsigned age = newest_age(row.digest, siblings, 0);
+      piece_.overwrite(place, row.digest, PackedRecord::of(row, holder_, age));
+      ++applied_.changed;
+    } else {
+      ++applied_.old;
+    }
+  }
+  if (rows_left_ > 0) --rows_left_;
+}
+
+void PieceUpdate::withdraw(Place place) {
+  piece_.erase(place);
+  ++removed_;
+  ++applied_.withdrawn;
+}
+
+PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
+  Siblings found;
+  piece_.for_each_of(digest, [&](Place place, const PackedRecord& record) {
+    if (record.holder() == holder_) {
+      found.own = Stored{place, record};
+      return;
+    }
+    if (found.others_count == kHoldersPerDigestMax || !holders_.live(record.holder())) return;
+    unsigned at = found.others_count++;
+    for (; at > 0 && found.others[at - 1].record.age() > record.age(); --at)
+      found.others[at] = found.others[at - 1];
+    found.others[at] = {place, record};
+  });
+  return found;
+}
+
+void PieceUpdate::add(const RecordRow& row, Siblings siblings) {
+  if (siblings.others_count == kHoldersPerDigestMax) {
+    // The oldest gives way, in its own slot, so that no reader sees more or fewer than three.
+    const Stored& oldest = siblings.others[0];
+    const unsigned age = newest_age(row.digest, siblings, 1);
+    piece_.overwrite(oldest.place, row.digest, PackedRecord::of(row, holder_, age));
+    holders_.removed(oldest.record.holder());
+    ++added_;
+    ++applied_.added;
+    return;
+  }
+  if (!take_room()) {
+    ++applied_.full;
+    return;
+  }
+  if (piece_.crowded()) {
+    applied_.full += piece_.grow(holders_, scratch_);
+    siblings = find(row.digest);
+  }
+  const unsigned age = newest_age(row.digest, siblings, 0);
+  if (!piece_.insert(row.digest, PackedRecord::of(row, holder_, age), holders_)) {
+    ++applied_.full;
+    return;
+  }
+  ++room_used_;
+  ++added_;
+  ++applied_.added;
+}
+
+// Renumbers the others (but for the `skip` oldest), and returns the age above theirs.
+unsigned PieceUpdate::newest_age(const Digest& digest, const Siblings& siblings, unsigned skip) {
+  unsigned age = 0;
+  for (unsigned i = skip; i < siblings.others_count; ++i, ++age) {
+    const auto& [place, record] = siblings.others[i];
+    if (record.age() != age) piece_.overwrite(place, digest, record.with_age(age));
+  }
+  return age;
+}
+
+bool PieceUpdate::take_room() {
+  if (room_used_ == room_reserved_)
+    room_reserved_ += holders_.reserve(std::max<size_t>(rows_left_, 1));
+  return room_used_ < room_reserved_;
+}
+
+}  // namespace peercached

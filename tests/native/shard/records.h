@@ -1,0 +1,38 @@
+// Records for the shard's tests, reproducible from a seed.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "common/types.h"
+
+namespace peercached::test {
+
+inline Digest random_digest(std::mt19937_64& random) { return {random(), random()}; }
+
+inline RecordRow record(const Digest& digest, Generation generation,
+                        uint8_t flags = kRecordResident) {
+  RecordRow row;
+  row.digest = digest;
+  row.generation = generation;
+  row.offset = generation * 4160 % (uint64_t{1} << 44) / 64 * 64;
+  row.length = 4096 + static_cast<uint32_t>(generation % 1000);
+  row.check = static_cast<uint32_t>(digest.lo ^ generation);
+  row.flags = flags;
+  return row;
+}
+
+inline RecordRow withdrawal(const Digest& digest, Generation generation) {
+  return record(digest, generation, kRecordWithdraw);
+}
+
+inline std::vector<RecordRow> random_records(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<RecordRow> rows;
+  rows.reserve(count);
+  for (size_t i = 0; i < count; ++i) rows.push_back(record(random_digest(random), i + 1));
+  return rows;
+}
+
+}  // namespace peercached::test
