@@ -3,9 +3,9 @@
 // Decorates any TransferEngine. Per page it may, with the given probabilities: delay it; drop
 // it (status error); truncate it (only part of the payload counts as landed: the rest of dest
 // is overwritten with junk before the sink sees it); corrupt it (flip bits in payload or header
-// before the sink sees them); serve it late. Per batch: reset (all pages error, the peer reported as
-// trouble) or hang (nothing until the deadline). The same seed gives the same faults for the
-// same sequence of calls on one thread.
+// before the sink sees them). Per batch: reset (all pages error, the peer reported as trouble)
+// or hang (nothing until the deadline, and then reported). At most one fault per page. The
+// same seed gives the same faults for the same sequence of calls on one thread.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,215 @@
+#include "transfer/fault/fault.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "common/fault_guard.h"
+
+namespace peercached {
+namespace {
+
+enum class PageFault : uint8_t { none, delay, drop, truncate, corrupt };
+enum class BatchFault : uint8_t { none, reset, hang };
+
+struct Fault {
+  PageFault kind = PageFault::none;
+  uint64_t dice = 0;  // where and how much
+};
+
+struct PlannedBatch {
+  const ReadBatch* batch = nullptr;
+  std::vector<Fault> faults;  // one per op
+};
+
+// Draws all faults of a call before it starts: in which order pages land is chance, but the
+// faults must be the same for the same seed.
+class FaultDice {
+ public:
+  explicit FaultDice(const FaultPlan& plan) : plan_(plan), random_(plan.seed) {}
+
+  BatchFault batch_fault() {
+    const double throw_ = fraction();
+    if (throw_ < plan_.reset) return BatchFault::reset;
+    if (throw_ < plan_.reset + plan_.hang) return BatchFault::hang;
+    return BatchFault::none;
+  }
+
+  Fault page_fault() {
+    double throw_ = fraction();
+    const uint64_t dice = random_();
+    const std::pair<PageFault, double> kinds[] = {{PageFault::delay, plan_.delay},
+                                                  {PageFault::drop, plan_.drop},
+                                                  {PageFault::truncate, plan_.truncate},
+                                                  {PageFault::corrupt, plan_.corrupt}};
+    for (const auto& [kind, chance] : kinds) {
+      if (throw_ < chance) return {kind, dice};
+      throw_ -= chance;
+    }
+    return {PageFault::none, dice};
+  }
+
+ private:
+  // Made by hand: what std::uniform_real_distribution draws differs between libraries.
+  double fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+
+  const FaultPlan& plan_;
+  std::mt19937_64 random_;
+};
+
+// Overwrites [at, at + bytes) of a page with other bytes than were there.
+struct Junk {
+  std::byte* at;
+  size_t bytes;
+};
+void spoil(void* context) {
+  const Junk& junk = *static_cast<Junk*>(context);
+  for (size_t i = 0; i < junk.bytes; ++i) junk.at[i] ^= std::byte{0xa5};
+}
+
+// `dest` is worker memory: the gate and the guard stand before our writes as before any other.
+bool spoil_dest(WriteGate& gate, Junk junk) {
+  while (junk.bytes != 0) {
+    Junk piece{junk.at, std::min(junk.bytes, kGatePieceBytes)};
+    if (!gate.enter()) return false;
+    const bool there = guarded(piece.at, piece.bytes, spoil, &piece);
+    gate.leave();
+    if (!there) return false;
+    junk.at += piece.bytes;
+    junk.bytes -= piece.bytes;
+  }
+  return true;
+}
+
+class FaultSink final : public PageSink {
+ public:
+  FaultSink(const FaultPlan& plan, std::span<const PlannedBatch> planned, Deadline deadline,
+            WriteGate& gate, PageSink& sink)
+      : plan_(plan), planned_(planned), deadline_(deadline), gate_(gate), sink_(sink) {}
+
+  void landed(const ReadBatch& batch, ReadOp& op) override {
+    const Fault fault = fault_of(op);
+    switch (fault.kind) {
+      case PageFault::none:
+        break;
+      case PageFault::delay:
+        std::this_thread::sleep_until(std::min(
+            deadline_.at,
+            Clock::now() + std::chrono::microseconds(fault.dice % plan_.delay_us_max + 1)));
+        break;
+      case PageFault::drop:
+        op.status = PageStatus::error;
+        return;
+      case PageFault::truncate: {
+        const size_t kept_bytes = fault.dice % op.length;
+        if (!spoil_dest(gate_, {op.dest + kept_bytes, op.length - kept_bytes})) {
+          op.status = PageStatus::error;
+          return;
+        }
+        break;
+      }
+      case PageFault::corrupt:
+        if (!corrupt(op, fault.dice)) {
+          op.status = PageStatus::error;
+          return;
+        }
+        break;
+    }
+    sink_.landed(batch, op);
+  }
+
+ private:
+  Fault fault_of(const ReadOp& op) const {
+    for (const PlannedBatch& planned : planned_) {
+      const std::span<ReadOp> ops = planned.batch->ops;
+      // Compared as numbers: pointers into different arrays have no order.
+      const auto first = reinterpret_cast<uintptr_t>(ops.data());
+      const auto here = reinterpret_cast<uintptr_t>(&op);
+      if (here - first < ops.size_bytes()) return planned.faults[(here - first) / sizeof(ReadOp)];
+    }
+    return {};
+  }
+
+  // One byte, somewhere in the header or the payload: the header gets one time in four.
+  bool corrupt(ReadOp& op, uint64_t dice) {
+    const uint64_t where = dice >> 2;
+    if (dice % 4 == 0) {
+      auto* header = reinterpret_cast<std::byte*>(&op.header);
+      header[where % sizeof(SlotHeader)] ^= std::byte{0x10};
+      return true;
+    }
+    return spoil_dest(gate_, {op.dest + where % op.length, 1});
+  }
+
+  const FaultPlan& plan_;
+  const std::span<const PlannedBatch> planned_;
+  const Deadline deadline_;
+  WriteGate& gate_;
+  PageSink& sink_;
+};
+
+class FaultyEngine final : public TransferEngine {
+ public:
+  FaultyEngine(std::unique_ptr<TransferEngine> inner, const FaultPlan& plan, PeerWatcher& watcher)
+      : inner_(std::move(inner)), plan_(plan), watcher_(watcher), dice_(plan_) {}
+
+  void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) override {
+    inner_->add_peer(peer, endpoint);
+  }
+  void drop_peer(HolderIndex peer) override { inner_->drop_peer(peer); }
+  std::vector<PeerHealth> health() const override { return inner_->health(); }
+  const char* name() const override { return inner_->name(); }
+
+  void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
+            PageSink& sink) override {
+    std::vector<ReadBatch> passed;
+    std::vector<std::vector<Fault>> faults;
+    std::vector<const ReadBatch*> reset, hung;
+    {
+      std::lock_guard lock(mutex_);
+      for (const ReadBatch& batch : batches) {
+        const BatchFault fault = dice_.batch_fault();
+        if (fault == BatchFault::reset) reset.push_back(&batch);
+        if (fault == BatchFault::hang) hung.push_back(&batch);
+        if (fault != BatchFault::none) continue;
+        passed.push_back(batch);
+        std::vector<Fault>& drawn = faults.emplace_back(batch.ops.size());
+        for (Fault& one : drawn) one = dice_.page_fault();
+      }
+    }
+    for (const ReadBatch* batch : reset) end(*batch, PageStatus::error, "reset (injected fault)");
+
+    std::vector<PlannedBatch> planned;
+    for (size_t i = 0; i < passed.size(); ++i) {
+      planned.push_back({&passed[i], std::move(faults[i])});
+    }
+    FaultSink faulty_sink(plan_, planned, deadline, gate, sink);
+    inner_->read(passed, deadline, gate, faulty_sink);
+
+    if (!hung.empty()) std::this_thread::sleep_until(deadline.at);
+    for (const ReadBatch* batch : hung) end(*batch, PageStatus::deadline, "hung (injected fault)");
+  }
+
+ private:
+  void end(const ReadBatch& batch, PageStatus status, const char* what) {
+    for (ReadOp& op : batch.ops) op.status = status;
+    if (!batch.ops.empty()) watcher_.peer_trouble(batch.peer, batch.incarnation, what);
+  }
+
+  const std::unique_ptr<TransferEngine> inner_;
+  const FaultPlan plan_;
+  PeerWatcher& watcher_;
+  std::mutex mutex_;
+  FaultDice dice_;
+};
+
+}  // namespace
+
+std::unique_ptr<TransferEngine> make_faulty(std::unique_ptr<TransferEngine> inner,
+                                            const FaultPlan& plan, PeerWatcher& watcher) {
+  return std::make_unique<FaultyEngine>(std::move(inner), plan, watcher);
+}
+
+}  // namespace peercached

@@ -1,0 +1,46 @@
+// The reader's half of one answer, as a state machine without I/O.
+//
+// It says where the next bytes of the stream belong (first the preamble, then header and
+// payload of each page that is ok, straight into the ops) and is told how many have come. It
+// never asks for a byte beyond the answer.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <span>
+#include <vector>
+
+#include "transfer/tcp/frames.h"
+#include "transfer/transfer.h"
+
+namespace peercached::tcp {
+
+class AnswerReader {
+ public:
+  // The answer to `request`, which asked for exactly these pages. Only when done().
+  void expect(uint64_t request, std::span<ReadOp> ops);
+  bool done() const { return !in_preamble_ && next_ == ops_.size(); }
+
+  // Fills `out` with places for at most `bytes_max` bytes; returns how many places it took.
+  // None only when done().
+  size_t places(std::span<iovec> out, size_t bytes_max);
+
+  // `bytes` of those places have been filled, in order. Pages that the holder has not got the
+  // status it gave; those that are complete now are appended to `landed`. Returns nullptr, or
+  // what is wrong with the answer: the stream is of no more use then.
+  const char* took(size_t bytes, std::vector<ReadOp*>& landed);
+
+ private:
+  const char* read_preamble();
+  void skip_refused();
+
+  uint64_t request_ = 0;
+  std::span<ReadOp> ops_;
+  bool in_preamble_ = false;
+  size_t have_ = 0;  // bytes of the preamble, or of the op `next_` with its header
+  size_t next_ = 0;
+  std::vector<std::byte> preamble_;
+  std::vector<PageStatus> statuses_;
+};
+
+}  // namespace peercached::tcp

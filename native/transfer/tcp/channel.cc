@@ -1,0 +1,114 @@
+#include "transfer/tcp/channel.h"
+
+#include <poll.h>
+
+#include <cerrno>
+
+namespace peercached::tcp {
+
+Channel::Channel(const Dial& dial)
+    : expected_(dial.hello.expected),
+      connect_timeout_ms_(dial.connect_timeout_ms),
+      greeted_by_(Deadline::after_ms(dial.connect_timeout_ms)) {
+  append_hello(hello_, dial.hello);
+  start_connect(dial);
+}
+
+void Channel::start_connect(const Dial& dial) {
+  if (dial.address.bytes == 0) return fail(dial.unresolved);
+  socket_ = Socket(
+      ::socket(dial.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_) return fail("cannot make a socket: " + error_text(errno));
+  tune(socket_.fd());
+  if (dial.source.bytes != 0 && ::bind(socket_.fd(), dial.source.get(), dial.source.bytes) != 0) {
+    return fail("cannot bind the source address: " + error_text(errno));
+  }
+  int rc;
+  do {
+    rc = ::connect(socket_.fd(), dial.address.get(), dial.address.bytes);
+  } while (rc != 0 && errno == EINTR);
+  if (rc == 0) return send_hello();
+  if (errno != EINPROGRESS) fail("cannot connect: " + error_text(errno));
+}
+
+short Channel::poll_events() const { return state_ == State::connecting ? POLLOUT : POLLIN; }
+
+void Channel::proceed() {
+  if (state_ == State::connecting) {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+    if (error != 0) return fail("cannot connect: " + error_text(error));
+    send_hello();
+  } else if (state_ == State::greeting) {
+    receive_reply();
+  }
+}
+
+void Channel::catch_up() {
+  while (state_ == State::connecting || state_ == State::greeting) {
+    pollfd now{socket_.fd(), poll_events(), 0};
+    const State before = state_;
+    if (::poll(&now, 1, 0) <= 0) return;
+    proceed();
+    if (state_ == before) return;
+  }
+}
+
+void Channel::time_out() {
+  fail((state_ == State::connecting ? "no connection within " : "no answer to hello within ") +
+       std::to_string(connect_timeout_ms_) + " ms");
+}
+
+void Channel::send_hello() {
+  state_ = State::greeting;
+  reply_.resize(sizeof(FrameHeader));
+  // A few hundred bytes into an empty socket buffer: they fit. An error is no reason to stop
+  // here, since a refusal ("full") may have come before our hello.
+  (void)::send(socket_.fd(), hello_.data(), hello_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  hello_ = {};
+}
+
+void Channel::receive_reply() {
+  while (state_ == State::greeting) {
+    const ssize_t n = ::recv(socket_.fd(), reply_.data() + reply_have_, reply_.size() - reply_have_,
+                             MSG_DONTWAIT);
+    if (n == 0) return fail("closed during hello");
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) fail("broken during hello: " + error_text(errno));
+      return;
+    }
+    reply_have_ += static_cast<size_t>(n);
+    if (reply_have_ == reply_.size()) read_reply();
+  }
+}
+
+// Called with a whole header, and then again with the body behind it.
+void Channel::read_reply() {
+  FrameHeader header;
+  const char* wrong = parse_header(reply_, {FrameKind::hello_ok, FrameKind::refused},
+                                   kHelloReplyBodyBytesMax, header);
+  if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
+  const size_t whole_bytes = sizeof(FrameHeader) + header.body_bytes;
+  if (reply_.size() < whole_bytes) {
+    reply_.resize(whole_bytes);
+    return;
+  }
+  HelloReply reply;
+  wrong = parse_hello_reply(static_cast<FrameKind>(header.kind),
+                            std::span(reply_).subspan(sizeof(FrameHeader)), reply);
+  if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
+  if (!reply.accepted) return fail("refused: " + reply.text);
+  if (reply.incarnation != expected_) return fail("is another incarnation than expected");
+  reply_ = {};
+  state_ = State::ready;
+}
+
+void Channel::fail(std::string trouble) {
+  state_ = State::broken;
+  trouble_ = std::move(trouble);
+  socket_.shut();
+}
+
+}  // namespace peercached::tcp

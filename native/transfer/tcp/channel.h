@@ -1,0 +1,69 @@
+// One connection to a peer, seen from the reader: connect and hello, without ever blocking.
+// Once ready it is a bare socket for requests and answers (see lane.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "transfer/tcp/frames.h"
+#include "transfer/tcp/socket.h"
+
+namespace peercached::tcp {
+
+struct Dial {
+  Address address;
+  Address source;          // bytes == 0: any
+  std::string unresolved;  // why there is no address, if there is none
+  Hello hello;
+  int connect_timeout_ms = 0;
+};
+
+class Channel {
+ public:
+  enum class State { connecting, greeting, ready, broken };
+
+  explicit Channel(const Dial& dial);
+
+  State state() const { return state_; }
+  int fd() const { return socket_.fd(); }
+  short poll_events() const;  // what proceed() waits for
+  Deadline greeted_by() const { return greeted_by_; }
+
+  // The socket is ready for poll_events(): goes on with connect or hello.
+  void proceed();
+  // As proceed(), as far as it goes now: for one that nobody has polled for a while.
+  void catch_up();
+  void time_out();  // greeted_by has passed
+  // Why it is broken; empty for the plain end of a connection.
+  const std::string& trouble() const { return trouble_; }
+
+  // Used by an earlier read: such a connection may have died while nobody looked.
+  bool pooled() const { return pooled_; }
+  void set_pooled() { pooled_ = true; }
+  uint64_t next_request() { return ++requests_; }
+
+  void shut() const { socket_.shut(); }
+
+ private:
+  void start_connect(const Dial& dial);
+  void send_hello();
+  void receive_reply();
+  void read_reply();
+  void fail(std::string trouble);
+
+  Socket socket_;
+  State state_ = State::connecting;
+  const Incarnation expected_;
+  int connect_timeout_ms_;
+  Deadline greeted_by_;
+  std::string trouble_;
+  bool pooled_ = false;
+  uint64_t requests_ = 0;
+  std::vector<std::byte> hello_;
+  std::vector<std::byte> reply_;
+  size_t reply_have_ = 0;
+};
+
+}  // namespace peercached::tcp

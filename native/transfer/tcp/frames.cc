@@ -1,0 +1,175 @@
+#include "transfer/tcp/frames.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace peercached::tcp {
+namespace {
+
+template <typename T>
+void append(std::vector<std::byte>& out, const T& value) {
+  const auto* from = reinterpret_cast<const std::byte*>(&value);
+  out.insert(out.end(), from, from + sizeof(T));
+}
+
+void append_bytes(std::vector<std::byte>& out, const void* from, size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(from);
+  out.insert(out.end(), first, first + bytes);
+}
+
+void append_header(std::vector<std::byte>& out, FrameKind kind, size_t body_bytes) {
+  FrameHeader header;
+  header.kind = static_cast<uint16_t>(kind);
+  header.body_bytes = static_cast<uint32_t>(body_bytes);
+  append(out, header);
+}
+
+// The caller has checked that there are enough bytes.
+template <typename T>
+T take(std::span<const std::byte>& from) {
+  assert(from.size() >= sizeof(T));
+  T value;
+  std::memcpy(&value, from.data(), sizeof(T));
+  from = from.subspan(sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+void append_hello(std::vector<std::byte>& out, const Hello& hello) {
+  assert(hello.token.size() == kTokenBytes && hello.node_id.size() <= kNodeIdBytesMax);
+  HelloHead head;
+  head.incarnation = hello.incarnation;
+  head.expected = hello.expected;
+  std::copy(hello.token.begin(), hello.token.end(), head.token.begin());
+  head.node_id_bytes = static_cast<uint32_t>(hello.node_id.size());
+  append_header(out, FrameKind::hello, sizeof head + hello.node_id.size());
+  append(out, head);
+  append_bytes(out, hello.node_id.data(), hello.node_id.size());
+}
+
+void append_hello_ok(std::vector<std::byte>& out, Incarnation incarnation) {
+  append_header(out, FrameKind::hello_ok, sizeof(HelloOk));
+  append(out, HelloOk{incarnation});
+}
+
+void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_view text) {
+  text = text.substr(0, kRefusalTextBytesMax);
+  RefusedHead head;
+  head.reason = static_cast<uint16_t>(reason);
+  head.text_bytes = static_cast<uint16_t>(text.size());
+  append_header(out, FrameKind::refused, sizeof head + text.size());
+  append(out, head);
+  append_bytes(out, text.data(), text.size());
+}
+
+void append_read(std::vector<std::byte>& out, uint64_t request, std::span<const PageWanted> pages) {
+  assert(check_wanted(pages) == nullptr);
+  append_header(out, FrameKind::read, sizeof(ReadHead) + pages.size_bytes());
+  append(out, ReadHead{request, static_cast<uint32_t>(pages.size()), 0});
+  append_bytes(out, pages.data(), pages.size_bytes());
+}
+
+void append_pages(std::vector<std::byte>& out, uint64_t request,
+                  std::span<const PageStatus> statuses, uint64_t following_bytes) {
+  append_header(out, FrameKind::pages, sizeof(PagesHead) + statuses.size());
+  append(out, PagesHead{request, static_cast<uint32_t>(statuses.size()), 0, following_bytes});
+  append_bytes(out, statuses.data(), statuses.size());
+}
+
+const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
+                         size_t body_bytes_max, FrameHeader& header) {
+  if (bytes.size() < sizeof(FrameHeader)) return "frame header is short";
+  header = take<FrameHeader>(bytes);
+  if (header.magic != kFrameMagic) return "not a peercached transfer frame (wrong magic)";
+  if (header.version != kFrameVersion) return "another protocol version: upgrade the older side";
+  if (header.reserved != 0) return "reserved bits are set in the frame header";
+  bool known = std::any_of(kinds.begin(), kinds.end(), [&](FrameKind kind) {
+    return header.kind == static_cast<uint16_t>(kind);
+  });
+  if (!known) return "a frame of this kind is not expected here";
+  if (header.body_bytes > body_bytes_max) return "frame body is too long";
+  return nullptr;
+}
+
+const char* parse_hello(std::span<const std::byte> body, Hello& hello) {
+  if (body.size() < sizeof(HelloHead)) return "hello is short";
+  auto head = take<HelloHead>(body);
+  if (head.node_id_bytes == 0 || head.node_id_bytes > kNodeIdBytesMax ||
+      head.node_id_bytes != body.size()) {
+    return "hello's node id has a wrong length";
+  }
+  if (head.incarnation == 0) return "hello's incarnation is 0";
+  hello.incarnation = head.incarnation;
+  hello.expected = head.expected;
+  hello.token.assign(head.token.begin(), head.token.end());
+  hello.node_id.assign(reinterpret_cast<const char*>(body.data()), body.size());
+  return nullptr;
+}
+
+const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, HelloReply& reply) {
+  if (kind == FrameKind::hello_ok) {
+    if (body.size() != sizeof(HelloOk)) return "hello_ok has a wrong length";
+    reply.accepted = true;
+    reply.incarnation = take<HelloOk>(body).incarnation;
+    return nullptr;
+  }
+  if (body.size() < sizeof(RefusedHead)) return "refusal is short";
+  auto head = take<RefusedHead>(body);
+  if (head.text_bytes != body.size()) return "refusal's text has a wrong length";
+  reply.accepted = false;
+  reply.reason = head.reason;
+  reply.text.assign(reinterpret_cast<const char*>(body.data()), body.size());
+  return nullptr;
+}
+
+const char* check_wanted(std::span<const PageWanted> pages) {
+  if (pages.empty()) return "a request for no pages";
+  if (pages.size() > kPagesPerRequestMax) return "a request for too many pages";
+  uint64_t total_bytes = 0;
+  for (const PageWanted& page : pages) {
+    if (page.length == 0 || page.length > kPageBytesMax) return "a page length out of range";
+    total_bytes += page.length;
+  }
+  if (pages.size() > 1 && total_bytes > kBytesPerRequestMax) return "a request for too many bytes";
+  return nullptr;
+}
+
+const char* parse_read(std::span<const std::byte> body, uint64_t& request,
+                       std::vector<PageWanted>& pages) {
+  if (body.size() < sizeof(ReadHead)) return "read request is short";
+  auto head = take<ReadHead>(body);
+  // The count is believed only after the bytes have been counted.
+  if (head.count > kPagesPerRequestMax) return "a request for too many pages";
+  if (body.size() != head.count * sizeof(PageWanted)) return "read request has a wrong length";
+  pages.resize(head.count);
+  if (head.count != 0) std::memcpy(pages.data(), body.data(), body.size());
+  request = head.request;
+  return check_wanted(pages);
+}
+
+const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
+                        std::span<PageStatus> statuses, uint64_t& following_bytes) {
+  assert(preamble.size() == preamble_bytes(statuses.size()));
+  FrameHeader header;
+  const size_t body_bytes = sizeof(PagesHead) + statuses.size();
+  const char* wrong = parse_header(preamble, {FrameKind::pages}, body_bytes, header);
+  if (wrong != nullptr) return wrong;
+  if (header.body_bytes != body_bytes) return "answer's preamble has a wrong length";
+  preamble = preamble.subspan(sizeof(FrameHeader));
+  auto head = take<PagesHead>(preamble);
+  if (head.request != request) return "answer to another request";
+  if (head.count != statuses.size()) return "answer about another number of pages";
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    auto status = static_cast<PageStatus>(preamble[i]);
+    if (status != PageStatus::ok && status != PageStatus::stale) {
+      return "answer with a page status that a holder never gives";
+    }
+    statuses[i] = status;
+  }
+  following_bytes = head.following_bytes;
+  return nullptr;
+}
+
+}  // namespace peercached::tcp

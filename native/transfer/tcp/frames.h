@@ -1,0 +1,148 @@
+// The frames of "TCP transfer" (docs/protocol.md): how they look, and nothing about sockets.
+//
+//   every frame   FrameHeader, then body_bytes of body; all numbers little-endian
+//   hello         HelloHead, node id                       reader -> holder, first
+//   hello_ok      HelloOk                                  holder -> reader
+//   refused       RefusedHead, text; then the socket ends  holder -> reader
+//   read          ReadHead, count x PageWanted             reader -> holder
+//   pages         PagesHead, count x PageStatus (u8)       holder -> reader
+//
+// Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
+// order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
+// from its own request, so it can receive straight into their destinations.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/types.h"
+
+namespace peercached::tcp {
+
+static_assert(std::endian::native == std::endian::little, "frames are copied, not converted");
+
+inline constexpr uint32_t kFrameMagic = 0x54504350;  // "PCPT"
+inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint32_t kPagesPerRequestMax = 256;
+// Of payload, in one request; a single page may be larger, up to kPageBytesMax.
+inline constexpr uint64_t kBytesPerRequestMax = 32ull << 20;
+inline constexpr size_t kNodeIdBytesMax = 255;
+inline constexpr size_t kTokenBytes = 32;
+inline constexpr size_t kRefusalTextBytesMax = 512;
+
+enum class FrameKind : uint16_t { hello = 1, hello_ok = 2, refused = 3, read = 4, pages = 5 };
+
+enum class Refusal : uint16_t {
+  unauthorised = 1,       // node id, incarnation and token do not belong together
+  wrong_incarnation = 2,  // the reader expects another start of this daemon
+  full = 3,               // all channels of this daemon are taken
+  bad_hello = 4,          // not a hello of this protocol version
+};
+
+struct FrameHeader {
+  uint32_t magic = kFrameMagic;
+  uint16_t version = kFrameVersion;
+  uint16_t kind = 0;
+  uint32_t body_bytes = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+struct HelloHead {
+  Incarnation incarnation = 0;  // of the reader
+  Incarnation expected = 0;     // of the holder
+  std::array<char, kTokenBytes> token = {};
+  uint32_t node_id_bytes = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(HelloHead) == 56);
+
+struct HelloOk {
+  Incarnation incarnation = 0;  // of the holder
+};
+static_assert(sizeof(HelloOk) == 8);
+
+struct RefusedHead {
+  uint16_t reason = 0;
+  uint16_t text_bytes = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(RefusedHead) == 8);
+
+struct ReadHead {
+  uint64_t request = 0;
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(ReadHead) == 16);
+
+struct PageWanted {
+  uint64_t offset = 0;
+  Digest digest;
+  Generation generation = 0;
+  uint32_t length = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(PageWanted) == 40);
+
+struct PagesHead {
+  uint64_t request = 0;
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+  uint64_t following_bytes = 0;  // headers and payloads behind this frame
+};
+static_assert(sizeof(PagesHead) == 24);
+
+inline constexpr size_t kReadBodyBytesMax =
+    sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
+inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
+inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
+inline constexpr size_t preamble_bytes(size_t count) {
+  return sizeof(FrameHeader) + sizeof(PagesHead) + count;
+}
+
+struct Hello {
+  std::string node_id;
+  Incarnation incarnation = 0;
+  Incarnation expected = 0;
+  std::string token;  // kTokenBytes
+};
+
+struct HelloReply {
+  bool accepted = false;
+  Incarnation incarnation = 0;  // if accepted
+  uint16_t reason = 0;          // if not
+  std::string text;
+};
+
+// --- writing: complete frames, appended to `out`
+void append_hello(std::vector<std::byte>& out, const Hello& hello);
+void append_hello_ok(std::vector<std::byte>& out, Incarnation incarnation);
+void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_view text);
+void append_read(std::vector<std::byte>& out, uint64_t request, std::span<const PageWanted> pages);
+void append_pages(std::vector<std::byte>& out, uint64_t request,
+                  std::span<const PageStatus> statuses, uint64_t following_bytes);
+
+// --- reading: each returns nullptr, or what is wrong with the frame
+// A header of one of `kinds`, with a body of at most `body_bytes_max`.
+const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
+                         size_t body_bytes_max, FrameHeader& header);
+const char* parse_hello(std::span<const std::byte> body, Hello& hello);
+const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, HelloReply& reply);
+const char* parse_read(std::span<const std::byte> body, uint64_t& request,
+                       std::vector<PageWanted>& pages);
+// The whole preamble (header, PagesHead, statuses) of the answer to `request`; as many statuses
+// as pages were asked for. Whether following_bytes fits them is for the caller to compare.
+const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
+                        std::span<PageStatus> statuses, uint64_t& following_bytes);
+
+// What is wrong with a request for these pages, or nullptr. Asked on both sides.
+const char* check_wanted(std::span<const PageWanted> pages);
+
+}  // namespace peercached::tcp

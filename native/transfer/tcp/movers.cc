@@ -1,0 +1,46 @@
+#include "transfer/tcp/movers.h"
+
+#include <utility>
+
+namespace peercached::tcp {
+
+Movers::Movers(unsigned threads) : idle_(threads) {
+  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+Movers::~Movers() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool Movers::try_run(std::function<void()>&& work) {
+  {
+    std::lock_guard lock(mutex_);
+    if (idle_ == 0) return false;
+    --idle_;
+    given_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void Movers::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return stopping_ || !given_.empty(); });
+    if (given_.empty()) return;
+    auto work = std::move(given_.back());
+    given_.pop_back();
+    lock.unlock();
+    work();
+    work = nullptr;
+    lock.lock();
+    ++idle_;
+  }
+}
+
+}  // namespace peercached::tcp

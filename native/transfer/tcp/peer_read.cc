@@ -1,0 +1,145 @@
+#include "transfer/tcp/peer_read.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace peercached::tcp {
+namespace {
+
+// A request should be large enough that asking costs nothing beside answering, and small
+// enough that the lanes of a read end at about the same time.
+constexpr uint64_t kChunkBytesMin = 256ull << 10;
+constexpr uint64_t kChunkBytesMax = 8ull << 20;
+constexpr uint64_t kChunksPerLane = 8;
+
+// A peer that has sent something lately is slow, not in trouble.
+constexpr auto kSilenceMin = std::chrono::milliseconds(20);
+
+}  // namespace
+
+void ReadCall::wake_all() const {
+  const uint64_t one = 1;
+  for (int fd : wake_fds) (void)!::write(fd, &one, sizeof one);
+}
+
+void ReadCall::stop(PageStatus status) {
+  PageStatus running = PageStatus::pending;
+  if (stopped.compare_exchange_strong(running, status)) wake_all();
+}
+
+PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannels> channels)
+    : call_(call), batch_(batch), channels_(std::move(channels)), last_progress_(call.started) {
+  size_t askable = 0;
+  for (ReadOp& op : batch_.ops) {
+    // No record names such a page: nothing to ask a holder for.
+    if (op.length == 0 || op.length > kPageBytesMax) {
+      op.status = PageStatus::error;
+      continue;
+    }
+    op.status = PageStatus::pending;
+    bytes_ += op.length;
+    ++askable;
+  }
+  unsettled_ = askable;
+  split_for(1);
+}
+
+void PeerRead::split_for(size_t lanes) {
+  chunk_bytes_ = std::clamp(bytes_ / (lanes * kChunksPerLane), kChunkBytesMin, kChunkBytesMax);
+}
+
+bool PeerRead::claim(std::span<ReadOp>& chunk) {
+  std::lock_guard lock(mutex_);
+  if (!again_.empty()) {
+    chunk = again_.back();
+    again_.pop_back();
+    return true;
+  }
+  const std::span<ReadOp> ops = batch_.ops;
+  while (next_ < ops.size() && ops[next_].length - 1u >= kPageBytesMax) ++next_;
+  const size_t first = next_;
+  uint64_t chunk_bytes = 0;
+  while (next_ < ops.size() && next_ - first < kPagesPerRequestMax) {
+    const uint32_t length = ops[next_].length;
+    if (length - 1u >= kPageBytesMax) break;  // unaskable, as above: 0 wraps around
+    if (next_ != first && chunk_bytes + length > chunk_bytes_) break;
+    chunk_bytes += length;
+    ++next_;
+  }
+  chunk = ops.subspan(first, next_ - first);
+  return !chunk.empty();
+}
+
+void PeerRead::put_back(std::span<ReadOp> chunk) {
+  std::lock_guard lock(mutex_);
+  again_.push_back(chunk);
+}
+
+void PeerRead::settle(std::span<const ReadOp> chunk) {
+  if (unsettled_.fetch_sub(chunk.size(), std::memory_order_acq_rel) != chunk.size()) return;
+  // Other threads may be waiting for connections that are not needed any more.
+  if (call_.wake_fds.size() > 1) call_.wake_all();
+}
+
+void PeerRead::fail(std::span<ReadOp> chunk, PageStatus status) {
+  for (ReadOp& op : chunk) {
+    if (op.status == PageStatus::pending) op.status = status;
+  }
+  settle(chunk);
+}
+
+void PeerRead::lane_ends(const std::string& trouble) {
+  const bool last = lanes_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (trouble.empty()) return;
+  failed_.store(true, std::memory_order_release);
+  if (last && !settled()) report(trouble);
+}
+
+void PeerRead::report(const std::string& trouble) {
+  // Dropped on purpose: whoever did it knows already.
+  if (channels_->closed() || reported_.exchange(true)) return;
+  call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
+}
+
+void PeerRead::report_silence(TimePoint now) {
+  const auto silent = now - last_progress_.load(std::memory_order_relaxed);
+  if (silent < kSilenceMin || silent < (now - call_.started) / 2) return;
+  const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
+  report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
+}
+
+void PeerRead::finish() {
+  // Pages that no lane came to: for want of time, or of a working channel.
+  PageStatus rest = call_.stopped.load(std::memory_order_acquire);
+  if (rest == PageStatus::pending) {
+    const bool late = call_.deadline.passed() && !failed_.load(std::memory_order_acquire);
+    rest = late ? PageStatus::deadline : PageStatus::error;
+  }
+  PeerCounters& counters = channels_->counters;
+  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0;
+  for (ReadOp& op : batch_.ops) {
+    if (op.status == PageStatus::pending) op.status = rest;
+    switch (op.status) {
+      case PageStatus::ok:
+        ++pages;
+        bytes += op.length;
+        break;
+      case PageStatus::error:
+        ++errors;
+        break;
+      case PageStatus::deadline:
+        ++deadlines;
+        break;
+      default:
+        break;
+    }
+  }
+  counters.pages += pages;
+  counters.bytes += bytes;
+  counters.errors += errors;
+  counters.deadlines += deadlines;
+  if (deadlines != 0 && !call_.over()) report_silence(Clock::now());
+}
+
+}  // namespace peercached::tcp

@@ -1,0 +1,261 @@
+#include "transfer/tcp/server_channel.h"
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+
+namespace peercached::tcp {
+namespace {
+
+// A peer may take an answer more slowly than a network would carry it, but not so slowly that
+// it can hold pins for long: beyond the stall timeout it must take this much per second.
+constexpr uint64_t kSlowestBytesPerSecond = 8ull << 20;
+
+// Unpins whatever happens to the channel.
+class Pins {
+ public:
+  explicit Pins(Pool& pool) : pool_(pool) {}
+  Pins(const Pins&) = delete;
+  Pins& operator=(const Pins&) = delete;
+  ~Pins() { pool_.unpin(pages_); }
+  void add(const PinnedPage& page) { pages_.push_back(page); }
+  std::span<const PinnedPage> pages() const { return pages_; }
+
+ private:
+  Pool& pool_;
+  std::vector<PinnedPage> pages_;
+};
+
+bool wait_readable(int fd, int timeout_ms) {
+  pollfd wait{fd, POLLIN, 0};
+  int n;
+  do {
+    n = ::poll(&wait, 1, timeout_ms);
+  } while (n < 0 && errno == EINTR);
+  return n > 0;
+}
+
+// Drops the first `bytes` of what is still to send.
+std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
+  while (!pieces.empty() && bytes >= pieces.front().iov_len) {
+    bytes -= pieces.front().iov_len;
+    pieces = pieces.subspan(1);
+  }
+  if (!pieces.empty()) {
+    iovec& first = pieces.front();
+    first.iov_base = static_cast<std::byte*>(first.iov_base) + bytes;
+    first.iov_len -= bytes;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
+                             const TcpServer::Authorise& authorise, ServerCounters& counters)
+    : socket_(std::move(socket)),
+      config_(config),
+      pool_(pool),
+      authorise_(authorise),
+      counters_(counters) {
+  tune(socket_.fd());
+  // Sending blocks in the kernel, which is the cheapest wait there is; so that the wait is
+  // bounded, it ends now and then and the deadline of the answer is looked at.
+  timeval timeout{config.stall_timeout_ms / 1000, (config.stall_timeout_ms % 1000) * 1000};
+  (void)setsockopt(socket_.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+}
+
+bool ServerChannel::belongs_to(const std::string& node_id, Incarnation incarnation) const {
+  std::lock_guard lock(mutex_);
+  return incarnation_ == incarnation && node_id_ == node_id;
+}
+
+void ServerChannel::serve() {
+  if (greet()) {
+    while (serve_request()) {
+    }
+  }
+  // Closed now, not when the session is swept up: what a stalled peer has not taken goes too.
+  std::lock_guard lock(mutex_);
+  socket_.close();
+}
+
+void ServerChannel::cut() const {
+  std::lock_guard lock(mutex_);
+  socket_.shut();
+}
+
+bool ServerChannel::greet() {
+  const Deadline deadline = Deadline::after_ms(config_.hello_timeout_ms);
+  frame_.resize(sizeof(FrameHeader));
+  if (receive(frame_.data(), frame_.size(), deadline) != Got::all) {
+    counters_.bad_hellos++;
+    return false;
+  }
+  FrameHeader header;
+  const char* wrong = parse_header(frame_, {FrameKind::hello}, kHelloBodyBytesMax, header);
+  Hello hello;
+  if (wrong == nullptr) {
+    frame_.resize(header.body_bytes);
+    if (receive(frame_.data(), frame_.size(), deadline) != Got::all) {
+      counters_.bad_hellos++;
+      return false;
+    }
+    wrong = parse_hello(frame_, hello);
+  }
+  if (wrong != nullptr) return refuse(Refusal::bad_hello, wrong);
+  if (hello.expected != config_.incarnation) {
+    return refuse(Refusal::wrong_incarnation,
+                  "this daemon is incarnation " + std::to_string(config_.incarnation) + ", not " +
+                      std::to_string(hello.expected) + ": shake hands again");
+  }
+  {
+    // Known before it is authorised: drop_peer must not miss a channel that is just being let
+    // in, and cutting one that would be refused anyway does no harm.
+    std::lock_guard lock(mutex_);
+    node_id_ = hello.node_id;
+    incarnation_ = hello.incarnation;
+  }
+  if (!authorise_(hello.node_id, hello.incarnation, hello.token)) {
+    return refuse(Refusal::unauthorised, "no handshake with node '" + hello.node_id +
+                                             "', incarnation " + std::to_string(hello.incarnation) +
+                                             ", gave this token: shake hands again");
+  }
+  frame_.clear();
+  append_hello_ok(frame_, config_.incarnation);
+  return send(frame_);
+}
+
+bool ServerChannel::refuse(Refusal reason, std::string_view text) {
+  counters_.bad_hellos++;
+  frame_.clear();
+  append_refused(frame_, reason, text);
+  (void)send(frame_);
+  return false;
+}
+
+bool ServerChannel::serve_request() {
+  if (!wait_for_request()) return false;
+  // From the first byte on the frame must come in one go; a slow dribble is a bad frame.
+  const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);
+  frame_.resize(sizeof(FrameHeader));
+  Got got = receive(frame_.data(), frame_.size(), deadline);
+  FrameHeader header;
+  const char* wrong = nullptr;
+  if (got == Got::all) {
+    wrong = parse_header(frame_, {FrameKind::read}, kReadBodyBytesMax, header);
+  }
+  if (got == Got::all && wrong == nullptr) {
+    frame_.resize(header.body_bytes);
+    got = receive(frame_.data(), frame_.size(), deadline);
+  }
+  uint64_t request = 0;
+  if (got == Got::all && wrong == nullptr) wrong = parse_read(frame_, request, wanted_);
+  if (got != Got::all || wrong != nullptr) {
+    // A close in mid-frame is a reader that gave up, not a malformed frame.
+    if (got != Got::closed) counters_.bad_frames++;
+    return false;
+  }
+  return answer(request);
+}
+
+bool ServerChannel::answer(uint64_t request) {
+  Pins pins(pool_);
+  statuses_.clear();
+  uint64_t following_bytes = 0, payload_bytes = 0;
+  for (const PageWanted& wanted : wanted_) {
+    PinnedPage page = pool_.pin_record(wanted.offset, wanted.digest, wanted.generation);
+    if (page && page.length != wanted.length) {
+      // The layout of the answer rests on the reader's lengths: with another length, the
+      // reader's record is not of this page.
+      pool_.unpin({&page, 1});
+      page = {};
+    }
+    if (!page) {
+      statuses_.push_back(PageStatus::stale);
+      counters_.stale++;
+      continue;
+    }
+    pins.add(page);
+    statuses_.push_back(PageStatus::ok);
+    following_bytes += sizeof(SlotHeader) + page.length;
+    payload_bytes += page.length;
+  }
+  frame_.clear();
+  append_pages(frame_, request, statuses_, following_bytes);
+  return send_answer(pins.pages(), payload_bytes);
+}
+
+ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadline) {
+  auto* at = static_cast<std::byte*>(to);
+  while (bytes != 0) {
+    const ssize_t n = ::recv(socket_.fd(), at, bytes, MSG_DONTWAIT);
+    if (n > 0) {
+      at += n;
+      bytes -= static_cast<size_t>(n);
+    } else if (n == 0) {
+      return Got::closed;
+    } else if (errno == EAGAIN) {
+      if (deadline.passed() || !wait_readable(socket_.fd(), deadline.remaining_ms())) {
+        return Got::late;
+      }
+    } else if (errno != EINTR) {
+      return Got::closed;
+    }
+  }
+  return Got::all;
+}
+
+bool ServerChannel::wait_for_request() {
+  std::byte first;
+  const ssize_t n = ::recv(socket_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n > 0) return true;  // pipelined: it is there already
+  if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+  return wait_readable(socket_.fd(), -1);
+}
+
+bool ServerChannel::send(std::span<const std::byte> bytes) {
+  // Greetings only: they fit into any socket buffer, and a peer that does not take one is
+  // not worth waiting for.
+  return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes) {
+  std::array<iovec, 1 + kPagesPerRequestMax> pieces;
+  pieces[0] = {frame_.data(), frame_.size()};
+  size_t count = 1;
+  for (const PinnedPage& page : pages) {
+    // Header and payload lie side by side in the pool: one piece.
+    pieces[count++] = {page.header, sizeof(SlotHeader) + page.length};
+  }
+  std::span<iovec> left(pieces.data(), count);
+  const Deadline deadline =
+      Deadline::after_ms(config_.stall_timeout_ms +
+                         static_cast<int64_t>(payload_bytes * 1000 / kSlowestBytesPerSecond));
+  while (!left.empty()) {
+    msghdr message = {};
+    message.msg_iov = left.data();
+    message.msg_iovlen = left.size();
+    const ssize_t n = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+    if (n >= 0) {
+      left = advance(left, static_cast<size_t>(n));
+    } else if (errno == EAGAIN) {
+      counters_.stalls++;
+      return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+    if (!left.empty() && deadline.passed()) {
+      counters_.stalls++;
+      return false;
+    }
+  }
+  counters_.pages += pages.size();
+  counters_.bytes += payload_bytes;
+  return true;
+}
+
+}  // namespace peercached::tcp

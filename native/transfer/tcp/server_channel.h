@@ -1,0 +1,67 @@
+// One connection of a reader, from hello to end, on a thread of its own.
+//
+// A plain loop (receive a request, pin, send, unpin) needs no state machine: the thread's
+// place in the code is the state. All waits are bounded but one: an idle channel may wait
+// for its next request for ever, holding nothing.
+//
+// The bytes are copied into the socket (sendmsg), so pins end as soon as the last byte of an
+// answer is handed to the kernel. Zero-copy ways were measured (docs/protocol.md) and are no
+// faster here; they would also need the pins until the reader confirms.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pool/pool.h"
+#include "transfer/tcp/frames.h"
+#include "transfer/tcp/socket.h"
+#include "transfer/tcp/tcp_server.h"
+
+namespace peercached::tcp {
+
+struct ServerCounters {
+  std::atomic<uint64_t> channels{0}, accepted{0}, refused{0}, bad_hellos{0}, bad_frames{0};
+  std::atomic<uint64_t> pages{0}, bytes{0}, stale{0}, stalls{0};
+};
+
+class ServerChannel {
+ public:
+  ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
+                const TcpServer::Authorise& authorise, ServerCounters& counters);
+
+  void serve();  // returns when the channel is over
+  // From any thread: ends serve() soon.
+  void cut() const;
+  bool belongs_to(const std::string& node_id, Incarnation incarnation) const;
+
+ private:
+  enum class Got { all, closed, late };
+
+  bool greet();
+  bool refuse(Refusal reason, std::string_view text);
+  bool serve_request();  // false: the channel is over
+  bool answer(uint64_t request);
+  Got receive(void* to, size_t bytes, Deadline deadline);
+  bool wait_for_request();
+  bool send(std::span<const std::byte> bytes);
+  bool send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes);
+
+  Socket socket_;
+  const TcpServerConfig& config_;
+  Pool& pool_;
+  const TcpServer::Authorise& authorise_;
+  ServerCounters& counters_;
+
+  mutable std::mutex mutex_;  // for what other threads look at: who it is, and the socket's end
+  std::string node_id_;
+  Incarnation incarnation_ = 0;
+
+  // Kept between requests for their capacity only.
+  std::vector<std::byte> frame_;
+  std::vector<PageWanted> wanted_;
+  std::vector<PageStatus> statuses_;
+};
+
+}  // namespace peercached::tcp

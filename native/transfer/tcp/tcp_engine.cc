@@ -1,0 +1,212 @@
+#include "transfer/tcp/tcp_engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <shared_mutex>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "transfer/tcp/lane.h"
+#include "transfer/tcp/movers.h"
+#include "transfer/tcp/peer_channels.h"
+#include "transfer/tcp/peer_read.h"
+#include "transfer/tcp/wake_fds.h"
+
+namespace peercached {
+namespace {
+
+using tcp::Lane;
+using tcp::PeerChannels;
+using tcp::PeerRead;
+using tcp::ReadCall;
+
+// Below this, a second lane costs more (a wake-up across cores) than it saves.
+constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
+
+// The lanes that one thread of a call drives.
+struct Share {
+  std::vector<Lane*> lanes;
+  int wake_fd = -1;
+};
+
+// Counts the movers of one call that are still at work.
+class Helpers {
+ public:
+  void joins() {
+    std::lock_guard lock(mutex_);
+    ++working_;
+  }
+  void leaves() {
+    // Notified under the lock: the waiter destroys us as soon as it may.
+    std::lock_guard lock(mutex_);
+    if (--working_ == 0) done_.notify_one();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return working_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  unsigned working_ = 0;
+};
+
+class TcpEngine final : public TransferEngine {
+ public:
+  TcpEngine(const TcpEngineConfig& config, PeerWatcher& watcher)
+      : config_(config), watcher_(watcher), movers_(config.movers) {
+    std::string wrong;
+    if (!config.bind_host.empty() && !tcp::resolve(config.bind_host, 0, source_, wrong)) {
+      throw std::invalid_argument("transfer source address: " + wrong);
+    }
+  }
+
+  ~TcpEngine() override {
+    for (auto& [index, peer] : peers_) peer.channels->close();
+  }
+
+  void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
+    tcp::Dial dial;
+    dial.source = source_;
+    dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, endpoint.token};
+    dial.connect_timeout_ms = config_.connect_timeout_ms;
+    if (endpoint.token.size() != tcp::kTokenBytes) {
+      throw std::invalid_argument("peer token has " + std::to_string(endpoint.token.size()) +
+                                  " bytes, not " + std::to_string(tcp::kTokenBytes));
+    }
+    (void)tcp::resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
+    auto channels = std::make_shared<PeerChannels>(std::move(dial), config_.channels_per_peer_max);
+    replace(index, {endpoint.incarnation, std::move(channels)});
+  }
+
+  void drop_peer(HolderIndex index) override { replace(index, {}); }
+
+  void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
+            PageSink& sink) override {
+    ReadCall call{deadline, gate, sink, watcher_};
+    std::deque<PeerRead> reads;
+    for (ReadBatch& batch : batches) {
+      if (auto channels = find(batch.peer, batch.incarnation)) {
+        reads.emplace_back(call, batch, std::move(channels));
+      } else {
+        for (ReadOp& op : batch.ops) op.status = PageStatus::error;
+      }
+    }
+    if (!deadline.passed()) {
+      std::deque<Lane> lanes;
+      open_lanes(call, reads, lanes);
+      drive_all(call, reads, lanes);
+    }
+    for (PeerRead& read : reads) read.finish();
+  }
+
+  std::vector<PeerHealth> health() const override {
+    std::shared_lock lock(mutex_);
+    std::vector<PeerHealth> all;
+    for (const auto& [index, peer] : peers_) {
+      const tcp::PeerCounters& c = peer.channels->counters;
+      all.push_back({index, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
+    }
+    return all;
+  }
+
+  const char* name() const override { return "tcp"; }
+
+ private:
+  struct Peer {
+    Incarnation incarnation = 0;
+    std::shared_ptr<PeerChannels> channels;  // reads in flight keep theirs
+  };
+
+  std::shared_ptr<PeerChannels> find(HolderIndex index, Incarnation incarnation) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    if (it == peers_.end() || it->second.incarnation != incarnation) return nullptr;
+    return it->second.channels;
+  }
+
+  void replace(HolderIndex index, Peer next) {
+    std::shared_ptr<PeerChannels> old;
+    {
+      std::unique_lock lock(mutex_);
+      auto it = peers_.find(index);
+      if (it != peers_.end()) {
+        old = std::move(it->second.channels);
+        peers_.erase(it);
+      }
+      if (next.channels) peers_.emplace(index, std::move(next));
+    }
+    if (old) old->close();
+  }
+
+  void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes) const {
+    for (PeerRead& read : reads) {
+      if (read.settled()) continue;  // nothing to ask for
+      const uint64_t want = std::clamp<uint64_t>(read.bytes() / kBytesPerLaneMin, 1,
+                                                 std::max(config_.channels_per_read_max, 1u));
+      const size_t before = lanes.size();
+      lanes.emplace_back(call, read, read.channels().lease());
+      while (lanes.size() - before < want) {
+        tcp::Channel* channel = read.channels().lease();
+        if (channel == nullptr) break;  // the others will do
+        lanes.emplace_back(call, read, channel);
+      }
+      read.split_for(lanes.size() - before);
+    }
+  }
+
+  void drive_all(ReadCall& call, const std::deque<PeerRead>& reads, std::deque<Lane>& lanes) {
+    uint64_t total_bytes = 0;
+    for (const PeerRead& read : reads) total_bytes += read.bytes();
+    const size_t threads = std::min<size_t>(
+        {lanes.size(), 1 + config_.movers, std::max<uint64_t>(total_bytes / kBytesPerLaneMin, 1)});
+    std::vector<Share> shares(std::max<size_t>(threads, 1));
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      shares[i % shares.size()].lanes.push_back(&lanes[i]);
+    }
+    const bool needs_waking =
+        shares.size() > 1 ||
+        std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.waiting(); });
+    for (Share& share : shares) {
+      if (!needs_waking) break;
+      share.wake_fd = wake_fds_.take();
+      if (share.wake_fd >= 0) call.wake_fds.push_back(share.wake_fd);
+    }
+    Helpers helpers;
+    for (size_t i = 1; i < shares.size(); ++i) {
+      Share& share = shares[i];
+      helpers.joins();
+      const bool taken = share.wake_fd >= 0 && movers_.try_run([&call, &share, &helpers] {
+        tcp::drive(call, share.lanes, share.wake_fd);
+        helpers.leaves();
+      });
+      if (taken) continue;
+      // All movers are busy with other reads: these lanes are ours, too.
+      helpers.leaves();
+      shares[0].lanes.insert(shares[0].lanes.end(), share.lanes.begin(), share.lanes.end());
+    }
+    tcp::drive(call, shares[0].lanes, shares[0].wake_fd);
+    helpers.wait();
+    for (const Share& share : shares) wake_fds_.give_back(share.wake_fd);
+  }
+
+  const TcpEngineConfig config_;
+  PeerWatcher& watcher_;
+  tcp::Address source_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<HolderIndex, Peer> peers_;
+  tcp::WakeFds wake_fds_;
+  tcp::Movers movers_;
+};
+
+}  // namespace
+
+std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config,
+                                                PeerWatcher& watcher) {
+  return std::make_unique<TcpEngine>(config, watcher);
+}
+
+}  // namespace peercached

@@ -1,0 +1,192 @@
+#include "transfer/tcp/tcp_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "transfer/tcp/server_channel.h"
+#include "transfer/tcp/socket.h"
+
+namespace peercached {
+namespace {
+
+using tcp::Socket;
+
+constexpr int kAcceptRetryMs = 20;  // after running out of descriptors or threads
+
+Socket listen_on(const TcpServerConfig& config) {
+  const std::string where = "transfer server " + config.host + ":" + std::to_string(config.port);
+  tcp::Address address;
+  std::string wrong;
+  if (!tcp::resolve(config.host, config.port, address, wrong)) {
+    throw std::system_error(std::make_error_code(std::errc::address_not_available),
+                            where + ": " + wrong);
+  }
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int one = 1;
+  if (!socket || setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+      ::bind(socket.fd(), address.get(), address.bytes) != 0 ||
+      ::listen(socket.fd(), SOMAXCONN) != 0) {
+    throw std::system_error(errno, std::generic_category(), where);
+  }
+  return socket;
+}
+
+uint16_t port_of(int fd) {
+  tcp::Address address;
+  address.bytes = sizeof address.storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) {
+    throw std::system_error(errno, std::generic_category(), "transfer server: own port");
+  }
+  // sin_port and sin6_port lie at the same place, big-endian.
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&address.storage);
+  return static_cast<uint16_t>(bytes[2] << 8 | bytes[3]);
+}
+
+}  // namespace
+
+struct TcpServer::Impl {
+  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in)
+      : config(config_in),
+        pool(pool_in),
+        authorise(std::move(authorise_in)),
+        listener(listen_on(config)),
+        stop_event(eventfd(0, EFD_CLOEXEC)),
+        port(port_of(listener.fd())) {
+    if (!stop_event) throw std::system_error(errno, std::generic_category(), "eventfd");
+    acceptor = std::thread([this] { accept_all(); });
+  }
+
+  ~Impl() {
+    const uint64_t one = 1;
+    (void)!::write(stop_event.fd(), &one, sizeof one);
+    acceptor.join();
+    std::list<Session> last;
+    {
+      std::lock_guard lock(mutex);
+      for (Session& session : sessions) session.channel->cut();
+      last.swap(sessions);
+    }
+    for (Session& session : last) session.thread.join();
+  }
+
+  struct Session {
+    std::unique_ptr<tcp::ServerChannel> channel;
+    std::thread thread;
+    std::atomic<bool> over{false};
+  };
+
+  void accept_all() {
+    pollfd waits[] = {{listener.fd(), POLLIN, 0}, {stop_event.fd(), POLLIN, 0}};
+    while (true) {
+      if (::poll(waits, 2, -1) < 0) continue;  // EINTR
+      if (waits[1].revents != 0) return;
+      Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!socket) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
+        // Out of descriptors or memory: the connection stays in the backlog and would make
+        // poll() return at once, for ever.
+        counters.refused++;
+        (void)::poll(&waits[1], 1, kAcceptRetryMs);
+        continue;
+      }
+      reap();
+      admit(std::move(socket));
+    }
+  }
+
+  void reap() {
+    std::list<Session> finished;
+    {
+      std::lock_guard lock(mutex);
+      for (auto it = sessions.begin(); it != sessions.end();) {
+        auto next = std::next(it);
+        if (it->over) finished.splice(finished.end(), sessions, it);
+        it = next;
+      }
+    }
+    for (Session& session : finished) session.thread.join();
+  }
+
+  void admit(Socket socket) {
+    std::lock_guard lock(mutex);
+    if (sessions.size() >= config.channels_max) {
+      refuse(socket);
+      return;
+    }
+    Session& session = sessions.emplace_back();
+    session.channel =
+        std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise, counters);
+    counters.channels++;
+    try {
+      session.thread = std::thread([this, &session] {
+        session.channel->serve();
+        counters.channels--;
+        session.over = true;
+      });
+    } catch (const std::system_error&) {  // no more threads to be had
+      counters.channels--;
+      counters.refused++;
+      sessions.pop_back();
+      return;
+    }
+    counters.accepted++;
+  }
+
+  void refuse(const Socket& socket) {
+    counters.refused++;
+    std::vector<std::byte> frame;
+    tcp::append_refused(frame, tcp::Refusal::full,
+                        "all " + std::to_string(config.channels_max) +
+                            " channels are taken: raise channels_max or retry");
+    (void)!::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  const TcpServerConfig config;
+  Pool& pool;
+  const Authorise authorise;
+  Socket listener;
+  Socket stop_event;
+  const uint16_t port;
+  tcp::ServerCounters counters;
+  std::mutex mutex;
+  std::list<Session> sessions;  // stable addresses: the threads hold references
+  std::thread acceptor;
+};
+
+TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise)
+    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise))) {}
+TcpServer::~TcpServer() = default;
+
+uint16_t TcpServer::port() const { return impl_->port; }
+
+void TcpServer::drop_peer(const std::string& node_id, Incarnation incarnation) {
+  std::lock_guard lock(impl_->mutex);
+  for (Impl::Session& session : impl_->sessions) {
+    if (session.channel->belongs_to(node_id, incarnation)) session.channel->cut();
+  }
+}
+
+TcpServerStats TcpServer::stats() const {
+  const tcp::ServerCounters& c = impl_->counters;
+  TcpServerStats stats;
+  stats.channels = c.channels;
+  stats.accepted = c.accepted;
+  stats.refused = c.refused;
+  stats.bad_hellos = c.bad_hellos;
+  stats.bad_frames = c.bad_frames;
+  stats.pages = c.pages;
+  stats.bytes = c.bytes;
+  stats.stale = c.stale;
+  stats.stalls = c.stalls;
+  return stats;
+}
+
+}  // namespace peercached

@@ -1,0 +1,48 @@
+#include "transfer/verify.h"
+
+#include "common/copy.h"
+#include "common/fault_guard.h"
+
+namespace peercached {
+namespace {
+
+// Reading `dest` touches worker memory, which the worker may have truncated meanwhile.
+struct Summing {
+  const std::byte* bytes;
+  size_t length;
+  uint64_t sum;
+};
+
+void sum_up(void* context) {
+  auto* summing = static_cast<Summing*>(context);
+  summing->sum = checksum(summing->bytes, summing->length);
+}
+
+bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
+  const SlotHeader& h = op.header;
+  return h.digest == op.digest && h.incarnation == batch.incarnation &&
+         h.generation == op.generation && h.length == op.length;
+}
+
+}  // namespace
+
+void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
+  if (!sealed(op.header) || !names_the_record(batch, op)) {
+    op.status = PageStatus::stale;
+    return;
+  }
+  if (mode_ == Verify::checksum) {
+    Summing summing{op.dest, op.length, 0};
+    if (!guarded(op.dest, op.length, sum_up, &summing)) {
+      op.status = PageStatus::region_lost;
+      return;
+    }
+    if (summing.sum != op.header.checksum) {
+      op.status = PageStatus::stale;
+      return;
+    }
+  }
+  op.status = PageStatus::ok;
+}
+
+}  // namespace peercached
