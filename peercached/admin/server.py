@@ -88,7 +88,6 @@ class AdminServer:
         self._path = Path(path)
         self._source = source
         self._server: grpc.aio.Server | None = None
-        self._inode = 0
 
     async def start(self) -> None:
         """Binds and serves. OSError naming the path, with the remedy."""
@@ -113,7 +112,6 @@ class AdminServer:
             ) from error
         finally:
             os.umask(before)
-        self._inode = self._path.stat().st_ino
         await server.start()
         self._server = server
 
@@ -121,14 +119,8 @@ class AdminServer:
         """Ends calls within a second and removes the socket."""
         if self._server is None:
             return
-        await self._server.stop(_STOP_GRACE_S)
+        await self._server.stop(_STOP_GRACE_S)  # gRPC removes the socket that it has bound
         self._server = None
-        try:
-            # Only ours: a later daemon may have taken the path over.
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
-        except FileNotFoundError:
-            pass
 
 
 def _make_way(path: Path) -> None:

@@ -45,3 +45,8 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def key_bytes(text: str) -> bytes:
     """A key as the shell gave it, byte for byte, UTF-8 or not."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def shown(key: str) -> str:
+    """A key as it can be printed anywhere: bytes that are no UTF-8 as escapes."""
+    return key_bytes(key).decode("utf-8", "backslashreplace")

@@ -59,11 +59,12 @@ class Target:
 
     def worker(self, namespace: str) -> Client:
         """A worker's client. Unreachable if nobody listens: the client itself would just miss."""
-        from peercache_client import Client
         from peercached.admin.client import check_socket
 
         path = self.socket_path()
         check_socket(path, "socket", "socket_path")
+        from peercache_client import Client
+
         return Client(path, namespace=namespace, timeout_s=self.timeout_s or TIMEOUT_S)
 
     def _configured(self, key: str) -> str:

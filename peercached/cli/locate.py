@@ -8,7 +8,7 @@ import click
 
 from peercached.admin.status import Located, LocatedHolder, LocatedOwner
 from peercached.cli import exits
-from peercached.cli.command import ctl_command, key_bytes, namespace_option
+from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
 from peercached.cli.output import count, print_json, print_table, size
 
@@ -31,7 +31,7 @@ def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
 
 
 def _explain(key: str, found: Located) -> None:
-    click.echo(f"key        {key}")
+    click.echo(f"key        {shown(key)}")
     click.echo(f"namespace  {found.namespace} (id {found.namespace_id}, epoch {found.epoch})")
     click.echo(f"digest     {found.digest}")
     click.echo(f"cached     {'its location is cached here' if found.cached else 'no'}")

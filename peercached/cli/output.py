@@ -23,8 +23,8 @@ def console() -> Console:
 
 
 def print_json(document: Any) -> None:
-    """For scripts: one document, keys in our order."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    """For scripts: one document, keys in our order, ASCII so that any key survives any terminal."""
+    click.echo(json.dumps(document, indent=2))
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -54,6 +54,11 @@ def size(count_bytes: int | float) -> str:
 def count(number: int) -> str:
     """With separators of thousands."""
     return f"{number:,}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """`1 page`, `2 pages`."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def duration(seconds: float) -> str:

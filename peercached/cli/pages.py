@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn
 import click
 
 from peercached.cli import exits
-from peercached.cli.command import ctl_command, key_bytes, namespace_option
+from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json, size
 
@@ -91,9 +91,9 @@ def put(target: Target, as_json: bool, key: str, namespace: str, file: BinaryIO)
     if as_json:
         print_json({"key": key, "length": len(page), "status": status.name.lower()})
     if not status:
-        raise exits.Failure(f"{key} was not set: {_reason(status.name)}")
+        raise exits.Failure(f"{shown(key)} was not set: {_reason(status.name)}")
     if not as_json:
-        click.echo(f"Set {key}: {size(len(page))}.")
+        click.echo(f"Set {shown(key)}: {size(len(page))}.")
 
 
 _REASONS = {
@@ -120,7 +120,7 @@ def exists(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str)
         print_json({"prefix": prefix, "present": dict(zip(keys, map(bool, present), strict=True))})
     else:
         for key, there in zip(keys, present, strict=True):
-            click.echo(f"{'present' if there else 'absent '}  {key}")
+            click.echo(f"{'present' if there else 'absent '}  {shown(key)}")
     sys.exit(exits.OK if prefix == len(present) else exits.ABSENT)
 
 
@@ -135,7 +135,7 @@ def remove(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str)
         print_json({"removed": dict(zip(keys, removed, strict=True))})
     else:
         for key, was in zip(keys, removed, strict=True):
-            click.echo(f"{'removed' if was else 'absent '}  {key}")
+            click.echo(f"{'removed' if was else 'absent '}  {shown(key)}")
     sys.exit(exits.OK if all(removed) else exits.ABSENT)
 
 
@@ -143,5 +143,5 @@ def _absent(as_json: bool, key: str, why: str) -> NoReturn:
     if as_json:
         print_json({"key": key, "present": False})
     else:
-        click.echo(f"peercachectl: {key} is absent: {why}", err=True)
+        click.echo(f"peercachectl: {shown(key)} is absent: {why}", err=True)
     sys.exit(exits.ABSENT)

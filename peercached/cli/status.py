@@ -7,7 +7,7 @@ import click
 from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import count, duration, print_json, share, size
+from peercached.cli.output import count, duration, plural, print_json, share, size
 
 _MARKS = {"error": "ERROR  ", "warning": "WARNING", "info": "info   "}
 _ORDER = list(_MARKS)
@@ -49,7 +49,7 @@ def _summary(document: Status) -> list[str]:
         ),
         _line(
             "cluster",
-            f"{_plural(len(membership.members), 'node')} in view {membership.view_number}",
+            f"{plural(len(membership.members), 'node')} in view {membership.view_number}",
             f"made by {membership.master}" if membership.master else "",
             f"{suspects} suspect" if suspects else "",
         ),
@@ -57,7 +57,7 @@ def _summary(document: Status) -> list[str]:
             "pool",
             f"{size(pool.used_bytes)} of {size(pool.capacity_bytes)} used "
             f"({share(pool.used_bytes, pool.capacity_bytes)})",
-            f"{count(pool.keys)} pages",
+            plural(pool.keys, "page"),
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),
@@ -70,9 +70,9 @@ def _summary(document: Status) -> list[str]:
         ),
         _line(
             "workers",
-            f"{len(document.workers)} attached, {_plural(ipc.connections, 'connection')}",
-            f"{count(ipc.bad_frames)} bad frames" if ipc.bad_frames else "",
-            f"{count(ipc.regions_lost)} regions lost" if ipc.regions_lost else "",
+            f"{len(document.workers)} attached, {plural(ipc.connections, 'connection')}",
+            plural(ipc.bad_frames, "bad frame") if ipc.bad_frames else "",
+            plural(ipc.regions_lost, "lost region") if ipc.regions_lost else "",
         ),
     ]
     lines.extend(_operations(document))
@@ -84,16 +84,12 @@ def _line(title: str, *parts: str) -> str:
     return f"{title:<10} {', '.join(part for part in parts if part)}"
 
 
-def _plural(number: int, noun: str) -> str:
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
-
-
 def _streams(document: Status) -> list[str]:
     behind = [stream for stream in document.streams if stream.queued]
     if not behind:
         return []
     queued = sum(stream.queued for stream in behind)
-    return [f"{_plural(queued, 'batch')[:-1]} waiting for {_plural(len(behind), 'owner')}"]
+    return [f"{plural(queued, 'batch', 'batches')} waiting for {plural(len(behind), 'owner')}"]
 
 
 def _operations(document: Status) -> list[str]:
@@ -105,7 +101,7 @@ def _operations(document: Status) -> list[str]:
         total = sum(outcomes.values())
         others = sorted(outcomes.items(), key=lambda item: -item[1])
         parts = [f"{count(number)} {what}" for what, number in others if number]
-        lines.append(_line(name, f"{_plural(total, 'page')}: {', '.join(parts)}"))
+        lines.append(_line(name, f"{plural(total, 'page')}: {', '.join(parts)}"))
     single = {k: v for k, v in document.operations.items() if isinstance(v, int) and v}
     parts = [
         f"{name.replace('_', ' ')} {size(number) if name.startswith('bytes') else count(number)}"
@@ -124,8 +120,8 @@ def _transfers(document: Status) -> list[str]:
         lines.append(
             _line(
                 "served",
-                f"{count(server.pages)} pages, {size(server.bytes)} to peers "
-                f"on {_plural(server.channels, 'channel')}",
+                f"{plural(server.pages, 'page')}, {size(server.bytes)} to peers "
+                f"on {plural(server.channels, 'channel')}",
                 f"{count(server.stale)} stale" if server.stale else "",
             )
         )
@@ -134,10 +130,10 @@ def _transfers(document: Status) -> list[str]:
         lines.append(
             _line(
                 "read from",
-                f"{peer.node_id}: {count(peer.pages)} pages, {size(peer.bytes)} "
-                f"on {_plural(peer.channels, 'channel')} ({peer.engine})",
-                f"{count(peer.errors)} errors" if peer.errors else "",
-                f"{count(peer.deadlines)} deadlines" if peer.deadlines else "",
+                f"{peer.node_id}: {plural(peer.pages, 'page')}, {size(peer.bytes)} "
+                f"on {plural(peer.channels, 'channel')} ({peer.engine})",
+                plural(peer.errors, "error") if peer.errors else "",
+                plural(peer.deadlines, "deadline") if peer.deadlines else "",
             )
         )
     if len(busiest) > _PEERS_SHOWN_MAX:

@@ -1,0 +1,127 @@
+"""A daemon's two doors without the daemon: for tests of what stands outside.
+
+The admin socket is served by the real `AdminServer`; what it serves is a `FakeSource` that the
+test fills. Single pages are a dict (`FakeClient`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from peercached.admin.server import AdminServer
+
+
+class FakeSource:
+    """A StatusSource that answers what the test put into it."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Any] = {}
+        self.located: dict[str, Any] = {}
+        self.unreached: list[str] = []
+        self.asked: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+        self.hangs = False
+
+    def status(self) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        return self.document
+
+    async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
+        self.asked.append(("locate", namespace, key))
+        if self.error is not None:
+            raise self.error
+        if self.hangs:
+            await asyncio.Event().wait()
+        return self.located
+
+    async def clear(self, namespace: str) -> list[str]:
+        self.asked.append(("clear", namespace))
+        return self.unreached
+
+
+@contextmanager
+def serving(path: Path, source: FakeSource) -> Iterator[AdminServer]:
+    """The Admin service on `path`, on an event loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=30)
+
+    async def start() -> AdminServer:
+        server = AdminServer(str(path), source)
+        await server.start()
+        return server
+
+    try:
+        server = run(start())
+        try:
+            yield server
+        finally:
+            run(server.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[None]:
+    """A socket that takes connections and says nothing, as a stopped daemon does."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(16)
+        yield
+
+
+class FakeStatus(enum.IntEnum):
+    """Page statuses as the worker's client has them: true only if ok."""
+
+    OK = 0
+    ABSENT = 1
+    NO_SPACE = 6
+
+    def __bool__(self) -> bool:
+        return self is FakeStatus.OK
+
+
+class FakeClient:
+    """The worker's client over a dict."""
+
+    def __init__(self, pages: dict[bytes, bytes]) -> None:
+        self.pages = pages
+        self.full = False
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def set(self, key: bytes, data: bytes) -> FakeStatus:
+        if self.full:
+            return FakeStatus.NO_SPACE
+        self.pages[key] = data
+        return FakeStatus.OK
+
+    def get(self, key: bytes, length: int) -> bytes | None:
+        page = self.pages.get(key)
+        return page if page is not None and len(page) == length else None
+
+    def contains(self, keys: list[bytes]) -> list[bool]:
+        return [key in self.pages for key in keys]
+
+    def remove(self, keys: list[bytes]) -> list[FakeStatus]:
+        return [
+            FakeStatus.OK if self.pages.pop(key, None) is not None else FakeStatus.ABSENT
+            for key in keys
+        ]
