@@ -16,7 +16,7 @@ import click
 from peercached.cli import exits
 from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
-from peercached.cli.output import print_json, size
+from peercached.cli.output import plural, print_json, size
 
 PAGE_BYTES_MAX = 1 << 30
 
@@ -91,7 +91,7 @@ def put(target: Target, as_json: bool, key: str, namespace: str, file: BinaryIO)
     if as_json:
         print_json({"key": key, "length": len(page), "status": status.name.lower()})
     if not status:
-        raise exits.Failure(f"{shown(key)} was not set: {_reason(status.name)}")
+        raise _failure(f"{shown(key)} was not set", status.name.lower())
     if not as_json:
         click.echo(f"Set {shown(key)}: {size(len(page))}.")
 
@@ -100,12 +100,15 @@ _REASONS = {
     "no_space": "the pool is full of pages in use; set a larger pool_size",
     "too_large": "it is larger than the pool; set a larger pool_size",
     "bad_key": "keys have 1 to 4096 bytes",
+    "no_daemon": "the daemon went away; see its log, and try again",
     "deadline": "the daemon did not answer in time; see its log, or give --timeout more seconds",
 }
 
 
-def _reason(status: str) -> str:
-    return _REASONS.get(status.lower(), f"{status.lower()}; see `peercachectl status`")
+def _failure(what: str, status: str) -> exits.Failure:
+    reason = _REASONS.get(status, f"{status}; see `peercachectl status`")
+    code = exits.UNREACHABLE if status in ("no_daemon", "deadline") else exits.FAILED
+    return exits.Failure(f"{what}: {reason}", code)
 
 
 @ctl_command("exists")
@@ -130,13 +133,19 @@ def exists(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str)
 def remove(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
     """Removes KEYS from all nodes (exit code 1 if one of them was not there)."""
     with target.worker(namespace) as client:
-        removed = [bool(was) for was in client.remove([key_bytes(key) for key in keys])]
+        outcomes = [
+            status.name.lower() for status in client.remove([key_bytes(key) for key in keys])
+        ]
+    words = {"ok": "removed", "absent": "absent "}
     if as_json:
-        print_json({"removed": dict(zip(keys, removed, strict=True))})
+        print_json({"outcome": dict(zip(keys, outcomes, strict=True))})
     else:
-        for key, was in zip(keys, removed, strict=True):
-            click.echo(f"{'removed' if was else 'absent '}  {shown(key)}")
-    sys.exit(exits.OK if all(removed) else exits.ABSENT)
+        for key, outcome in zip(keys, outcomes, strict=True):
+            click.echo(f"{words.get(outcome, outcome)}  {shown(key)}")
+    failed = [outcome for outcome in outcomes if outcome not in words]
+    if failed:
+        raise _failure(f"{plural(len(failed), 'key')} not removed", failed[0])
+    sys.exit(exits.OK if "absent" not in outcomes else exits.ABSENT)
 
 
 def _absent(as_json: bool, key: str, why: str) -> NoReturn:

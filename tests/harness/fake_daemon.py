@@ -86,12 +86,14 @@ def listening(path: Path) -> Iterator[None]:
 class FakeStatus(enum.IntEnum):
     """Page statuses as the worker's client has them: true only if ok."""
 
-    OK = 0
-    ABSENT = 1
-    NO_SPACE = 6
+    ok = 0
+    absent = 1
+    error = 5
+    no_space = 6
+    no_daemon = 128
 
     def __bool__(self) -> bool:
-        return self is FakeStatus.OK
+        return self is FakeStatus.ok
 
 
 class FakeClient:
@@ -99,7 +101,7 @@ class FakeClient:
 
     def __init__(self, pages: dict[bytes, bytes]) -> None:
         self.pages = pages
-        self.full = False
+        self.trouble = FakeStatus.ok  # what every set and remove ends with, unless ok
 
     def __enter__(self) -> FakeClient:
         return self
@@ -108,10 +110,10 @@ class FakeClient:
         pass
 
     def set(self, key: bytes, data: bytes) -> FakeStatus:
-        if self.full:
-            return FakeStatus.NO_SPACE
+        if not self.trouble:
+            return self.trouble
         self.pages[key] = data
-        return FakeStatus.OK
+        return FakeStatus.ok
 
     def get(self, key: bytes, length: int) -> bytes | None:
         page = self.pages.get(key)
@@ -121,7 +123,9 @@ class FakeClient:
         return [key in self.pages for key in keys]
 
     def remove(self, keys: list[bytes]) -> list[FakeStatus]:
+        if not self.trouble:
+            return [self.trouble] * len(keys)
         return [
-            FakeStatus.OK if self.pages.pop(key, None) is not None else FakeStatus.ABSENT
+            FakeStatus.ok if self.pages.pop(key, None) is not None else FakeStatus.absent
             for key in keys
         ]

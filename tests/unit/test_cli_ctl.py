@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from harness.fake_daemon import FakeClient, FakeSource, listening, serving
+from harness.fake_daemon import FakeClient, FakeSource, FakeStatus, listening, serving
 
 from peercached.cli import exits
 from peercached.cli.connection import Target
@@ -194,10 +194,18 @@ def test_put_sets_a_file_or_standard_input(ctl: Bench) -> None:
 
 
 def test_put_that_fails_says_why_and_exits_with_4(ctl: Bench) -> None:
-    ctl.client.full = True
+    ctl.client.trouble = FakeStatus.no_space
     result = ctl("put", "k", "-", stdin=b"x")
     assert result.exit_code == exits.FAILED
     assert "larger pool_size" in result.output
+
+
+def test_a_daemon_that_dies_meanwhile_is_unreachable_not_a_miss(ctl: Bench) -> None:
+    ctl.client.trouble = FakeStatus.no_daemon
+    for command in (["put", "k", "-"], ["remove", "k"]):
+        result = ctl(*command, stdin=b"x")
+        assert result.exit_code == exits.UNREACHABLE
+        assert "went away" in result.output
 
 
 def test_put_of_an_empty_or_missing_file_is_wrong_usage(ctl: Bench) -> None:
@@ -228,6 +236,8 @@ def test_remove_tells_what_was_there(ctl: Bench) -> None:
     assert result.exit_code == exits.ABSENT
     assert result.output == "removed  a\nabsent   b\n"
     assert not ctl.client.pages
+    ctl.client.trouble = FakeStatus.error
+    assert ctl("remove", "a").exit_code == exits.FAILED
 
 
 def test_clear_needs_a_yes_and_names_whom_it_did_not_reach(ctl: Bench) -> None:
