@@ -1,8 +1,8 @@
 // The published pool: memory owned by this daemon, the source of every READ.
 //
-//   pool  = units of 64 KiB
+//   pool  = units of 4 KiB
 //   span  = a run of units given to one size class; chosen so that its tail waste stays small
-//   class = one slot stride: 64-byte header + payload rounded up to 4 KiB
+//   class = one slot stride: 64-byte header + payload, the payload rounded up to 4 KiB
 //   slot  = one page's place
 //
 // Life of a slot:   free -> reserved -> committed -> (evicted | removed) -> free
@@ -15,9 +15,9 @@
 // tail of a chain before its head: within a batch the first key is the most recent, and
 // a batch that continues a chain is placed just behind its parent.
 //
-// Thread safe. Every public call takes the pool's one mutex at most once per batch; page
-// bytes are never touched under it. All operations are O(1) per page, but for finding a
-// run of units for a new span.
+// Thread safe. Every public call takes the pool's one mutex at most once per batch (a scan: once
+// per 1024 slots); page bytes are never touched under it. All operations are O(1) per page, but
+// for finding a run of units for a new span.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,8 @@ struct PinnedPage {
 enum class ReserveOutcome : uint8_t {
   reserved,   // fill the payload, then commit or abort
   held,       // already committed here with this length; pinned for you
-  busy,       // another thread has it reserved: wait_settled, then ask again
+  busy,       // another thread has it reserved: wait_settled, then ask again; or it is held
+              // with another length and pinned: ask again later
   no_space,   // everything evictable is gone
   too_large,  // larger than the pool
 };
@@ -101,7 +102,8 @@ class Pool {
 
   // --- set ---------------------------------------------------------------------------
   // One Reservation per request, in order. `parent`: the key just before the first one in
-  // its chain, or nullptr. Evicts inline when the background could not keep up.
+  // its chain, or nullptr. Evicts inline when the background could not keep up. A page held
+  // with another length is dropped (its withdrawal goes to the sink) and reserved anew.
   void reserve(std::span<const PageRequest> requests, const Digest* parent, uint32_t namespace_slot,
                std::span<Reservation> out);
   // Header last, in release order; fills rows[i] with the record to publish. The slots stay
@@ -133,7 +135,7 @@ class Pool {
   // --- removal ------------------------------------------------------------------------
   // Withdrawn rows of what was held are appended to `rows`.
   size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  // Frees all pages of a namespace slot, at most `limit` a call; returns how many.
+  // Drops the committed pages of a namespace slot, at most `limit` a call; returns how many.
   size_t sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows);
 
   // --- directory -----------------------------------------------------------------------

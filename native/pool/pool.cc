@@ -1,0 +1,364 @@
+#include "pool/pool.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+#include "pool/pool_impl.h"
+#include "pool/slot_header.h"
+
+namespace peercached {
+
+namespace {
+constexpr uint32_t kScanSlotsPerTurn = 1024;  // the mutex is let go after so many
+}  // namespace
+
+Pool::Impl::Impl(const PoolConfig& config, EvictSink sink)
+    : incarnation(config.incarnation),
+      on_evict(std::move(sink)),
+      memory(config.size_bytes, config.huge_pages, config.prefault_threads),
+      high_bytes(
+          static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.high_watermark)),
+      low_bytes(
+          static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
+      slots(memory.size_bytes(), kStrideBytesMin),
+      space(slots, memory.size_bytes()),
+      recency(slots, space),
+      victims(slots, space, recency) {
+  evictor = std::thread([this] { evict_in_background(); });
+}
+
+Pool::Impl::~Impl() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  pressure.notify_one();
+  evictor.join();
+}
+
+uint32_t Pool::Impl::now_ms() const {
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count());
+}
+
+PinnedPage Pool::Impl::page_of(uint32_t id) const {
+  const Slot& slot = slots[id];
+  return {header_of(slot), id, slot.length, slot.checksum};
+}
+
+RecordRow Pool::Impl::row_of(const Slot& slot) const {
+  RecordRow row;
+  row.digest = slot.digest;
+  row.offset = slot.offset;
+  row.generation = slot.generation;
+  row.check = static_cast<uint32_t>(slot.checksum);
+  row.length = slot.length;
+  row.holder = kSelfHolder;
+  row.flags = kRecordResident;
+  return row;
+}
+
+uint32_t Pool::Impl::find_committed(const Digest& digest) const {
+  const uint32_t id = slots.find(digest);
+  return id != kNoSlot && slots[id].state == SlotState::committed ? id : kNoSlot;
+}
+
+void Pool::Impl::pin(uint32_t id) {
+  Slot& slot = slots[id];
+  if (slot.pins++ == 0) space.hold_down(slot);
+  ++counters.pins;
+}
+
+void Pool::Impl::unpin(uint32_t id) {
+  Slot& slot = slots[id];
+  assert(slot.pins > 0 && (slot.state == SlotState::committed || slot.state == SlotState::removed));
+  --counters.pins;
+  if (--slot.pins > 0) return;
+  space.let_go(slot);
+  if (slot.state == SlotState::removed)
+    space.give_back(id);
+  else
+    recency.unpinned(id);
+}
+
+ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
+                                       uint32_t namespace_slot, std::vector<RecordRow>& evicted,
+                                       uint32_t& id) {
+  const uint64_t stride = Space::stride_of(request.length);
+  id = slots.find(request.digest);
+  if (id != kNoSlot) {
+    if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
+    if (slots[id].length == request.length) return ReserveOutcome::held;
+    // The same key with another length: the old page is wrong for everybody who asks now.
+    if (slots[id].pins > 0) return ReserveOutcome::busy;
+  }
+  if (request.length > kPageBytesMax || stride > space.capacity_bytes())
+    return ReserveOutcome::too_large;
+  if (id != kNoSlot) {
+    ++counters.removals;
+    drop(id, evicted);
+  }
+  const uint32_t parent_uses = parent == kNoSlot ? 0 : slots[parent].uses;
+  id = take_slot(space.class_of_stride(stride), evicted);
+  if (id == kNoSlot) {
+    ++counters.no_space;
+    return ReserveOutcome::no_space;
+  }
+  Slot& slot = slots[id];
+  invalidate_header(header_of(slot));
+  slot.digest = request.digest;
+  slot.length = request.length;
+  slot.namespace_slot = namespace_slot;
+  slot.published = false;
+  slot.pins = 1;  // the reservation's; `take` holds the span down for it
+  ++slot.uses;
+  slot.parent = parent;
+  slot.parent_uses = parent_uses;
+  slots.insert(id);
+  ++counters.reserved;
+  return ReserveOutcome::reserved;
+}
+
+void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksum) {
+  Slot& slot = slots[id];
+  assert(slot.state == SlotState::reserved);
+  slot.generation = page_generation;
+  slot.checksum = checksum;
+  SlotHeader header;
+  header.digest = slot.digest;
+  header.incarnation = incarnation;
+  header.generation = page_generation;
+  header.length = slot.length;
+  header.checksum = checksum;
+  publish_header(header_of(slot), header);
+  slot.state = SlotState::committed;
+  namespaces[slot.namespace_slot].push_hottest(slots.data(), id);
+  --counters.reserved;
+  ++counters.pins;
+  ++counters.sets;
+  ++counters.keys;
+  counters.payload_bytes += slot.length;
+}
+
+void Pool::Impl::settled() {
+  if (settle_waiters > 0) settlement.notify_all();
+}
+
+// --- the public calls ------------------------------------------------------------------------
+
+Pool::Pool(const PoolConfig& config, EvictSink on_evict)
+    : impl_(std::make_unique<Impl>(config, std::move(on_evict))) {}
+Pool::~Pool() = default;
+
+std::byte* Pool::base() const { return impl_->memory.base(); }
+uint64_t Pool::size_bytes() const { return impl_->memory.size_bytes(); }
+int Pool::memory_fd() const { return impl_->memory.fd(); }
+Generation Pool::next_generation() { return impl_->next_generation(); }
+
+void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
+                   uint32_t namespace_slot, std::span<Reservation> out) {
+  assert(out.size() >= requests.size());
+  std::vector<RecordRow> evicted;
+  {
+    std::lock_guard lock(impl_->mutex);
+    const uint32_t now_ms = impl_->now_ms();
+    uint32_t before = parent == nullptr ? kNoSlot : impl_->slots.find(*parent);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (i + 1 < requests.size()) impl_->slots.prefetch(requests[i + 1].digest);
+      uint32_t id = kNoSlot;
+      out[i] = {};
+      out[i].outcome = impl_->reserve_one(requests[i], before, namespace_slot, evicted, id);
+      if (out[i].outcome == ReserveOutcome::held) {
+        impl_->recency.touch(id, before, now_ms);
+        impl_->pin(id);
+      }
+      if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
+        out[i].page = impl_->page_of(id);
+      if (id != kNoSlot) before = id;
+    }
+    order_invalidation_before_payload();
+    impl_->wake_evictor();
+  }
+  if (!evicted.empty() && impl_->on_evict) impl_->on_evict(evicted);
+}
+
+void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
+                  std::span<RecordRow> rows) {
+  assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
+  for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
+  std::lock_guard lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  uint32_t before = kNoSlot;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const uint32_t id = pages[i].slot;
+    impl_->enter(id, impl_->next_generation(), checksums[i]);
+    const uint32_t chain_parent = impl_->recency.parent_of(id);
+    impl_->recency.touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
+    rows[i] = impl_->row_of(impl_->slots[id]);
+    before = id;
+  }
+  impl_->settled();
+}
+
+void Pool::abort(std::span<const PinnedPage> pages) {
+  std::lock_guard lock(impl_->mutex);
+  for (const PinnedPage& page : pages) {
+    Slot& slot = impl_->slots[page.slot];
+    assert(slot.state == SlotState::reserved);
+    impl_->slots.erase(page.slot);
+    slot.pins = 0;
+    impl_->space.let_go(slot);
+    impl_->space.give_back(page.slot);
+    --impl_->counters.reserved;
+  }
+  impl_->settled();
+}
+
+bool Pool::wait_settled(const Digest& digest, Deadline deadline) {
+  std::unique_lock lock(impl_->mutex);
+  ++impl_->settle_waiters;
+  const bool settled = impl_->settlement.wait_until(lock, deadline.at, [&] {
+    const uint32_t id = impl_->slots.find(digest);
+    return id == kNoSlot || impl_->slots[id].state != SlotState::reserved;
+  });
+  --impl_->settle_waiters;
+  return settled;
+}
+
+void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const {
+  assert(rows.size() >= pages.size());
+  std::lock_guard lock(impl_->mutex);
+  for (size_t i = 0; i < pages.size(); ++i) rows[i] = impl_->row_of(impl_->slots[pages[i].slot]);
+}
+
+void Pool::mark_published(std::span<const RecordRow> rows) {
+  std::lock_guard lock(impl_->mutex);
+  for (const RecordRow& row : rows) {
+    const uint32_t id = impl_->find_committed(row.digest);
+    if (id != kNoSlot && impl_->slots[id].generation == row.generation)
+      impl_->slots[id].published = true;
+  }
+}
+
+bool Pool::is_published(const PinnedPage& page) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->slots[page.slot].published;
+}
+
+void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch,
+               std::span<PinnedPage> out) {
+  assert(out.size() >= digests.size());
+  std::lock_guard lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  uint32_t before = parent == nullptr ? kNoSlot : impl_->find_committed(*parent);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (i + 1 < digests.size()) impl_->slots.prefetch(digests[i + 1]);
+    out[i] = {};
+    const uint32_t id = impl_->find_committed(digests[i]);
+    if (id == kNoSlot) continue;
+    if (touch) {
+      if (before == kNoSlot) before = impl_->recency.parent_of(id);
+      impl_->recency.touch(id, before, now_ms);
+      before = id;
+    }
+    impl_->pin(id);
+    out[i] = impl_->page_of(id);
+  }
+}
+
+PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation generation) {
+  std::lock_guard lock(impl_->mutex);
+  const uint32_t id = impl_->find_committed(digest);
+  if (id == kNoSlot) return {};
+  const Slot& slot = impl_->slots[id];
+  if (slot.offset != offset || slot.generation != generation) return {};
+  impl_->recency.touch(id, impl_->recency.parent_of(id), impl_->now_ms());
+  impl_->pin(id);
+  return impl_->page_of(id);
+}
+
+void Pool::unpin(std::span<const PinnedPage> pages) {
+  std::lock_guard lock(impl_->mutex);
+  for (const PinnedPage& page : pages)
+    if (page) impl_->unpin(page.slot);
+  // What was pinned may have been what eviction was waiting for.
+  impl_->wake_evictor();
+}
+
+void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out) {
+  assert(out.size() >= digests.size());
+  std::lock_guard lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  uint32_t before = kNoSlot;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (i + 1 < digests.size()) impl_->slots.prefetch(digests[i + 1]);
+    const uint32_t id = impl_->find_committed(digests[i]);
+    out[i] = id != kNoSlot;
+    if (id == kNoSlot || !touch) continue;
+    if (before == kNoSlot) before = impl_->recency.parent_of(id);
+    impl_->recency.touch(id, before, now_ms);
+    before = id;
+  }
+}
+
+size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  std::lock_guard lock(impl_->mutex);
+  size_t removed = 0;
+  for (const Digest& digest : digests) {
+    const uint32_t id = impl_->find_committed(digest);
+    if (id == kNoSlot) continue;
+    impl_->drop(id, rows);
+    ++removed;
+  }
+  impl_->counters.removals += removed;
+  return removed;
+}
+
+size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows) {
+  std::lock_guard lock(impl_->mutex);
+  size_t removed = 0;
+  for (; removed < limit; ++removed) {
+    const auto pages = impl_->namespaces.find(namespace_slot);
+    if (pages == impl_->namespaces.end()) break;
+    impl_->drop(pages->second.coldest(), rows);
+  }
+  impl_->counters.removals += removed;
+  return removed;
+}
+
+Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
+  std::vector<RecordRow> rows;
+  rows.reserve(kScanSlotsPerTurn);
+  Generation as_of = 0;
+  uint32_t next = 0;
+  for (bool first = true, more = true; more; first = false) {
+    rows.clear();
+    {
+      std::lock_guard lock(impl_->mutex);
+      if (first) as_of = impl_->generation.load(std::memory_order_relaxed) - 1;
+      const uint32_t end = std::min(next + kScanSlotsPerTurn, impl_->slots.end());
+      for (; next < end; ++next) {
+        const Slot& slot = impl_->slots[next];
+        if (slot.state == SlotState::committed) rows.push_back(impl_->row_of(slot));
+      }
+      more = next < impl_->slots.end();
+    }
+    if (!rows.empty()) visit(rows);
+  }
+  return as_of;
+}
+
+PoolStats Pool::stats() const {
+  std::lock_guard lock(impl_->mutex);
+  PoolStats stats = impl_->counters;
+  stats.capacity_bytes = impl_->space.capacity_bytes();
+  stats.used_bytes = impl_->space.used_bytes();
+  impl_->space.for_each_class([&](const SizeClass& one) {
+    stats.classes.push_back({one.stride_bytes, one.slots, one.used, one.spans, one.evictions});
+  });
+  std::ranges::sort(stats.classes, {}, &PoolStats::Class::stride_bytes);
+  return stats;
+}
+
+}  // namespace peercached

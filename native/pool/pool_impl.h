@@ -1,0 +1,79 @@
+// The pool's parts behind its one mutex; pool.cc says what the public calls do with them,
+// evictor.cc how pages leave.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "pool/memory.h"
+#include "pool/pool.h"
+#include "pool/recency.h"
+#include "pool/slot_table.h"
+#include "pool/space.h"
+#include "pool/victims.h"
+
+namespace peercached {
+
+struct Pool::Impl {
+  Impl(const PoolConfig& config, EvictSink sink);
+  ~Impl();
+
+  // All below: with `mutex` held.
+
+  // --- pages
+  std::byte* header_of(const Slot& slot) const { return memory.base() + slot.offset; }
+  PinnedPage page_of(uint32_t id) const;
+  RecordRow row_of(const Slot& slot) const;
+  uint32_t find_committed(const Digest& digest) const;
+  void pin(uint32_t id);
+  void unpin(uint32_t id);
+  // A slot is reserved for this page, or the outcome says why not. `parent`: a slot or kNoSlot.
+  // `id` is the slot found or made for the digest, kNoSlot if there is none.
+  ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, uint32_t namespace_slot,
+                             std::vector<RecordRow>& evicted, uint32_t& id);
+  void enter(uint32_t id, Generation generation, uint64_t checksum);
+  void settled();
+
+  // --- leaving
+  // Takes a committed page out of everything. The slot is freed now or by its last unpin.
+  void drop(uint32_t id, std::vector<RecordRow>& rows);
+  void evict(uint32_t id, std::vector<RecordRow>& rows);
+  uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted);
+
+  // --- background eviction
+  bool should_evict();
+  void wake_evictor();
+  void evict_in_background();
+
+  uint32_t now_ms() const;
+  Generation next_generation() { return generation.fetch_add(1, std::memory_order_relaxed); }
+
+  const Incarnation incarnation;
+  const EvictSink on_evict;
+  PoolMemory memory;
+  const uint64_t high_bytes, low_bytes;
+  const TimePoint started = Clock::now();
+  std::atomic<Generation> generation{1};
+
+  mutable std::mutex mutex;
+  std::condition_variable settlement;
+  uint32_t settle_waiters = 0;
+  SlotTable slots;
+  Space space;
+  Recency recency;
+  VictimFinder victims;
+  std::vector<uint32_t> chosen;  // scratch of take_slot
+  std::unordered_map<uint32_t, SlotList<&Slot::in_namespace>> namespaces;
+  PoolStats counters;
+
+  std::condition_variable pressure;
+  bool above_high = false;  // since when, until low is reached, the evictor works
+  bool stopping = false;
+  std::thread evictor;
+};
+
+}  // namespace peercached

@@ -1,0 +1,51 @@
+// Which page goes first: least recently used over the whole pool, and a chain from its tail.
+//
+// A page without the pages before it in its chain is worthless, so a page is placed directly
+// behind (colder than) the page before it if that was used a moment ago, else in front of all.
+// Every page also has its place in the same order among the pages of its class.
+//
+// A pinned page that eviction meets at the cold end is taken off the lists ("parked"), so that
+// it is met once and not by every eviction; it returns to the cold end with its last unpin.
+//
+// Not thread safe: the pool's mutex guards it.
+#pragma once
+
+#include <cstdint>
+
+#include "pool/space.h"
+
+namespace peercached {
+
+class Recency {
+ public:
+  Recency(SlotTable& slots, Space& space) : slots_(slots), space_(space) {}
+
+  // Places a committed page anew, behind `anchor` if that can be one, else in front.
+  void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
+  // The page before `id` in its chain if it is a committed page, else kNoSlot.
+  uint32_t parent_of(uint32_t id) const;
+  void remove(uint32_t id);
+
+  // Coldest page that is not pinned, or kNoSlot.
+  uint32_t coldest();
+  uint32_t coldest_of(SizeClass& size_class);
+  void unpinned(uint32_t id);
+
+  // How recent: 0 is the coldest page of all, 1 a page touched just now.
+  double warmth(uint32_t id) const;
+  // The next colder or hotter page, pinned or not, from the cold end.
+  uint32_t cold_end() const { return pages_.coldest(); }
+  uint32_t hotter(uint32_t id) const { return slots_[id].recency.hotter; }
+
+ private:
+  bool can_anchor(uint32_t anchor, uint32_t now_ms) const;
+  void park(uint32_t id);
+  SizeClass& class_of(uint32_t id) { return *space_.span_of(slots_[id]).size_class; }
+
+  SlotTable& slots_;
+  Space& space_;
+  SlotList<&Slot::recency> pages_;
+  uint64_t clock_bytes_ = 0;  // grows with every touch in front, by the page's bytes
+};
+
+}  // namespace peercached

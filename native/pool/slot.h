@@ -1,0 +1,85 @@
+// What the pool knows about one slot, kept outside the pool so that neither a remote reader
+// nor a lookup ever waits for the page's own memory.
+//
+// Two cache lines a slot: what finding and pinning needs, then what placing and evicting needs.
+// Lists are intrusive and by number: no allocation, and a slot leaves any list in O(1).
+#pragma once
+
+#include <cstdint>
+
+#include "common/types.h"
+
+namespace peercached {
+
+inline constexpr uint32_t kNoSlot = UINT32_MAX;
+
+enum class SlotState : uint8_t {
+  unused,     // the number belongs to no span
+  free,       // in its class's free list
+  reserved,   // being filled; found only by those who want to set the same page
+  committed,  // a page
+  removed,    // dropped while pinned: invisible, freed by its last unpin
+};
+
+struct Links {
+  uint32_t hotter = kNoSlot;
+  uint32_t colder = kNoSlot;
+};
+
+struct alignas(64) Slot {
+  Digest digest;
+  Generation generation = 0;
+  uint64_t checksum = 0;
+  uint32_t length = 0;
+  uint32_t pins = 0;
+  uint32_t chain_next = kNoSlot;  // in the index
+  uint32_t span = 0;
+  SlotState state = SlotState::unused;
+  bool published = false;  // an owner has accepted the record
+  bool listed = false;     // in the recency lists
+  uint32_t touched_ms = 0;
+
+  alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
+  uint64_t stamp = 0;               // the pool's touch clock when last touched
+  Links recency;                    // over the whole pool
+  Links in_class;                   // recency in the class if committed; free list if free
+  Links in_namespace;
+  uint32_t namespace_slot = 0;
+  uint32_t uses = 0;  // reservations so far: tells this page from a later one in the same slot
+  // The page before this one in its chain, if it had a slot when this one was reserved.
+  uint32_t parent = kNoSlot;
+  uint32_t parent_uses = 0;
+};
+static_assert(sizeof(Slot) == 128);
+
+// A list of slots, hottest first.
+template <Links Slot::*links>
+class SlotList {
+ public:
+  bool empty() const { return hottest_ == kNoSlot; }
+  uint32_t hottest() const { return hottest_; }
+  uint32_t coldest() const { return coldest_; }
+
+  // Behind `anchor`, on its colder side; kNoSlot: in front of all.
+  void insert_behind(Slot* slots, uint32_t anchor, uint32_t id) {
+    const uint32_t colder = anchor == kNoSlot ? hottest_ : (slots[anchor].*links).colder;
+    slots[id].*links = {anchor, colder};
+    (anchor == kNoSlot ? hottest_ : (slots[anchor].*links).colder) = id;
+    (colder == kNoSlot ? coldest_ : (slots[colder].*links).hotter) = id;
+  }
+  void push_hottest(Slot* slots, uint32_t id) { insert_behind(slots, kNoSlot, id); }
+  void push_coldest(Slot* slots, uint32_t id) { insert_behind(slots, coldest_, id); }
+
+  void remove(Slot* slots, uint32_t id) {
+    const Links at = slots[id].*links;
+    (at.hotter == kNoSlot ? hottest_ : (slots[at.hotter].*links).colder) = at.colder;
+    (at.colder == kNoSlot ? coldest_ : (slots[at.colder].*links).hotter) = at.hotter;
+    slots[id].*links = {};
+  }
+
+ private:
+  uint32_t hottest_ = kNoSlot;
+  uint32_t coldest_ = kNoSlot;
+};
+
+}  // namespace peercached

@@ -1,0 +1,58 @@
+// The order of writes that a one-sided reader relies on (DESIGN 6.3).
+//
+//   holder   state = 0 | fence | payload ... | fence | header | release | state = committed
+//   reader   header | payload | header again: both sealed, same digest and generation
+//
+// If the reader's payload holds one byte of a later use of the slot, that use had zeroed the
+// state before, so the reader's second look finds no header, or one of a later generation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "common/types.h"
+
+namespace peercached {
+
+// For the one test that shows that its reader does find wrong bytes once this protocol is
+// broken. Nothing else sets it.
+inline std::atomic<bool> skip_header_invalidation_for_test{false};
+
+inline void invalidate_header(std::byte* header) {
+  if (skip_header_invalidation_for_test.load(std::memory_order_relaxed)) return;
+  auto* state = reinterpret_cast<uint32_t*>(header + offsetof(SlotHeader, state));
+  std::atomic_ref<uint32_t>(*state).store(kSlotInvalid, std::memory_order_release);
+}
+
+// After invalidating and before the payload may be written: a release store lets later writes
+// pass it, and the payload's are streamed, which pass even plain ones.
+inline void order_invalidation_before_payload() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#elif defined(__aarch64__)
+  asm volatile("dmb oshst" ::: "memory");
+#else
+#error "say how stores are ordered for another device on this processor"
+#endif
+}
+
+// `content` is complete but for state and check; the slot's state is invalid.
+inline void publish_header(std::byte* header, SlotHeader content) {
+  content.state = kSlotCommitted;
+  content.version = kSlotVersion;
+  seal(content);
+  constexpr size_t kBefore = offsetof(SlotHeader, state);
+  constexpr size_t kAfter = kBefore + sizeof content.state;
+  const auto* bytes = reinterpret_cast<const std::byte*>(&content);
+  std::memcpy(header, bytes, kBefore);
+  std::memcpy(header + kAfter, bytes + kAfter, sizeof content - kAfter);
+  auto* state = reinterpret_cast<uint32_t*>(header + kBefore);
+  std::atomic_ref<uint32_t>(*state).store(kSlotCommitted, std::memory_order_release);
+}
+
+}  // namespace peercached

@@ -1,0 +1,210 @@
+#include "pool/space.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace peercached {
+
+namespace {
+
+constexpr uint64_t kWasteDivisor = 100;  // rounding may cost a span one part in so many
+
+// However large the pool, it has no more spans than about this many (unless pages are larger
+// than such a span): the map stays small.
+constexpr uint64_t kSpansAboutMax = 65536;
+// And in a small pool one span is at most this part of it: a class with a half empty span
+// must not cost much of the pool.
+constexpr uint64_t kSpanShareMax = 64;
+
+// A class without spans only keeps its count of evictions; more of them than this are forgotten.
+constexpr size_t kClassesKept = 256;
+
+uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+
+uint64_t slots_per_span(uint64_t stride, uint64_t bytes_min, uint64_t bytes_max) {
+  uint64_t slots = std::max<uint64_t>(1, bytes_min / stride);
+  const auto waste = [&](uint64_t n) { return round_up(n * stride, kUnitBytes) - n * stride; };
+  while (waste(slots) * kWasteDivisor > slots * stride && (slots + 1) * stride <= bytes_max)
+    ++slots;
+  return slots;
+}
+
+}  // namespace
+
+Space::Space(SlotTable& slots, uint64_t pool_bytes)
+    : slots_(slots),
+      capacity_bytes_(pool_bytes),
+      span_bytes_min_(pool_bytes / kSpansAboutMax),
+      span_bytes_max_(std::max(pool_bytes / kSpanShareMax, kUnitBytes)) {
+  const auto whole = parts_.emplace(0, Part{pool_bytes, kFreeRun}).first;
+  runs_.emplace(pool_bytes, 0);
+  free_run_bytes_ = whole->second.bytes;
+}
+
+uint64_t Space::stride_of(uint32_t payload_bytes) {
+  const uint64_t room = round_up(std::max<uint64_t>(payload_bytes, 1), kPayloadStepBytes);
+  return sizeof(SlotHeader) + room;
+}
+
+SizeClass& Space::class_of_stride(uint64_t stride_bytes) {
+  if (const auto at = classes_.find(stride_bytes); at != classes_.end()) return *at->second;
+  if (classes_.size() >= kClassesKept) forget_empty_classes();
+  auto made = std::make_unique<SizeClass>();
+  made->stride_bytes = stride_bytes;
+  made->slots_per_span = slots_per_span(stride_bytes, span_bytes_min_, span_bytes_max_);
+  return *classes_.emplace(stride_bytes, std::move(made)).first->second;
+}
+
+void Space::forget_empty_classes() {
+  std::erase_if(classes_, [](const auto& entry) { return entry.second->spans == 0; });
+}
+
+uint64_t Space::span_bytes_wanted(const SizeClass& size_class) const {
+  return round_up(size_class.slots_per_span * size_class.stride_bytes, kUnitBytes);
+}
+
+uint32_t Space::take(SizeClass& size_class) {
+  if (size_class.free_slots.empty() && !carve(size_class)) return kNoSlot;
+  const uint32_t id = size_class.free_slots.hottest();
+  size_class.free_slots.remove(slots_.data(), id);
+  Slot& slot = slots_[id];
+  slot.state = SlotState::reserved;
+  Span& span = spans_[slot.span];
+  ++span.used;
+  ++span.held_down;
+  ++size_class.used;
+  used_bytes_ += size_class.stride_bytes;
+  free_slot_bytes_ -= size_class.stride_bytes;
+  return id;
+}
+
+void Space::give_back(uint32_t id) {
+  Slot& slot = slots_[id];
+  Span& span = spans_[slot.span];
+  SizeClass& size_class = *span.size_class;
+  slot.state = SlotState::free;
+  size_class.free_slots.push_hottest(slots_.data(), id);
+  --size_class.used;
+  used_bytes_ -= size_class.stride_bytes;
+  free_slot_bytes_ += size_class.stride_bytes;
+  ++loosened_;
+  if (--span.used == 0) dissolve(slot.span);
+}
+
+void Space::let_go(const Slot& slot) {
+  Span& span = spans_[slot.span];
+  assert(span.held_down > 0);
+  --span.held_down;
+  ++loosened_;
+}
+
+Space::Extent Space::extent_at(uint64_t offset) {
+  const auto at = parts_.find(offset);
+  if (at == parts_.end()) return {};
+  const auto& [bytes, span] = at->second;
+  return {at->first, bytes, span == kFreeRun ? nullptr : &spans_[span]};
+}
+
+Space::Extent Space::extent_before(uint64_t offset) {
+  const auto at = parts_.lower_bound(offset);
+  return at == parts_.begin() ? Extent{} : extent_at(std::prev(at)->first);
+}
+
+// Best fit, so that large runs last for large pages; failing a run for a whole span, the
+// largest there is, since it is of more use as a small span than as a hole.
+bool Space::carve(SizeClass& size_class) {
+  auto fit = runs_.lower_bound({span_bytes_wanted(size_class), 0});
+  if (fit == runs_.end()) {
+    if (runs_.empty()) return false;
+    fit = std::prev(runs_.end());
+    if (fit->first < size_class.stride_bytes) return false;
+  }
+  make_span(size_class, parts_.find(fit->second));
+  return true;
+}
+
+void Space::make_span(SizeClass& size_class, Parts::iterator run) {
+  const uint64_t offset = run->first;
+  const uint64_t count =
+      std::min(size_class.slots_per_span, run->second.bytes / size_class.stride_bytes);
+  const uint64_t bytes = round_up(count * size_class.stride_bytes, kUnitBytes);
+
+  uint32_t number = static_cast<uint32_t>(spans_.size());
+  if (spans_unused_.empty()) {
+    spans_.emplace_back();
+  } else {
+    number = spans_unused_.back();
+    spans_unused_.pop_back();
+  }
+
+  drop_run(run);
+  const uint64_t rest = run->second.bytes - bytes;
+  run->second = {bytes, number};
+  if (rest > 0) add_run(parts_.emplace(offset + bytes, Part{rest, kFreeRun}).first);
+
+  Span& span = spans_[number];
+  span.offset = offset;
+  span.bytes = bytes;
+  span.size_class = &size_class;
+  span.used = span.held_down = 0;
+  span.slots.resize(count);
+  // From the last to the first, so that slots are handed out in the order of their addresses.
+  for (uint64_t i = count; i-- > 0;) {
+    const uint32_t id = slots_.take_number();
+    Slot& slot = slots_[id];
+    slot.state = SlotState::free;
+    slot.offset = offset + i * size_class.stride_bytes;
+    slot.span = number;
+    span.slots[i] = id;
+    size_class.free_slots.push_hottest(slots_.data(), id);
+  }
+  size_class.slots += count;
+  ++size_class.spans;
+  free_slot_bytes_ += count * size_class.stride_bytes;
+}
+
+void Space::dissolve(uint32_t number) {
+  Span& span = spans_[number];
+  SizeClass& size_class = *span.size_class;
+  assert(span.held_down == 0);
+  for (uint32_t id : span.slots) {
+    size_class.free_slots.remove(slots_.data(), id);
+    slots_.give_number(id);
+  }
+  size_class.slots -= span.slots.size();
+  --size_class.spans;
+  free_slot_bytes_ -= span.slots.size() * size_class.stride_bytes;
+  const auto part = parts_.find(span.offset);
+  span.slots.clear();
+  spans_unused_.push_back(number);
+
+  // One run with the free neighbours.
+  part->second.span = kFreeRun;
+  if (const auto next = std::next(part); next != parts_.end() && next->second.span == kFreeRun) {
+    drop_run(next);
+    part->second.bytes += next->second.bytes;
+    parts_.erase(next);
+  }
+  if (part != parts_.begin()) {
+    if (const auto before = std::prev(part); before->second.span == kFreeRun) {
+      drop_run(before);
+      before->second.bytes += part->second.bytes;
+      parts_.erase(part);
+      add_run(before);
+      return;
+    }
+  }
+  add_run(part);
+}
+
+void Space::add_run(Parts::iterator part) {
+  runs_.emplace(part->second.bytes, part->first);
+  free_run_bytes_ += part->second.bytes;
+}
+
+void Space::drop_run(Parts::iterator part) {
+  runs_.erase({part->second.bytes, part->first});
+  free_run_bytes_ -= part->second.bytes;
+}
+
+}  // namespace peercached

@@ -1,0 +1,113 @@
+// Who has which part of the pool: free runs, spans of size classes, slots of spans.
+//
+//   |<------------------------------ the pool, in units ------------------------------>|
+//   | span: 20 slots of 16 KiB | free run | span: one slot of 4 MiB | span | free run ...|
+//
+// A span is as many slots of one stride as keep the rounding to units below 1 % of it. It ends
+// with its last slot: its bytes then join the free runs beside them and may serve any class.
+//
+// Knows nothing of pages: eviction decides (eviction.h), this keeps the map. Not thread safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pool/slot_table.h"
+
+namespace peercached {
+
+// Small units keep the waste and the spans small: with 64 KiB, slots of 128 KiB and their header
+// need 3 MiB for the rounding to be 2 % of the span, here 400 KiB do for 1 %.
+inline constexpr uint64_t kUnitBytes = 4096;
+inline constexpr uint64_t kPayloadStepBytes = 4096;
+inline constexpr uint64_t kStrideBytesMin = sizeof(SlotHeader) + kPayloadStepBytes;
+
+struct SizeClass {
+  uint64_t stride_bytes = 0;
+  uint64_t slots_per_span = 0;
+  uint64_t slots = 0, used = 0, spans = 0, evictions = 0;
+  SlotList<&Slot::in_class> free_slots;
+  SlotList<&Slot::in_class> pages;  // committed, by recency
+};
+
+struct Span {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  SizeClass* size_class = nullptr;
+  std::vector<uint32_t> slots;
+  uint32_t used = 0;
+  uint32_t held_down = 0;  // slots that are reserved or pinned: the span cannot be emptied
+};
+
+class Space {
+ public:
+  Space(SlotTable& slots, uint64_t pool_bytes);
+
+  static uint64_t stride_of(uint32_t payload_bytes);
+  SizeClass& class_of_stride(uint64_t stride_bytes);
+
+  // A slot from the class's free ones or from a free run; kNoSlot: neither is there.
+  // It comes reserved as far as its span is concerned.
+  uint32_t take(SizeClass& size_class);
+  void give_back(uint32_t slot);
+
+  Span& span_of(const Slot& slot) { return spans_[slot.span]; }
+  // First pin or reservation of a slot, and the end of the last one.
+  void hold_down(const Slot& slot) { ++spans_[slot.span].held_down; }
+  void let_go(const Slot& slot);
+
+  uint64_t capacity_bytes() const { return capacity_bytes_; }
+  uint64_t used_bytes() const { return used_bytes_; }
+  // Used, or lost to rounding: all but free runs and free slots.
+  uint64_t occupied_bytes() const { return capacity_bytes_ - free_run_bytes_ - free_slot_bytes_; }
+  // A part of the map; `span` is nullptr for a free run.
+  struct Extent {
+    uint64_t offset = 0, bytes = 0;
+    Span* span = nullptr;
+  };
+  Extent extent_at(uint64_t offset);      // that begins there
+  Extent extent_before(uint64_t offset);  // that ends there
+  uint64_t span_bytes_wanted(const SizeClass& size_class) const;
+  // Grows whenever a part of the pool becomes free or movable that was not before.
+  uint64_t loosened() const { return loosened_; }
+
+  template <class Visit>
+  void for_each_class(Visit visit) const {
+    for (const auto& [stride, size_class] : classes_) visit(*size_class);
+  }
+
+ private:
+  static constexpr uint32_t kFreeRun = UINT32_MAX;
+  struct Part {
+    uint64_t bytes;
+    uint32_t span;
+  };
+  using Parts = std::map<uint64_t, Part>;
+
+  bool carve(SizeClass& size_class);
+  void make_span(SizeClass& size_class, Parts::iterator run);
+  void dissolve(uint32_t span);
+  void add_run(Parts::iterator part);
+  void drop_run(Parts::iterator part);
+  void forget_empty_classes();
+
+  SlotTable& slots_;
+  const uint64_t capacity_bytes_;
+  const uint64_t span_bytes_min_, span_bytes_max_;
+  uint64_t used_bytes_ = 0, free_run_bytes_ = 0, free_slot_bytes_ = 0;
+  uint64_t loosened_ = 0;
+
+  Parts parts_;                                   // the whole pool, by offset
+  std::set<std::pair<uint64_t, uint64_t>> runs_;  // free ones: (bytes, offset)
+  std::vector<Span> spans_;
+  std::vector<uint32_t> spans_unused_;
+  std::unordered_map<uint64_t, std::unique_ptr<SizeClass>> classes_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,121 @@
+#include "pool/victims.h"
+
+#include <algorithm>
+
+namespace peercached {
+
+namespace {
+
+// A class keeps to itself while its coldest page is this cold at most (0: as cold as any page
+// of the pool, 1: just used). Without slack, classes of equal use trade spans all the time, and
+// each trade costs pages that are not the coldest.
+constexpr double kOwnClassWarmth = 0.25;
+
+// A cold page still costs something: with equal warmth, the stretch with fewer bytes goes.
+constexpr double kLossOfColdest = 0.05;
+
+// Stretches are grown from the spans of so many of the coldest pages.
+constexpr int kSeedsMax = 16;
+constexpr int kSeedStepsMax = 128;
+
+}  // namespace
+
+bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
+  victims.clear();
+  const uint32_t own = recency_.coldest_of(size_class);
+  recency_.coldest();  // parks what is pinned, so that warmth counts from what can be evicted
+  if (own != kNoSlot && recency_.warmth(own) <= kOwnClassWarmth) {
+    victims.push_back(own);
+    return true;
+  }
+  const uint64_t one_slot = (size_class.stride_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+  Stretch stretch = coldest_stretch(space_.span_bytes_wanted(size_class));
+  if (!stretch.found) stretch = coldest_stretch(one_slot);
+  if (!stretch.found && own == kNoSlot) stretch = any_stretch(one_slot);
+  if (stretch.found)
+    pages_in(stretch, victims);
+  else if (own != kNoSlot)
+    victims.push_back(own);
+  return !victims.empty();
+}
+
+double VictimFinder::loss_of(const Span& span) const {
+  double loss = 0;
+  for (uint32_t id : span.slots)
+    if (slots_[id].state == SlotState::committed) loss += kLossOfColdest + recency_.warmth(id);
+  return loss * static_cast<double>(span.size_class->stride_bytes);
+}
+
+VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
+  Stretch best;
+  Span* seen[kSeedsMax];
+  int seeds = 0;
+  uint32_t id = recency_.cold_end();
+  for (int steps = 0; steps < kSeedStepsMax && seeds < kSeedsMax && id != kNoSlot;
+       ++steps, id = recency_.hotter(id)) {
+    Span& span = space_.span_of(slots_[id]);
+    if (span.held_down > 0 || std::find(seen, seen + seeds, &span) != seen + seeds) continue;
+    seen[seeds++] = &span;
+    const Stretch stretch = grown_from(span.offset, span.offset + span.bytes, bytes);
+    if (stretch.found && (!best.found || stretch.loss < best.loss)) best = stretch;
+  }
+  return best;
+}
+
+// Takes in the neighbour that loses less for its bytes, until it is enough.
+VictimFinder::Stretch VictimFinder::grown_from(uint64_t begin, uint64_t end, uint64_t bytes) {
+  Stretch stretch{begin, end, 0, false};
+  const auto price = [this](const Space::Extent& extent) {
+    if (extent.bytes == 0) return -1.0;  // the pool's end
+    if (extent.span == nullptr) return 0.0;
+    if (extent.span->held_down > 0) return -1.0;
+    return loss_of(*extent.span) / static_cast<double>(extent.bytes);
+  };
+  stretch.loss = loss_of(*space_.extent_at(begin).span);
+  Space::Extent left = space_.extent_before(begin), right = space_.extent_at(end);
+  double left_price = price(left), right_price = price(right);
+  while (stretch.end - stretch.begin < bytes) {
+    if (left_price < 0 && right_price < 0) return stretch;
+    if (right_price < 0 || (left_price >= 0 && left_price < right_price)) {
+      stretch.begin = left.offset;
+      stretch.loss += left_price * static_cast<double>(left.bytes);
+      left = space_.extent_before(stretch.begin);
+      left_price = price(left);
+    } else {
+      stretch.end = right.offset + right.bytes;
+      stretch.loss += right_price * static_cast<double>(right.bytes);
+      right = space_.extent_at(stretch.end);
+      right_price = price(right);
+    }
+  }
+  stretch.found = true;
+  return stretch;
+}
+
+// The first stretch that can be emptied at all. Only when the cold end gave none: nearly
+// everything is pinned then, and what is left is worth less than an answer.
+VictimFinder::Stretch VictimFinder::any_stretch(uint64_t bytes) {
+  if (bytes >= hopeless_bytes_ && hopeless_at_ == space_.loosened()) return {};
+  uint64_t begin = 0;
+  for (uint64_t at = 0; at < space_.capacity_bytes();) {
+    const Space::Extent extent = space_.extent_at(at);
+    at += extent.bytes;
+    if (extent.span != nullptr && extent.span->held_down > 0) begin = at;
+    if (at - begin >= bytes) return {begin, at, 0, true};
+  }
+  hopeless_bytes_ = bytes;
+  hopeless_at_ = space_.loosened();
+  return {};
+}
+
+void VictimFinder::pages_in(const Stretch& stretch, std::vector<uint32_t>& victims) {
+  for (uint64_t at = stretch.begin; at < stretch.end;) {
+    const Space::Extent extent = space_.extent_at(at);
+    at += extent.bytes;
+    if (extent.span == nullptr) continue;
+    for (uint32_t id : extent.span->slots)
+      if (slots_[id].state == SlotState::committed) victims.push_back(id);
+  }
+}
+
+}  // namespace peercached

@@ -1,0 +1,49 @@
+// Making room for one more slot of a class in a full pool, at the least loss.
+//
+// Naive: evict in order of age until the slot fits. With pages of another size that throws out
+// nearly everything before two neighbours happen to be free. So: take the class's own coldest
+// page if it is about as cold as any; otherwise look for the stretch of neighbouring spans
+// that holds the least and coldest, and empty just that.
+//
+// Not thread safe: the pool's mutex guards it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pool/recency.h"
+#include "pool/space.h"
+
+namespace peercached {
+
+class VictimFinder {
+ public:
+  VictimFinder(SlotTable& slots, Space& space, Recency& recency)
+      : slots_(slots), space_(space), recency_(recency) {}
+
+  // Fills `victims` with pages whose eviction gives the class a slot; false: there are none,
+  // everything is pinned or reserved.
+  bool find(SizeClass& size_class, std::vector<uint32_t>& victims);
+
+ private:
+  struct Stretch {
+    uint64_t begin = 0, end = 0;
+    double loss = 0;
+    bool found = false;
+  };
+
+  Stretch coldest_stretch(uint64_t bytes);
+  Stretch grown_from(uint64_t begin, uint64_t end, uint64_t bytes);
+  Stretch any_stretch(uint64_t bytes);
+  double loss_of(const Span& span) const;
+  void pages_in(const Stretch& stretch, std::vector<uint32_t>& victims);
+
+  SlotTable& slots_;
+  Space& space_;
+  Recency& recency_;
+  // The last search of the whole pool that found nothing: not repeated until something moved.
+  uint64_t hopeless_bytes_ = UINT64_MAX;
+  uint64_t hopeless_at_ = 0;
+};
+
+}  // namespace peercached
