@@ -1,0 +1,193 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from peercache_client.batch import Lengths
+from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
+from peercache_client.region import Region
+from peercache_client.status import Status
+from peercache_client.wire import Key
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` with coroutines, on at most `threads` threads, each with its connection.
+
+    Cancelling a call that is under way takes effect when the daemon has answered it: until then
+    the daemon may be writing into its region, and whoever cancels expects silence.
+    """
+
+    def __init__(
+        self,
+        socket_path: str | os.PathLike[str],
+        namespace: str,
+        *,
+        name: str = "",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        staging_bytes: int = DEFAULT_STAGING_BYTES,
+        threads: int = 4,
+    ) -> None:
+        self._client = Client(
+            socket_path, namespace, name=name, timeout_s=timeout_s, staging_bytes=staging_bytes
+        )
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="peercache-client")
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        started = self._pool.submit(call)
+        result = asyncio.wrap_future(started)
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError:
+            if not started.cancel():
+                while not result.done():
+                    try:
+                        await asyncio.wait([result])
+                    except asyncio.CancelledError:
+                        continue  # cancelled again: the transfer is not over for that
+                if not result.cancelled():
+                    result.exception()  # looked at, so that nobody warns of it
+            raise
+
+    async def alloc(self, size: int) -> Region:
+        return await self._run(lambda: self._client.alloc(size))
+
+    async def register(self, source: int | ReadableBuffer) -> Region:
+        return await self._run(lambda: self._client.register(source))
+
+    async def register_memory(self, address: int, size: int) -> Region:
+        return await self._run(lambda: self._client.register_memory(address, size))
+
+    def locate(self, address: int, size: int) -> tuple[Region, int] | None:
+        return self._client.locate(address, size)
+
+    async def batch_set(
+        self,
+        keys: Sequence[Key],
+        region: Region | Sequence[Region],
+        offsets: Sequence[int],
+        lengths: Lengths,
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        return await self._run(
+            lambda: self._client.batch_set(
+                keys, region, offsets, lengths, parent=parent, timeout_s=timeout_s
+            )
+        )
+
+    async def batch_get(
+        self,
+        keys: Sequence[Key],
+        region: Region | Sequence[Region],
+        offsets: Sequence[int],
+        lengths: Lengths,
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        return await self._run(
+            lambda: self._client.batch_get(
+                keys, region, offsets, lengths, parent=parent, timeout_s=timeout_s
+            )
+        )
+
+    async def batch_set_buffers(
+        self,
+        keys: Sequence[Key],
+        buffers: Sequence[ReadableBuffer],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        return await self._run(
+            lambda: self._client.batch_set_buffers(
+                keys, buffers, parent=parent, timeout_s=timeout_s
+            )
+        )
+
+    async def batch_get_buffers(
+        self,
+        keys: Sequence[Key],
+        buffers: Sequence[WriteableBuffer],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        return await self._run(
+            lambda: self._client.batch_get_buffers(
+                keys, buffers, parent=parent, timeout_s=timeout_s
+            )
+        )
+
+    async def set(
+        self,
+        key: Key,
+        data: ReadableBuffer,
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> Status:
+        return await self._run(
+            lambda: self._client.set(key, data, parent=parent, timeout_s=timeout_s)
+        )
+
+    async def get(self, key: Key, length: int, *, timeout_s: float | None = None) -> bytes | None:
+        return await self._run(lambda: self._client.get(key, length, timeout_s=timeout_s))
+
+    async def batch_exists(
+        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+    ) -> int:
+        return await self._run(
+            lambda: self._client.batch_exists(keys, parent=parent, timeout_s=timeout_s)
+        )
+
+    async def contains(
+        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+    ) -> list[bool]:
+        return await self._run(
+            lambda: self._client.contains(keys, parent=parent, timeout_s=timeout_s)
+        )
+
+    async def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
+        return await self._run(lambda: self._client.remove(keys, timeout_s=timeout_s))
+
+    async def clear(self, *, timeout_s: float | None = None) -> bool:
+        return await self._run(lambda: self._client.clear(timeout_s=timeout_s))
+
+    async def stats(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        return await self._run(lambda: self._client.stats(timeout_s=timeout_s))
+
+    async def ping(self, *, timeout_s: float | None = None) -> bool:
+        return await self._run(lambda: self._client.ping(timeout_s=timeout_s))
+
+    @property
+    def last_error(self) -> str:
+        return self._client.last_error
+
+    async def close(self) -> None:
+        """Detaches, after the calls in progress."""
+        await self._run(self._client.close)
+        self._pool.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

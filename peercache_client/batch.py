@@ -1,0 +1,147 @@
+"""Turning a batch of pages into the columns of frames, with the checks that cost nothing."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from peercache_client import wire
+from peercache_client.region import Region, Segment
+from peercache_client.wire import Flag, Key
+
+Lengths = int | Sequence[int]
+
+# Packed keys beyond this are looked at one by one before they travel.
+_PLAIN_KEYS_BYTES: Final = 1 << 20
+# A frame that is split is split to this: well below the wire's limit, and still a large batch.
+_SPLIT_BODY_BYTES: Final = 16 << 20
+
+
+class KeyFrame(NamedTuple):
+    """The keys of one frame, packed; of `keys` keys from number `begin` on."""
+
+    begin: int
+    keys: int
+    lengths: bytes  # u32 column
+    parent: bytes  # empty, or its length and bytes
+    joined: bytes
+
+    @property
+    def flags(self) -> int:
+        return Flag.parent if self.parent else 0
+
+    @property
+    def body(self) -> tuple[bytes, ...]:
+        return self.lengths, self.parent, self.joined
+
+
+class Place(NamedTuple):
+    """Where pages lie: columns, ready for a frame but for the daemon's region ids."""
+
+    segments: list[Segment]  # one for all pages, or one per page
+    offsets: bytes  # u64 column
+    lengths: bytes  # u32 column
+
+    def part(self, begin: int, end: int) -> Place:
+        segments = self.segments if len(self.segments) == 1 else self.segments[begin:end]
+        return Place(segments, self.offsets[8 * begin : 8 * end], self.lengths[4 * begin : 4 * end])
+
+
+def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
+    """The frames that these keys need: nearly always one."""
+    packed = wire.pack_keys(keys)
+    packed_parent = wire.pack_parent(parent)
+    count = len(keys)
+    if count == 0:
+        return ()
+    if count <= wire.PAGES_MAX and len(packed.joined) <= _PLAIN_KEYS_BYTES:
+        return (KeyFrame(0, count, packed.lengths, packed_parent, packed.joined),)
+    frames = []
+    for begin, end in _split(keys):
+        part = wire.pack_keys([_travelling(key) for key in keys[begin:end]])
+        if begin > 0:
+            # The chain goes on: what was last is the parent of what comes next.
+            packed_parent = wire.pack_parent(_travelling(keys[begin - 1]) or None)
+        frames.append(KeyFrame(begin, end - begin, part.lengths, packed_parent, part.joined))
+    return frames
+
+
+def place_pages(
+    keys: Sequence[Key],
+    region: Region | Sequence[Region],
+    offsets: Sequence[int],
+    lengths: Lengths,
+) -> Place:
+    count = len(keys)
+    if len(offsets) != count:
+        raise ValueError(f"{count} keys and {len(offsets)} offsets: one for each key")
+    if isinstance(region, Region):
+        regions = [region]
+    else:
+        regions = list(region)
+        if len(regions) != count:
+            raise ValueError(f"{count} keys and {len(regions)} regions: one, or one for each")
+    try:
+        offset_column = array("Q", offsets)
+        if isinstance(lengths, int):
+            length_column = array("I", (lengths,)) * count
+        else:
+            length_column = array("I", lengths)
+    except OverflowError:
+        bad = [n for n in (*offsets, *_as_list(lengths)) if n < 0 or n > wire.LENGTH_BYTES_MAX]
+        raise ValueError(f"an offset or length is negative or too large: {bad[:3]}") from None
+    if len(length_column) != count:
+        raise ValueError(f"{count} keys and {len(length_column)} lengths: one for each key")
+    if count == 0:
+        return Place([], b"", b"")
+    if len(regions) == 1:
+        # Two passes in C instead of one in Python; which page it is only matters if one is.
+        longest = max(length_column)
+        if min(length_column) == 0 or max(offset_column) + longest > regions[0].open_size:
+            _check_ranges(regions * count, offset_column, length_column)
+        if regions[0].start:
+            start = regions[0].start
+            offset_column = array("Q", [start + offset for offset in offset_column])
+    else:
+        _check_ranges(regions, offset_column, length_column)
+        offset_column = array(
+            "Q", [one.start + offset for one, offset in zip(regions, offset_column, strict=True)]
+        )
+    return Place([one.segment for one in regions], offset_column.tobytes(), length_column.tobytes())
+
+
+def _as_list(lengths: Lengths) -> Sequence[int]:
+    return [lengths] if isinstance(lengths, int) else lengths
+
+
+def _check_ranges(regions: list[Region], offsets: array[int], lengths: array[int]) -> None:
+    for i, (region, offset, length) in enumerate(zip(regions, offsets, lengths, strict=True)):
+        size = region.open_size
+        if length == 0:
+            raise ValueError(f"page {i} has length 0: a page has at least one byte")
+        if offset + length > size:
+            raise ValueError(
+                f"page {i} is bytes {offset} to {offset + length} of a region of {size} bytes"
+            )
+
+
+def _travelling(key: Key) -> bytes:
+    """The key as it may travel. One too long is sent as none: the daemon's word for both is
+    `bad_key`, and a frame stays small whatever it is given."""
+    encoded = wire.key_bytes(key)
+    return encoded if len(encoded) <= wire.KEY_BYTES_MAX else b""
+
+
+def _split(keys: Sequence[Key]) -> list[tuple[int, int]]:
+    """Ranges of keys that each fit a frame."""
+    ranges = []
+    begin = size = 0
+    for i, key in enumerate(keys):
+        key_cost = len(_travelling(key)) + 20
+        if i - begin == wire.PAGES_MAX or (i > begin and size + key_cost > _SPLIT_BODY_BYTES):
+            ranges.append((begin, i))
+            begin, size = i, 0
+        size += key_cost
+    ranges.append((begin, len(keys)))
+    return ranges

@@ -1,0 +1,168 @@
+"""Where a piece of this process's memory comes from: its address, and the file behind it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+REMEDY: Final = (
+    "take the memory from Client.alloc(), or from a memfd mapped with MAP_SHARED; "
+    "for other buffers use batch_set_buffers() and batch_get_buffers(), which copy"
+)
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer of the C API (stable ABI since Python 3.11, unchanged since 2.6)."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
+_get_buffer.restype = ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
+_release_buffer.restype = None
+
+
+_view_at = ctypes.pythonapi.PyMemoryView_FromMemory
+_view_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_view_at.restype = ctypes.py_object
+_PYBUF_WRITE: Final = 0x200
+
+
+def view_at(address: int, size_bytes: int) -> memoryview:
+    """Writable bytes at an address, which keeps nothing alive."""
+    view: memoryview = _view_at(address, size_bytes, _PYBUF_WRITE)
+    return view
+
+
+def byte_view(buffer: ReadableBuffer) -> memoryview:
+    """A flat view of the buffer's bytes. TypeError, ValueError."""
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise ValueError("a buffer must be contiguous in memory: copy it first")
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def address_of(view: memoryview) -> int:
+    raw = _PyBuffer()
+    _get_buffer(view, ctypes.byref(raw), 0)
+    address = raw.buf or 0
+    _release_buffer(ctypes.byref(raw))
+    return int(address)
+
+
+class Mapping(NamedTuple):
+    """One line of /proc/self/maps."""
+
+    start: int
+    end: int
+    shared: bool
+    writable: bool
+    offset: int  # in the file, of `start`
+    device: tuple[int, int]
+    inode: int
+    path: str
+
+
+def read_mappings() -> list[Mapping]:
+    """All mappings of this process, by address."""
+    mappings = []
+    for line in Path("/proc/self/maps").read_bytes().splitlines():
+        fields = line.split(maxsplit=5)
+        start, end = fields[0].split(b"-")
+        major, minor = fields[3].split(b":")
+        mappings.append(
+            Mapping(
+                int(start, 16),
+                int(end, 16),
+                fields[1][3:4] == b"s",
+                fields[1][1:2] == b"w",
+                int(fields[2], 16),
+                (int(major, 16), int(minor, 16)),
+                int(fields[4]),
+                os.fsdecode(fields[5]) if len(fields) > 5 else "",
+            )
+        )
+    return mappings
+
+
+class Backing(NamedTuple):
+    fd: int  # the caller's to close
+    offset: int  # in the file, of the first byte
+
+
+def find_backing(address: int, size_bytes: int) -> Backing:
+    """The file behind this memory, opened anew or duplicated.
+
+    ValueError when there is none that the daemon could map as well: private memory, several
+    files, or a file that this process has mapped but holds no descriptor of.
+    """
+    end = address + size_bytes
+    first: Mapping | None = None
+    covered = address
+    # The kernel splits one mmap into several lines wherever flags differ (madvise, locking).
+    for mapping in read_mappings():
+        if mapping.end <= covered or mapping.start >= end:
+            continue
+        if mapping.start > covered:
+            break
+        if not mapping.shared or mapping.inode == 0:
+            raise ValueError(f"the memory at {covered:#x} is private to this process: {REMEDY}")
+        if not mapping.writable:
+            raise ValueError(f"the memory at {covered:#x} is mapped read-only: map it writable")
+        if first is None:
+            first = mapping
+        elif (
+            mapping.inode != first.inode
+            or mapping.device != first.device
+            or mapping.start - mapping.offset != first.start - first.offset
+        ):
+            raise ValueError(
+                f"the {size_bytes} bytes at {address:#x} are not one piece of one file: "
+                f"register {mapping.path or 'each mapping'} on its own"
+            )
+        covered = mapping.end
+    if first is None or covered < end:
+        raise ValueError(f"the {size_bytes} bytes at {address:#x} are not all mapped memory")
+    return Backing(_open_mapped_file(first), address - first.start + first.offset)
+
+
+def _open_mapped_file(mapping: Mapping) -> int:
+    for entry in Path("/proc/self/fd").iterdir():
+        fd = int(entry.name)
+        try:
+            status = os.fstat(fd)
+            device = (os.major(status.st_dev), os.minor(status.st_dev))
+            if status.st_ino == mapping.inode and device == mapping.device:
+                return os.dup(fd)
+        except OSError:
+            continue  # closed since the listing
+    try:
+        # Works without a descriptor, but only for the privileged (CAP_CHECKPOINT_RESTORE).
+        return os.open(
+            f"/proc/self/map_files/{mapping.start:x}-{mapping.end:x}", os.O_RDWR | os.O_CLOEXEC
+        )
+    except OSError as error:
+        raise ValueError(
+            f"no open descriptor of {mapping.path or 'the file'} behind the memory at "
+            f"{mapping.start:#x} ({error.strerror}): keep the memfd open, or {REMEDY}"
+        ) from None

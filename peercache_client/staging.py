@@ -1,0 +1,125 @@
+"""The copying path: pages in memory that the daemon cannot map travel through a region."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from peercache_client.region import Region
+from peercache_client.status import Status
+from peercache_client.wire import KEY_BYTES_MAX, Key, Op, key_bytes
+
+log = logging.getLogger("peercache_client")
+
+Move = Callable[
+    [Op, Sequence[Key], list[Region], list[int], list[int], Key | None, float], list[Status]
+]
+
+_ALIGN_BYTES = 64
+
+
+class Staging:
+    """One region, used by one batch at a time, made when first needed."""
+
+    def __init__(self, capacity_bytes: int, alloc: Callable[[int], Region]) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._alloc = alloc
+        self._lock = threading.Lock()
+        self._region: Region | None = None
+        self._said = False
+
+    def move(
+        self,
+        op: Op,
+        keys: Sequence[Key],
+        views: list[memoryview],
+        places: list[tuple[Region, int] | None],
+        parent: Key | None,
+        end: float,
+        move: Move,
+    ) -> list[Status]:
+        """Moves the pages without a place through the region, in as many rounds as it takes.
+
+        The pages that have a place go along in their order, so that a chain stays a chain.
+        """
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            return [Status.deadline] * len(keys)
+        try:
+            if not self._said:
+                self._said = True
+                log.warning(
+                    "pages in unshared memory are copied through a region of %d bytes; memory "
+                    "from Client.alloc() or Client.register() needs no copy (said once)",
+                    self.capacity_bytes,
+                )
+            return self._rounds(op, keys, views, places, parent, end, move)
+        finally:
+            self._lock.release()
+
+    def _rounds(
+        self,
+        op: Op,
+        keys: Sequence[Key],
+        views: list[memoryview],
+        places: list[tuple[Region, int] | None],
+        parent: Key | None,
+        end: float,
+        move: Move,
+    ) -> list[Status]:
+        statuses = [Status.too_large] * len(keys)
+        begin = 0
+        while begin < len(keys):
+            region = self._usable_region()
+            chosen: list[int] = []
+            regions: list[Region] = []
+            offsets: list[int] = []
+            staged: list[tuple[int, int]] = []  # (page, offset in the region)
+            used = 0
+            i = begin
+            while i < len(keys):
+                place = places[i]
+                size = views[i].nbytes
+                if place is None:
+                    if size > self.capacity_bytes:
+                        i += 1
+                        continue  # too_large
+                    if used + size > self.capacity_bytes:
+                        break
+                    staged.append((i, used))
+                    place = (region, used)
+                    used += -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+                chosen.append(i)
+                regions.append(place[0])
+                offsets.append(place[1])
+                i += 1
+            if op == Op.set:
+                for page, offset in staged:
+                    region.view[offset : offset + views[page].nbytes] = views[page]
+            if chosen:
+                lengths = [views[k].nbytes for k in chosen]
+                got = move(op, [keys[k] for k in chosen], regions, offsets, lengths, parent, end)
+                for k, status in zip(chosen, got, strict=True):
+                    statuses[k] = status
+                # The chain goes on behind what was moved last.
+                parent = _possible_parent(keys[chosen[-1]])
+            if op == Op.get:
+                for page, offset in staged:
+                    if statuses[page]:
+                        views[page][:] = region.view[offset : offset + views[page].nbytes]
+            begin = i
+        return statuses
+
+    def _usable_region(self) -> Region:
+        region = self._region
+        if region is not None and region.segment.quarantined:
+            # What still writes there writes into a file that we have no use for.
+            region.close()
+        if region is None or region.closed:
+            region = self._region = self._alloc(self.capacity_bytes)
+        return region
+
+
+def _possible_parent(key: Key) -> Key | None:
+    return key if 1 <= len(key_bytes(key)) <= KEY_BYTES_MAX else None
