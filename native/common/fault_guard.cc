@@ -1,5 +1,7 @@
 #include "common/fault_guard.h"
 
+#include <ucontext.h>
+
 #include <atomic>
 #include <csetjmp>
 #include <csignal>
@@ -26,6 +28,9 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     for (Guard* guard = current_guard; guard != nullptr; guard = guard->outer) {
       if (at >= guard->begin && at < guard->end) {
         current_guard = guard->outer;
+        // The mask of the moment of the fault: restored here, and not by sigsetjmp, which
+        // would have to ask the kernel for it before every guarded page.
+        ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
         siglongjmp(guard->landing, 1);
       }
     }
@@ -51,9 +56,7 @@ void install_fault_guard() {
   std::call_once(once, [] {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
-    // SA_NODEFER: the handler is left by a jump, and with the signal never blocked there is
-    // no mask to restore, hence no system call per guarded page.
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGBUS, &action, &previous_action);
   });

@@ -31,8 +31,8 @@ TEST_F(FaultGuardTest, ManyThreadsFaultAtOnceEachOnItsOwn) {
   std::vector<std::thread> threads;
   std::atomic<int> caught{0};
   for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int k = 0; k < 500; ++k) caught += !guarded(memory.at, 8192, touch, memory.at + 4096);
+    threads.emplace_back([&, mine = memory.at + 4096 + 64 * i] {
+      for (int k = 0; k < 500; ++k) caught += !guarded(memory.at, 8192, touch, mine);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -66,9 +66,7 @@ TEST_F(FaultGuardDeathTest, AFaultElsewhereStillEndsTheProcess) {
   EXPECT_DEATH(touch(memory.at), "");
 }
 
-TEST_F(FaultGuardDeathTest, ASignalSentByHandKeepsItsMeaning) {
-  EXPECT_DEATH(::raise(SIGBUS), "");
-}
+TEST_F(FaultGuardDeathTest, ASignalSentByHandKeepsItsMeaning) { EXPECT_DEATH(::raise(SIGBUS), ""); }
 
 }  // namespace
 }  // namespace peercached
