@@ -28,18 +28,18 @@ class Engine:
         incarnation: int,
         socket_path: str,
         socket_mode: int,
-        cluster_key: bytes,          # 16 bytes
+        cluster_key: bytes,  # 16 bytes
         pool_bytes: int,
         huge_pages: bool,
         shard_entries: int,
         location_cache_entries: int,
-        verify: str,                 # "checksum" | "header"
+        verify: str,  # "checksum" | "header"
         data_host: str,
-        data_port: int,              # 0: any
+        data_port: int,  # 0: any
         channels_per_peer: int,
-        copy_threads: int,           # 0: by processors
+        copy_threads: int,  # 0: by processors
         workers_max: int,
-        faults: str,                 # fault plan, "" = none
+        faults: str,  # fault plan, "" = none
     ) -> None: ...
     def start(self) -> None:
         """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
@@ -84,7 +84,9 @@ class Engine:
     def shard_lookup(self, digests: bytes) -> bytes: ...
     def shard_summary(self, holder: int) -> bytes:
         """SUMMARY_BUCKETS x (u64 hash, u64 count) of what we, an owner, hold for that holder."""
-    def shard_replace(self, holder: int, bucket: int, as_of: int, rows: bytes) -> tuple[int, int, int, int, int]: ...
+    def shard_replace(
+        self, holder: int, bucket: int, as_of: int, rows: bytes
+    ) -> tuple[int, int, int, int, int]: ...
     def shard_trim(self) -> int: ...
     def shard_sweep(self, buckets: int) -> int: ...
 
@@ -106,7 +108,6 @@ class Engine:
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:
         """True if it was below; its pages here are invisible from now on and swept later."""
     def namespace_id(self, namespace: str) -> bytes: ...
-
     def forget_locations(self, index: int) -> None: ...
     def stats(self) -> dict[str, Any]:
         """A snapshot: pool, shard, ipc, tcp, locations, operations, peers. Never blocks."""
@@ -125,7 +126,9 @@ class ShardTable:
 class RingTable:
     def __init__(self, positions: bytes, nodes: bytes, replicas: int) -> None: ...
     def owners(self, digest: bytes) -> list[int]: ...
-    def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]: ...
+    def split(
+        self, items: bytes, stride: int, first_only: bool = False
+    ) -> list[tuple[int, bytes]]: ...
     def shares(self) -> list[tuple[int, float]]: ...
 
 class PoolTable:
@@ -144,6 +147,13 @@ def map_rows(rows: bytes, mapping: bytes) -> bytes:
     """Rewrites each row's holder through `mapping` (packed u16 by index); 0xffff drops the row.
     ValueError when a row's holder is outside the mapping."""
 
+def missing(digests: bytes, rows: bytes) -> bytes:
+    """The digests that no row has, in order."""
+
+def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
+    """Rows by summary bucket, ascending; buckets without rows are left out."""
+
 def limits(bytes_per_case: int) -> dict[str, float]:
     """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""
+
 def build_info() -> dict[str, str]: ...

@@ -37,6 +37,7 @@ NB_MODULE(_native, module) {
   module.attr("EVENT_PEER_TROUBLE") = static_cast<int>(EventKind::peer_trouble);
   module.attr("EVENT_LOST_UPDATES") = static_cast<int>(EventKind::lost_updates);
   module.def("map_rows", &map_rows, nb::arg("rows"), nb::arg("mapping"));
+  bind_rows(module);
   bind_engine(module);
   bind_tables(module);
   bind_limits(module);
