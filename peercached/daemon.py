@@ -1,0 +1,356 @@
+"""The composition root: builds the node out of its parts, starts and stops it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from peercached.admin.server import AdminServer
+from peercached.config import Config
+from peercached.config.values import split_address
+from peercached.directory.epochs import Epochs
+from peercached.directory.local import LocalShard
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Node, Placement, RingBuilder
+from peercached.directory.publisher import Publisher
+from peercached.events import Events
+from peercached.membership import Membership, NodeAddress, Timing, View
+from peercached.node_status import NodeStatus
+from peercached.peer.auth import AuthError, Secret, Sessions, Tls
+from peercached.peer.client import PeerLink, Peers, Unreachable
+from peercached.peer.cluster_wide import ClusterWide
+from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.lookups import Lookups
+from peercached.peer.server import PeerServer, PeerServicer
+from peercached.peer.service import LocalNode
+from peercached.peer.streams import Streams
+from peercached.peer.trouble import Trouble
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.05
+FLUSH_S = 1.0
+LEAVE_S = 0.5
+SERVER_GRACE_S = 0.2
+GREETINGS_AT_ONCE_MAX = 64
+
+
+class StartRefused(RuntimeError):
+    """The cluster does not take this node; the text says why and what to do."""
+
+
+def new_incarnation() -> int:
+    """Grows from start to start by the wall clock; the random bits keep two starts apart
+    that read the same time. Never 0, and within 63 bits."""
+    return (time.time_ns() >> 10 << 10 | secrets.randbits(10)) & (2**63 - 1) or 1
+
+
+def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
+    from peercached._native import Engine
+
+    return Engine(
+        node_id=config.node_id,
+        incarnation=incarnation,
+        socket_path=config.socket_path,
+        socket_mode=int(config.socket_mode, 8),
+        cluster_key=cluster_key,
+        pool_bytes=config.pool_size,
+        huge_pages=config.huge_pages,
+        shard_entries=config.directory_capacity,
+        location_cache_entries=config.location_cache_entries,
+        verify=config.verify,
+        data_host=config.host,
+        data_port=config.data_port,
+        channels_per_peer=config.channels_per_peer,
+        copy_threads=config.copy_threads,
+        workers_max=config.workers_max,
+        faults=config.faults,
+    )
+
+
+async def own_rank(config: Config) -> int | None:
+    """This node's place among the heads: the first whose name is ours and port is our own."""
+    loop = asyncio.get_running_loop()
+    own = await _addresses(loop, config.host, config.meta_port)
+    for rank, head in enumerate(config.discovery_addr):
+        host, port = split_address(head)
+        if port != config.meta_port:
+            continue
+        if host == config.host or own & await _addresses(loop, host, port):
+            return rank
+    return None
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> set[str]:
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()  # a head whose name nobody knows now may be known later: no reason to stop
+    return {str(entry[4][0]) for entry in found}
+
+
+class Daemon:
+    """One node. start() and stop() once each; everything on one event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        native: Native,
+        secret: Secret,
+        tls: Tls | None,
+        incarnation: int,
+        rank: int | None,
+        ring: RingBuilder,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        timeout_s = config.rpc_timeout_ms / 1000
+        self.timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
+        address = NodeAddress(
+            config.node_id,
+            incarnation,
+            config.host,
+            config.meta_port,
+            config.data_port or engine.data_port,
+            config.pool_size,
+        )
+        self.secret = secret
+        self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
+        self.peers.on_session = self._on_session
+        self.placement = Placement(engine, address, ring, native, config.directory_replicas)
+        self.epochs = Epochs(engine)
+        self.membership = Membership(
+            address, config.discovery_addr, rank, self.timing, time.monotonic(), random.Random()
+        )
+        self.heartbeats = Heartbeats(
+            self.membership, self.timing, self.peers, self.epochs, self._on_view, self._on_refused
+        )
+        self.owner_side = OwnerSide(engine)
+        self.local = LocalShard(engine)
+        self.trouble = Trouble(engine, self.placement, self.peers)
+        self.streams = Streams(
+            engine,
+            native,
+            self.placement,
+            self.owner_side,
+            self.local,
+            self.peers,
+            self.trouble,
+        )
+        self.publisher = Publisher(
+            engine, self.local, self.streams, config.publish_timeout_ms / 1000
+        )
+        self.streams.publisher = self.publisher
+        self.trouble.on_suspect = lambda node: self.publisher.stop_waiting_for(node.index)
+        self.lookups = Lookups(
+            engine, native, self.placement, self.owner_side, self.peers, self.trouble
+        )
+        self.cluster_wide = ClusterWide(
+            engine,
+            self.placement,
+            self.peers,
+            self.lookups,
+            self.trouble,
+            self.epochs,
+            timeout_s,
+        )
+        self.node = LocalNode(
+            engine,
+            native,
+            self.placement,
+            self.owner_side,
+            self.publisher,
+            self.heartbeats,
+            self.epochs,
+            timeout_s,
+        )
+        self.sessions = Sessions(secret, lambda: self.placement.own.address, engine.admit_reader)
+        self.servicer = PeerServicer(self.node, self.sessions)
+        self.server = PeerServer(self.servicer, tls)
+        self.events = Events(
+            engine,
+            self.placement,
+            self.publisher,
+            self.streams,
+            self.lookups,
+            self.cluster_wide,
+            self.trouble,
+        )
+        self.started_at = time.monotonic()
+        self._starting = True
+        self._greetings: set[asyncio.Task[None]] = set()
+        self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
+        self._ticker: asyncio.Task[None] | None = None
+        self.node_status = NodeStatus(self)
+
+    # --- life
+
+    async def start(self) -> None:
+        """OSError or RuntimeError with the remedy when the node cannot start."""
+        self._on_view(self.membership.view)
+        self.streams.start()
+        self._ticker = asyncio.ensure_future(self._tick())
+        self.events.start()
+        if self.config.discovery_addr:
+            await self.server.start(self.config.host, self.config.meta_port)
+            self.heartbeats.start()
+            timing = self.timing
+            await self.heartbeats.settle(
+                timing.call_deadline_s + timing.replace_after_s + 2 * timing.heartbeat_interval_s
+            )
+            if self.membership.refused:
+                raise StartRefused(self.membership.refused)
+        self._starting = False
+        if self.config.data_port != 0:
+            self.engine.start()
+
+    async def stop(self) -> None:
+        """Leaves, flushes the streams, ends what runs; each within a bound."""
+        if self.config.discovery_addr and not self._starting:
+            await self._flush()
+            try:
+                await self.heartbeats.leave(LEAVE_S)
+            except Exception as error:
+                log.info("leaving was not heard by all heads: %r", error)
+        await self.heartbeats.stop()
+        self.events.stop()
+        # Off the loop: worker threads that end may still be answered by it.
+        await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
+        await self.server.stop(SERVER_GRACE_S)
+        for task in (self._ticker, *self._greetings):
+            if task is not None:
+                task.cancel()
+        await self.trouble.stop()
+        await self.streams.stop()
+        await self.peers.close()
+
+    async def _flush(self) -> None:
+        deadline = time.monotonic() + FLUSH_S
+        while not (self.streams.idle() and self.publisher.idle):
+            if time.monotonic() >= deadline:
+                log.info("stops with records on their way; the owners drop them with this node")
+                return
+            await asyncio.sleep(0.01)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            self.publisher.expire(now)
+            self.streams.check(now)
+            if self.placement.trim_due(now):
+                await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
+
+    # --- views
+
+    def _on_view(self, view: View) -> None:
+        self.owner_side.view_changes()
+        change = self.placement.apply(view, time.monotonic())
+        for node in change.removed:
+            self.trouble.forget(node)
+            self.sessions.drop(node.address)
+            self.engine.expel_reader(node.address.node_id, node.address.incarnation)
+        number = self.placement.view.number
+        answers = self.owner_side.set_view(number, self.placement.nodes)
+        self.streams.set_view(number, change.added, change.removed)
+        self.node.send_late(answers)
+        endpoints = {member.endpoint for member in view.members}
+        for link in self.peers.keep_only(endpoints | set(self.config.discovery_addr)):
+            self._spawn(link.close())
+        for node in change.added:
+            self._spawn(self._greet(node))
+        names = ", ".join(member.node_id for member in view.members)
+        log.info("view %d of %d: %s", view.number, len(view.members), names)
+
+    def _on_refused(self, reason: str) -> None:
+        if not self._starting:
+            log.error("out of the cluster: %s", reason)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._greetings.add(task)
+        task.add_done_callback(self._greetings.discard)
+
+    async def _greet(self, node: Node) -> None:
+        """Shakes hands with a new member at once, so that the first READ need not wait."""
+        link = self.peers.link(node.address.endpoint)
+        async with self._greeting:
+            try:
+                await link.ready(node.address)
+            except (Unreachable, AuthError) as error:
+                self.trouble.suspect(node, str(error))
+                return
+        if not node.data_ready:
+            self._on_session(link)
+
+    def _on_session(self, link: PeerLink) -> None:
+        who = link.identity
+        node = self.placement.find(who.node_id, who.incarnation) if who is not None else None
+        if who is None or node is None or node is self.placement.own:
+            return
+        self.engine.connect_node(
+            node.index, who.host, who.data_port, link.read_token, who.incarnation
+        )
+        node.data_ready = True
+
+    # --- for the admin socket
+
+    def status(self) -> Mapping[str, Any]:
+        return self.node_status.document()
+
+    async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
+        return await self.cluster_wide.locate(namespace, key)
+
+    async def clear(self, namespace: str) -> list[str]:
+        return await self.cluster_wide.clear(namespace)
+
+
+async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | None = None) -> None:
+    """Runs the node until `stop` is set. What is wrong at start is an OSError, RuntimeError or
+    ValueError that says what to do."""
+    from peercached import _native
+    from peercached.directory.ring import Ring
+
+    secret = Secret.load(config.cluster_secret_file)
+    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key)
+    incarnation = new_incarnation()
+    rank = await own_rank(config)
+    loop = asyncio.get_running_loop()
+    # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
+    engine = await loop.run_in_executor(
+        None, make_engine, config, incarnation, secret.cluster_key()
+    )
+    if config.data_port == 0:
+        engine.start()  # the peers must be told which port it becomes
+    ring = Ring()
+    daemon = Daemon(
+        config,
+        engine,
+        _native,
+        secret,
+        tls,
+        incarnation,
+        rank,
+        lambda members: ring.build(members, config.vnodes),
+    )
+    admin = AdminServer(config.admin_socket, daemon)
+    try:
+        await daemon.start()
+        await admin.start()
+        if ready is not None:
+            ready()
+        await stop.wait()
+    finally:
+        await admin.stop()
+        await daemon.stop()

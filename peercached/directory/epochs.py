@@ -1,0 +1,49 @@
+"""Namespace epochs on heartbeats, so that a node that missed a clear() learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from peercached.directory.layout import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+EPOCH_MAX = 1 << 62
+EPOCHS_PER_MESSAGE_MAX = 64
+
+
+class Epochs:
+    """The engine keeps the epochs; this says which to tell next, and checks what is told."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._at = 0
+
+    def some(self) -> list[tuple[bytes, int]]:
+        """A bounded part of the table, another one each time: after a few heartbeats
+        everybody has heard all."""
+        table = sorted(self._engine.namespace_epochs().items())
+        if len(table) <= EPOCHS_PER_MESSAGE_MAX:
+            return table
+        start = self._at % len(table)
+        self._at = start + EPOCHS_PER_MESSAGE_MAX
+        return (table + table)[start : start + EPOCHS_PER_MESSAGE_MAX]
+
+    def learn(self, epochs: Iterable[tuple[bytes, int]]) -> None:
+        for namespace_id, epoch in epochs:
+            self.raise_to(namespace_id, epoch)
+
+    def raise_to(self, namespace_id: bytes, epoch: int) -> int:
+        """Returns the epoch that holds here now. ValueError for what cannot be one."""
+        if len(namespace_id) != DIGEST_BYTES:
+            raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
+        if not 0 < epoch < EPOCH_MAX:
+            raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
+        if self._engine.raise_epoch(namespace_id, epoch):
+            return epoch
+        return max(epoch, self._engine.namespace_epochs().get(namespace_id, 0))
+
+    def next_of(self, namespace_id: bytes) -> int:
+        return self._engine.namespace_epochs().get(namespace_id, 0) + 1

@@ -1,0 +1,75 @@
+"""Packed digests and records, as native code and the wire have them (docs/protocol.md).
+
+What is done with them here is done by C loops (slices of a cast memoryview): a batch of a
+thousand pages must cost microseconds.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+DIGEST_BYTES = 16
+ROW_BYTES = 48
+BUCKETS = 256
+SUMMARY_BYTES = BUCKETS * 16
+ZERO_SUMMARY = bytes(SUMMARY_BYTES)
+SELF = 0  # this daemon's holder index
+NO_HOLDER = 0xFFFF
+
+_HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
+_ROW_U16 = ROW_BYTES // 2
+
+
+def check_packed(value: bytes, stride: int, what: str) -> None:
+    """ValueError unless `value` is a whole number of items."""
+    if len(value) % stride:
+        raise ValueError(f"{what}: {len(value)} bytes is not a multiple of {stride}")
+
+
+def holders_of(rows: bytes) -> set[int]:
+    """The distinct holder fields."""
+    return set(memoryview(rows).cast("H")[_HOLDER_AT_U16::_ROW_U16].tolist())
+
+
+def digests_of(rows: bytes) -> bytes:
+    """The digest of each row, packed."""
+    words = memoryview(rows).cast("Q")
+    out = array("Q", bytes(len(rows) // ROW_BYTES * DIGEST_BYTES))
+    out[0::2] = array("Q", words[0::6].tolist())
+    out[1::2] = array("Q", words[1::6].tolist())
+    return out.tobytes()
+
+
+def pack_mapping(mapping: dict[int, int]) -> bytes:
+    """For Engine.map_rows: a u16 per index up to the largest, NO_HOLDER where there is none."""
+    packed = array("H", [NO_HOLDER]) * (max(mapping, default=-1) + 1)
+    for source, target in mapping.items():
+        packed[source] = target
+    return packed.tobytes()
+
+
+def differing_buckets(ours: bytes, theirs: bytes) -> bytes:
+    """256 bytes, 1 where two packed summaries differ."""
+    a, b = memoryview(ours), memoryview(theirs)
+    return bytes(a[i : i + 16] != b[i : i + 16] for i in range(0, SUMMARY_BYTES, 16))
+
+
+def bucket_counts(summary: bytes) -> list[int]:
+    return memoryview(summary).cast("Q")[1::2].tolist()
+
+
+def bucket_groups(mask: bytes, summary: bytes, rows_max: int) -> list[bytes]:
+    """Splits a mask into masks of about `rows_max` rows each at most, by our own counts."""
+    groups: list[bytes] = []
+    group, rows = bytearray(BUCKETS), 0
+    for bucket, count in enumerate(bucket_counts(summary)):
+        if not mask[bucket]:
+            continue
+        if rows and rows + count > rows_max:
+            groups.append(bytes(group))
+            group, rows = bytearray(BUCKETS), 0
+        group[bucket] = 1
+        rows += count
+    if any(group):
+        groups.append(bytes(group))
+    return groups

@@ -1,0 +1,95 @@
+"""Our own records in our own shard: no stream between them, but the same resync."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from peercached.directory.layout import (
+    SELF,
+    ZERO_SUMMARY,
+    bucket_groups,
+    differing_buckets,
+)
+from peercached.directory.stream import ECHO_BYTES_MAX, GROUP_ROWS_MAX, Want
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+class LocalShard:
+    """Applies our records; repairs our shard after a change of the ring or lost updates.
+
+    As in stream.py, what is applied while the pool is scanned is applied once more after the
+    buckets, or a withdrawal could be undone by them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._view_number = 0
+        self._wanted = True
+        self._attempt = 0
+        self._groups: deque[bytes] = deque()
+        self._echo: list[bytes] | None = None
+        self._echo_bytes = 0
+        self.in_sync_for = -1
+        self.refused_full = 0
+        self.resyncs = 0
+
+    def apply(self, rows: bytes) -> None:
+        self.refused_full += self._engine.shard_apply(SELF, rows)[4]
+        if self._echo is not None:
+            self._echo.append(rows)
+            self._echo_bytes += len(rows)
+            if self._echo_bytes > ECHO_BYTES_MAX:
+                self.resync()
+
+    def set_view(self, number: int) -> None:
+        self._view_number = number
+        self.resync()
+
+    def resync(self) -> None:
+        self._attempt += 1
+        self._wanted = True
+        self._groups.clear()
+        self._echo = None
+        self._echo_bytes = 0
+
+    def wanted(self) -> Want | None:
+        if not self._wanted:
+            return None
+        return Want(self._attempt, self._groups[0] if self._groups else b"")
+
+    def scanning(self, want: Want) -> None:
+        if want.attempt != self._attempt:
+            return
+        self._wanted = False
+        if want.mask:
+            self._echo = []
+            self._echo_bytes = 0
+
+    def give_summary(self, attempt: int, as_of: int, summary: bytes) -> None:
+        if attempt != self._attempt:
+            return
+        self.resyncs += 1
+        mask = differing_buckets(summary or ZERO_SUMMARY, self._engine.shard_summary(SELF))
+        self._groups = deque(bucket_groups(mask, summary or ZERO_SUMMARY, GROUP_ROWS_MAX))
+        self._next()
+
+    def give_rows(self, attempt: int, as_of: int, buckets: Mapping[int, bytes]) -> None:
+        if attempt != self._attempt:
+            return
+        mask = self._groups.popleft()
+        for bucket, wanted in enumerate(mask):
+            if wanted:
+                self._engine.shard_replace(SELF, bucket, as_of, buckets.get(bucket, b""))
+        for rows in self._echo or ():
+            self._engine.shard_apply(SELF, rows)
+        self._echo = None
+        self._next()
+
+    def _next(self) -> None:
+        self._wanted = bool(self._groups)
+        if not self._groups:
+            self.in_sync_for = self._view_number

@@ -1,0 +1,133 @@
+"""One lookup: which owners are asked, in what order, and when an absence is final.
+
+Each digest is asked at its first owner that is not suspect. A miss there is final if the
+owner says that every holder is in sync with it. Otherwise, and when the owner fails, the
+digests that are still missing are asked at all their other owners and at the owners of the
+views before, in parallel. Every digest falls through on its own: a group shares one call,
+never one fate.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peercached.directory.layout import DIGEST_BYTES, NO_HOLDER, SELF, pack_mapping
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Placement
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One owner to ask. `tried`: all that were or are being asked for these digests."""
+
+    owner: int
+    digests: bytes
+    tried: frozenset[int]
+
+
+@dataclass(slots=True)
+class LookupCounters:
+    lookups: int = 0
+    asked: int = 0  # owners, by RPC
+    fell_through: int = 0  # groups that needed other owners
+    foreign_holders: int = 0  # holders in replies that are not in our view
+
+
+class Lookup:
+    """Sans-I/O. start() and every answered() or failed() return who is to be asked next;
+    it is over when every Ask was answered, or when the caller's deadline is."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        native: Native,
+        placement: Placement,
+        owner_side: OwnerSide,
+        counters: LookupCounters,
+        digests: bytes,
+        now: float,
+    ) -> None:
+        self._engine = engine
+        self._native = native
+        self._placement = placement
+        self._owner_side = owner_side
+        self._counters = counters
+        self._digests = digests
+        self._now = now
+        self._found: list[bytes] = []
+        self.outstanding = 0
+
+    def start(self) -> list[Ask]:
+        self._counters.lookups += 1
+        asks: list[Ask] = []
+        nodes = self._placement.nodes
+        for owner, part in self._engine.split(self._digests, DIGEST_BYTES, True):
+            node = nodes.get(owner)
+            if node is None or node.suspect:
+                asks += self._elsewhere(part, frozenset((owner,)))
+            else:
+                asks += self._ask(owner, part, frozenset((owner,)))
+        return asks
+
+    def answered(
+        self, ask: Ask, rows: bytes, holders: list[tuple[str, int]], final: bool
+    ) -> list[Ask]:
+        """`holders`: (node id, incarnation) by the holder number in `rows`. ValueError, and
+        nothing changed, if the rows do not fit them."""
+        mapping: dict[int, int] = {}
+        for number, (node_id, incarnation) in enumerate(holders):
+            node = self._placement.find(node_id, incarnation)
+            mapping[number] = node.index if node is not None else NO_HOLDER
+            self._counters.foreign_holders += node is None
+        mapped = self._native.map_rows(rows, pack_mapping(mapping))
+        self.outstanding -= 1
+        return self._take(ask, mapped, final)
+
+    def failed(self, ask: Ask) -> list[Ask]:
+        self.outstanding -= 1
+        return self._elsewhere(ask.digests, ask.tried)
+
+    def rows(self) -> bytes:
+        return self._found[0] if len(self._found) == 1 else b"".join(self._found)
+
+    def _take(self, ask: Ask, rows: bytes, final: bool) -> list[Ask]:
+        if rows:
+            self._found.append(rows)
+        if final:
+            return []
+        missing = self._native.missing(ask.digests, rows)
+        return self._elsewhere(missing, ask.tried) if missing else []
+
+    def _ask(self, owner: int, digests: bytes, tried: frozenset[int]) -> list[Ask]:
+        if owner != SELF:
+            self.outstanding += 1
+            self._counters.asked += 1
+            return [Ask(owner, digests, tried)]
+        rows = self._engine.shard_lookup(digests)
+        final = self._owner_side.final(self._placement.view.number)
+        return self._take(Ask(SELF, digests, tried), rows, final)
+
+    def _elsewhere(self, digests: bytes, tried: frozenset[int]) -> list[Ask]:
+        self._counters.fell_through += 1
+        parts = self._engine.split(digests, DIGEST_BYTES)
+        parts += self._placement.former_owners(digests, self._now)
+        nodes = self._placement.nodes
+        by_owner: dict[int, bytes] = {}
+        more: defaultdict[int, list[bytes]] = defaultdict(list)
+        for owner, part in parts:
+            if owner in tried or owner not in nodes or nodes[owner].suspect:
+                continue
+            if by_owner.setdefault(owner, part) is not part and by_owner[owner] != part:
+                more[owner].append(part)
+        everybody = tried | by_owner.keys()
+        asks: list[Ask] = []
+        for owner, part in by_owner.items():
+            for each in (part, *more[owner]):
+                asks += self._ask(owner, each, everybody)
+        return asks

@@ -1,0 +1,27 @@
+"""The functions of peercached._native that the directory uses, so that tests can stand in."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class RingTable(Protocol):
+    """A ring that is not the engine's current one."""
+
+    def split(
+        self, items: bytes, stride: int, first_only: bool = False
+    ) -> list[tuple[int, bytes]]: ...
+
+
+class MakeRingTable(Protocol):
+    def __call__(self, positions: bytes, nodes: bytes, replicas: int) -> RingTable: ...
+
+
+class Native(Protocol):
+    """Described in _native.pyi."""
+
+    @property
+    def RingTable(self) -> MakeRingTable: ...
+    def map_rows(self, rows: bytes, mapping: bytes) -> bytes: ...
+    def missing(self, digests: bytes, rows: bytes) -> bytes: ...
+    def split_buckets(self, rows: bytes) -> list[tuple[int, bytes]]: ...

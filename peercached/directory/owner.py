@@ -1,0 +1,167 @@
+"""OwnerSide: the owner's end of all record streams, and what it may call final."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peercached.directory.layout import (
+    BUCKETS,
+    ROW_BYTES,
+    SELF,
+    SUMMARY_BYTES,
+    check_packed,
+    differing_buckets,
+)
+from peercached.directory.messages import Ack, Batch, Kind
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+@dataclass(slots=True)
+class _Holder:
+    epoch: int = 0
+    expected: int = 1
+    gap: bool = False  # said so; silent until the next hello
+    complete: bool = True  # nothing was refused since the last summary
+    # A summary made for a view that we do not have yet: answered when we do.
+    waiting: tuple[int, int, bytes] | None = None  # sequence, view, summary
+
+
+class OwnerSide:
+    """Sans-I/O; not thread safe. Holders are local indices, all of them in the view."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._view_number = 0
+        self._holders: dict[int, _Holder] = {}
+        # "Not here" is final only while nobody is in this set.
+        self._unsynced: set[int] = set()
+        self._said_final = False
+        self.gaps = 0
+        self.refused_full = 0
+
+    def view_changes(self) -> None:
+        """Before the engine gets another ring: nothing is final until set_view()."""
+        self._unsynced.add(SELF)
+        self._say_final()
+
+    def set_view(self, number: int, holders: Iterable[int]) -> list[tuple[int, int, Ack]]:
+        """The engine has that view's ring. Returns answers that waited for it:
+        (holder, stream epoch, acknowledgement)."""
+        self._view_number = number
+        wanted = set(holders) | {SELF}
+        for gone in self._holders.keys() - wanted:
+            del self._holders[gone]
+        for holder in wanted:
+            self._holders.setdefault(holder, _Holder())
+        self._unsynced = set(wanted)
+        self._say_final()
+        answers = []
+        for holder, state in self._holders.items():
+            if state.waiting is not None and state.waiting[1] <= number:
+                sequence, _, summary = state.waiting
+                state.waiting = None
+                answers.append((holder, state.epoch, self._compare(holder, sequence, summary)))
+        return answers
+
+    def own_records_in_sync(self, view_number: int) -> None:
+        """Our own pool's records are in our own shard (local.py)."""
+        if view_number == self._view_number:
+            self._unsynced.discard(SELF)
+            self._say_final()
+
+    def batch(self, holder: int, batch: Batch) -> Ack | None:
+        """Applies one batch; None if it needs no answer. LookupError if the holder is not in
+        our view, ValueError if the batch is malformed."""
+        state = self._holders.get(holder)
+        if state is None:
+            raise LookupError(f"holder {holder} is not in view {self._view_number}")
+        if batch.kind is Kind.HELLO:
+            return self._hello(holder, state, batch)
+        if batch.epoch != state.epoch:
+            return None  # of a connection that is gone
+        if batch.sequence != state.expected:
+            if batch.sequence < state.expected:
+                return Ack(state.expected - 1)
+            return self._gap(holder, state)
+        ack = self._apply(holder, state, batch)
+        state.expected += 1
+        self._say_final()
+        return ack
+
+    def _hello(self, holder: int, state: _Holder, batch: Batch) -> Ack | None:
+        if batch.epoch < state.epoch:
+            return None
+        if batch.epoch > state.epoch:
+            self._holders[holder] = _Holder(epoch=batch.epoch, expected=2)
+            self._unsynced.add(holder)
+            self._say_final()
+            return Ack(1)
+        return Ack(state.expected - 1)
+
+    def _gap(self, holder: int, state: _Holder) -> Ack | None:
+        self._unsynced.add(holder)
+        self._say_final()
+        if not state.gap:
+            self.gaps += 1
+        state.gap = True
+        return Ack(state.expected - 1, gap=True)
+
+    def _apply(self, holder: int, state: _Holder, batch: Batch) -> Ack:
+        sequence, payload = batch.sequence, batch.payload
+        full = 0
+        if batch.kind is Kind.ROWS:
+            check_packed(payload, ROW_BYTES, "records")
+            full = self._engine.shard_apply(holder, payload)[4]
+        elif batch.kind is Kind.BUCKET:
+            check_packed(payload, ROW_BYTES, f"records of bucket {batch.bucket}")
+            if not 0 <= batch.bucket < BUCKETS:
+                raise ValueError(f"bucket {batch.bucket}: there are {BUCKETS}")
+            full = self._engine.shard_replace(holder, batch.bucket, batch.as_of, payload)[4]
+        elif batch.kind is Kind.SUMMARY:
+            if len(payload) != SUMMARY_BYTES:
+                raise ValueError(f"a summary of {len(payload)} bytes, not {SUMMARY_BYTES}")
+            state.complete = True
+            if batch.view_number > self._view_number:
+                # With our older ring we would compare other digests than the holder did.
+                state.waiting = (sequence, batch.view_number, payload)
+                return Ack(sequence)
+            state.waiting = None
+            return self._compare(holder, sequence, payload)
+        elif batch.view_number == self._view_number and state.complete:  # Kind.SYNC_DONE
+            self._unsynced.discard(holder)
+        if full:
+            # A record was refused, so "not here" proves nothing any more.
+            self.refused_full += full
+            state.complete = False
+            self._unsynced.add(holder)
+        return Ack(sequence, refused_full=full)
+
+    def _compare(self, holder: int, sequence: int, summary: bytes) -> Ack:
+        ours = self._engine.shard_summary(holder)
+        return Ack(sequence, differing=differing_buckets(ours, summary))
+
+    def closed(self, holder: int, epoch: int) -> None:
+        """The connection of that epoch ended: what the holder does now, we do not hear."""
+        state = self._holders.get(holder)
+        if state is not None and state.epoch == epoch:
+            self._unsynced.add(holder)
+            self._say_final()
+            state.waiting = None
+
+    def final(self, view_number: int) -> bool:
+        """For a reader with that view: what is missing here is nowhere."""
+        return view_number == self._view_number and not self._unsynced
+
+    def _say_final(self) -> None:
+        final = not self._unsynced
+        if final != self._said_final:
+            self._said_final = final
+            self._engine.set_shard_final(final)
+
+    def unsynced(self) -> set[int]:
+        """Holders whose records are not all here for the current view, as far as we know."""
+        return self._unsynced

@@ -1,0 +1,133 @@
+"""From views to the engine's holder indices and ring, and the rings that were before."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from peercached.directory.layout import DIGEST_BYTES, SELF
+from peercached.directory.native import Native, RingTable
+from peercached.membership import NodeAddress, View
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# How long the owners of an earlier view are asked for what is not found at the new ones, and
+# keep what they no longer own. Far above any resync, far below anybody's patience with memory.
+FORMER_S = 60.0
+# Joins come in bursts, and the records may still be where the view before the burst had them.
+FORMER_RINGS_MAX = 3
+
+
+# (node id -> holder index) -> packed positions and nodes, as Engine.set_ring takes them.
+RingBuilder = Callable[[dict[str, int]], tuple[bytes, bytes]]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A member of the view. The object is the identity: an index is given out again later."""
+
+    index: int
+    address: NodeAddress
+    suspect: bool = False
+    data_ready: bool = False  # the engine knows where and how to READ from it
+
+
+@dataclass(slots=True)
+class Change:
+    added: list[Node] = field(default_factory=list)
+    removed: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _FormerRing:
+    table: RingTable
+    nodes: dict[int, Node]
+    until: float
+
+
+class Placement:
+    """Not thread safe; `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        own_address: NodeAddress,
+        build_ring: RingBuilder,
+        native: Native,
+        replicas: int,
+    ) -> None:
+        self.own = Node(SELF, own_address, data_ready=True)
+        self.view = View(-1, "", ())
+        self.nodes: dict[int, Node] = {SELF: self.own}
+        self._by_id: dict[str, Node] = {own_address.node_id: self.own}
+        self._engine = engine
+        self._build_ring = build_ring
+        self._native = native
+        self._replicas = replicas
+        self._packed: tuple[bytes, bytes] | None = None
+        self._former: deque[_FormerRing] = deque(maxlen=FORMER_RINGS_MAX)
+        self._trim_at: float | None = None
+
+    def apply(self, view: View, now: float) -> Change:
+        """Gives the engine the new ring; then forgets those who are gone."""
+        if self._packed is not None and len(self.nodes) > 1:
+            table = self._native.RingTable(*self._packed, self._replicas)
+            self._former.append(_FormerRing(table, dict(self.nodes), now + FORMER_S))
+        change = Change()
+        keep = {SELF}
+        for member in view.members:
+            known = self._by_id.get(member.node_id)
+            if known is not None and known.address.incarnation == member.incarnation:
+                known.address = member
+                keep.add(known.index)
+                continue
+            try:
+                index = self._engine.add_node(member.node_id, member.incarnation)
+            except (RuntimeError, ValueError) as error:
+                # Its pages are misses here, and it owns nothing in our eyes.
+                log.error("no place for node %s: %s", member.node_id, error)
+                continue
+            node = Node(index, member)
+            self.nodes[index] = node
+            keep.add(index)
+            change.added.append(node)
+        change.removed = [node for index, node in self.nodes.items() if index not in keep]
+        for node in change.removed:
+            del self.nodes[node.index]
+        self._by_id = {node.address.node_id: node for node in self.nodes.values()}
+        ring = {node.address.node_id: node.index for node in self.nodes.values()}
+        self._packed = self._build_ring(ring)
+        self._engine.set_ring(*self._packed, self._replicas)
+        for node in change.removed:
+            self._engine.drop_node(node.index)
+        self.view = view
+        self._trim_at = now + FORMER_S
+        return change
+
+    def trim_due(self, now: float) -> bool:
+        """True once after each change of the ring, when what we no longer own may go."""
+        if self._trim_at is None or now < self._trim_at:
+            return False
+        self._trim_at = None
+        return True
+
+    def find(self, node_id: str, incarnation: int) -> Node | None:
+        node = self._by_id.get(node_id)
+        return node if node is not None and node.address.incarnation == incarnation else None
+
+    def former_owners(self, digests: bytes, now: float) -> list[tuple[int, bytes]]:
+        """Digests by those living nodes that owned them in the views before this one."""
+        parts: list[tuple[int, bytes]] = []
+        for ring in self._former:
+            if now >= ring.until:
+                continue
+            for index, part in ring.table.split(digests, DIGEST_BYTES):
+                if self.nodes.get(index) is ring.nodes.get(index) is not None:
+                    parts.append((index, part))
+        return parts

@@ -1,0 +1,139 @@
+"""From a batch of records to the owners, and from their acknowledgements to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+from peercached.directory.layout import ROW_BYTES, SELF
+from peercached.directory.local import LocalShard
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+class Streams(Protocol):
+    """The open streams, by owner."""
+
+    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        """Queues the records; True if the ticket will come back (acknowledged or lost)."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    rows: bytes
+    waiting: dict[int, bytes]  # owner -> its part
+    accepted: list[bytes]  # parts that an owner has
+    deadline: float
+    done: Callable[[], None]
+    complete: bool = True  # no owner failed yet
+
+
+class Publisher:
+    """Sans-I/O; not thread safe; `now` is monotonic seconds.
+
+    `done` is called once per batch: when all owners that answer have the records, at the
+    time-out, or when no owner can be reached at all. Then the page is still served from here
+    and the record waits on the streams: caching must not stop because the network did.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        local: LocalShard,
+        streams: Streams,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._local = local
+        self._streams = streams
+        self._timeout_s = timeout_s
+        self._tickets = count(1)
+        self._pending: dict[int, _Pending] = {}  # deadlines hardly ascend: see expire()
+        self.batches = 0
+        self.unreached = 0  # batches answered although no owner had all their records
+        self.timeouts = 0
+
+    def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
+        self.batches += 1
+        ticket = next(self._tickets)
+        waiting: dict[int, bytes] = {}
+        accepted: list[bytes] = []
+        complete = True
+        for owner, part in self._engine.split(rows, ROW_BYTES):
+            if owner == SELF:
+                self._local.apply(part)
+                accepted.append(part)
+            elif self._streams.offer(owner, part, ticket):
+                waiting[owner] = part
+            else:
+                complete = False
+        deadline = now + min(left_s, self._timeout_s)
+        pending = _Pending(rows, waiting, accepted, deadline, done, complete)
+        if waiting:
+            self._pending[ticket] = pending
+        else:
+            self._finish(pending)
+
+    def forward(self, rows: bytes) -> None:
+        """Records that nobody waits for: withdrawals by eviction."""
+        for owner, part in self._engine.split(rows, ROW_BYTES):
+            if owner == SELF:
+                self._local.apply(part)
+            else:
+                self._streams.offer(owner, part, 0)
+
+    def acknowledged(self, owner: int, tickets: Iterable[int]) -> None:
+        for ticket in tickets:
+            pending = self._pending.get(ticket)
+            if pending is None:
+                continue
+            part = pending.waiting.pop(owner, None)
+            if part is not None:
+                pending.accepted.append(part)
+            if not pending.waiting:
+                del self._pending[ticket]
+                self._finish(pending)
+
+    def lost(self, owner: int, tickets: Iterable[int]) -> None:
+        """The owner's stream broke with these under way."""
+        for ticket in tickets:
+            self._give_up(owner, ticket)
+
+    def stop_waiting_for(self, owner: int) -> None:
+        """It is suspect: whoever waits for it need not."""
+        for ticket in [t for t, p in self._pending.items() if owner in p.waiting]:
+            self._give_up(owner, ticket)
+
+    def _give_up(self, owner: int, ticket: int) -> None:
+        pending = self._pending.get(ticket)
+        if pending is None or pending.waiting.pop(owner, None) is None:
+            return
+        pending.complete = False
+        if not pending.waiting:
+            del self._pending[ticket]
+            self._finish(pending)
+
+    def expire(self, now: float) -> None:
+        for ticket in [t for t, p in self._pending.items() if now >= p.deadline]:
+            pending = self._pending.pop(ticket)
+            self.timeouts += 1
+            pending.complete = False
+            self._finish(pending)
+
+    def _finish(self, pending: _Pending) -> None:
+        # Marked per part: when an owner failed, only the records another one took are
+        # visible, and only those are "visible when told".
+        if pending.complete:
+            self._engine.mark_published(pending.rows)
+        else:
+            for part in pending.accepted:
+                self._engine.mark_published(part)
+            self.unreached += not pending.accepted
+        pending.done()
+
+    @property
+    def idle(self) -> bool:
+        return not self._pending

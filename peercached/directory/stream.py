@@ -1,0 +1,363 @@
+"""HolderStream: our records on their way to one owner.
+
+Records go out in numbered batches, a window of them at a time, and are acknowledged. When
+the owner may have missed something (a new connection, a gap, a full queue, a new view), a
+*resync* compares and repairs:
+
+    summary of 256 buckets ->   <- which differ
+    those buckets, whole   ->
+    what changed meanwhile ->       (the echo, see below)
+    SyncDone               ->   <- acknowledged: the owner has it all for this view
+
+New records keep flowing during a resync; a publish never waits for it. Records are applied
+conditionally by generation, so an *addition* may arrive twice or late. A *withdrawal* may
+not: owners keep no tombstones. If a page is scanned into a bucket, then evicted, and the
+withdrawal overtakes the bucket, the bucket would bring the record back to stay. So whatever
+was sent since the scan began is sent once more behind the buckets, in order: the echo.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from peercached.directory.layout import (
+    BUCKETS,
+    ROW_BYTES,
+    ZERO_SUMMARY,
+    bucket_groups,
+)
+from peercached.directory.messages import Ack, Batch, Kind
+
+BATCH_BYTES_MAX = ROW_BYTES * 8192
+WINDOW_BATCHES = 32
+WINDOW_BYTES = 4 << 20
+QUEUE_BYTES_MAX = 4 << 20
+ECHO_BYTES_MAX = 1 << 20
+# Rows asked of the pool at once during a resync: 24 MB.
+GROUP_ROWS_MAX = 500_000
+ACK_TIMEOUT_S = 5.0
+# An owner answers a summary only once it has our view; views spread within a heartbeat.
+ANSWER_TIMEOUT_S = 10.0
+
+
+class _Phase(Enum):
+    SYNCED = auto()
+    WANT_SUMMARY = auto()
+    SCANNING = auto()  # the driver is asking the pool
+    AWAIT_ANSWER = auto()
+    WANT_ROWS = auto()
+    SENDING = auto()  # a group of buckets, then its echo
+    FINISHING = auto()  # SyncDone is queued or under way
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What the stream needs of the pool: a summary, or the rows of the buckets in `mask`.
+    The answer is given with the same `attempt`; an outdated one is dropped."""
+
+    attempt: int
+    mask: bytes = b""  # empty: a summary
+
+
+class HolderStream:
+    """Sans-I/O; not thread safe. Tickets are the publisher's; 0 means that nobody waits."""
+
+    def __init__(self, owner: int, view_number: int) -> None:
+        self.owner = owner
+        self.connected = False
+        self.broken = ""  # why the connection has to be made anew; "" while it is fine
+        self.resyncs = 0
+        self.overflows = 0
+        self.refused_full = 0
+        self._view_number = view_number
+        self._epoch = 0
+        self._sequence = 0
+        self._acknowledged = 0
+        self._queue: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._queue_bytes = 0
+        self._lost: list[int] = []
+        self._control_turn = False
+        self._unacked: deque[Batch] = deque()
+        self._unacked_bytes = 0
+        self._control: deque[Batch] = deque()  # hello and resync, not yet sent
+        self._phase = _Phase.WANT_SUMMARY
+        self._attempt = 0
+        self._attempt_at = 0.0
+        self._summary = ZERO_SUMMARY
+        self._summary_sequence = 0
+        self._groups: deque[bytes] = deque()
+        self._echo: deque[bytes] | None = None  # not None: rows that are sent are kept
+        self._echo_bytes = 0
+        self._as_of = 0
+
+    # --- connection
+
+    def connect(self, epoch: int) -> None:
+        """A connection is up. `epoch` is above all before it, also of earlier objects."""
+        self.connected = True
+        self.broken = ""
+        self._epoch = epoch
+        self._sequence = 0
+        self._acknowledged = 0
+        self._restart()
+        self._control.append(self._make(Kind.HELLO))
+
+    def disconnect(self) -> list[int]:
+        """Returns the tickets that nobody need wait for here any more. What they stood for
+        stays queued, as far as it fits, and goes out first on the next connection."""
+        lost = [t for batch in self._unacked for t in batch.tickets]
+        lost += [t for _, tickets in self._queue for t in tickets]
+        rows = [b.payload for b in self._unacked if b.kind is Kind.ROWS]
+        rows += [payload for payload, _ in self._queue]
+        self.connected = False
+        self._unacked.clear()
+        self._unacked_bytes = 0
+        self._queue = deque((payload, ()) for payload in rows)
+        self._queue_bytes = sum(map(len, rows))
+        if self._queue_bytes > QUEUE_BYTES_MAX:
+            self._drop_queue()
+        self._restart()
+        return lost + self.take_lost()
+
+    def set_view(self, number: int) -> None:
+        """The ring is another one: what this owner should have has changed."""
+        if number != self._view_number:
+            self._view_number = number
+            self._restart()
+
+    def resync(self) -> None:
+        """Changes were lost on our side."""
+        self._restart()
+
+    def _restart(self) -> None:
+        # Whatever half a resync has left at the owner, the next whole one finds and repairs.
+        self._control = deque(b for b in self._control if b.kind is Kind.HELLO and self.connected)
+        self._phase = _Phase.WANT_SUMMARY
+        self._attempt += 1
+        self._groups.clear()
+        self._echo = None
+        self._echo_bytes = 0
+
+    # --- records
+
+    def offer(self, rows: bytes, ticket: int = 0) -> bool:
+        """Queues records; True if `ticket` will come back from ack() or disconnect()."""
+        if self._queue_bytes + len(rows) > QUEUE_BYTES_MAX:
+            self._drop_queue()
+            self._restart()
+            return False
+        track = ticket != 0 and self.connected
+        for start in range(0, len(rows), BATCH_BYTES_MAX):
+            last = start + BATCH_BYTES_MAX >= len(rows)
+            part = rows if last and start == 0 else rows[start : start + BATCH_BYTES_MAX]
+            self._queue.append((part, (ticket,) if track and last else ()))
+        self._queue_bytes += len(rows)
+        return track
+
+    def _drop_queue(self) -> None:
+        # Bounded memory: the resync finds these records in the pool again.
+        self.overflows += 1
+        self._lost += [t for _, tickets in self._queue for t in tickets]
+        self._queue.clear()
+        self._queue_bytes = 0
+
+    def take_lost(self) -> list[int]:
+        """Tickets whose records an offer() has pushed out of the queue."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    # --- resync, the driver's part
+
+    def wanted(self) -> Want | None:
+        if not self.connected:
+            return None
+        if self._phase is _Phase.WANT_SUMMARY:
+            return Want(self._attempt)
+        if self._phase is _Phase.WANT_ROWS:
+            return Want(self._attempt, self._groups[0])
+        return None
+
+    def scanning(self, want: Want) -> None:
+        """The driver starts to ask the pool, now: changes from here on may be missed by it."""
+        if want.attempt != self._attempt:
+            return
+        self._phase = _Phase.SCANNING
+        if want.mask:
+            self._echo = deque()
+            self._echo_bytes = 0
+
+    def give_summary(self, attempt: int, as_of: int, summary: bytes) -> None:
+        if attempt != self._attempt or self._phase is not _Phase.SCANNING:
+            return
+        self.resyncs += 1
+        self._summary = summary
+        self._as_of = as_of
+        self._summary_sequence = 0  # numbered when sent
+        self._control.append(self._make(Kind.SUMMARY, summary))
+        self._phase = _Phase.AWAIT_ANSWER
+
+    def give_rows(self, attempt: int, as_of: int, buckets: Mapping[int, bytes]) -> None:
+        """`buckets`: the rows of each bucket asked for; one without rows may be left out."""
+        if attempt != self._attempt or self._phase is not _Phase.SCANNING:
+            return
+        self._as_of = as_of
+        mask = self._groups.popleft()
+        for bucket in range(BUCKETS):
+            if mask[bucket]:
+                batch = self._make(Kind.BUCKET, buckets.get(bucket, b""))
+                batch.bucket = bucket
+                batch.as_of = as_of
+                self._control.append(batch)
+        self._phase = _Phase.SENDING
+
+    # --- the wire
+
+    def next_batch(self, now: float) -> Batch | None:
+        """What to send now; None while the window is full or there is nothing."""
+        if not self.connected or self.broken:
+            return None
+        if len(self._unacked) >= WINDOW_BATCHES or self._unacked_bytes >= WINDOW_BYTES:
+            return None
+        batch = self._choose()
+        if batch is None:
+            return None
+        self._sequence += 1
+        batch.sequence = self._sequence
+        batch.epoch = self._epoch
+        batch.sent_at = now
+        if batch.kind is Kind.SUMMARY:
+            self._summary_sequence = batch.sequence
+            self._attempt_at = now
+        self._unacked.append(batch)
+        self._unacked_bytes += len(batch.payload)
+        return batch
+
+    def _choose(self) -> Batch | None:
+        if self._control and self._control[0].kind is Kind.HELLO:
+            return self._control.popleft()
+        if self._phase is _Phase.SENDING and not self._control:
+            # The buckets are out: the echo, before any newer record.
+            assert self._echo is not None
+            if self._echo:
+                return self._make(Kind.ROWS, self._echo.popleft())
+            self._echo = None
+            self._echo_bytes = 0
+            if self._groups:
+                self._phase = _Phase.WANT_ROWS
+            else:
+                self._finish()
+        # A full echo holds new records back until the buckets are out; else the two take
+        # turns, so that neither a resync nor a publish waits for the whole of the other.
+        held = self._echo is not None and self._echo_bytes >= ECHO_BYTES_MAX
+        if self._queue and not held and not (self._control and self._control_turn):
+            self._control_turn = True
+            return self._rows_batch()
+        self._control_turn = False
+        return self._control.popleft() if self._control else None
+
+    def _rows_batch(self) -> Batch:
+        payload, tickets = self._queue.popleft()
+        self._queue_bytes -= len(payload)
+        if self._queue and len(payload) + len(self._queue[0][0]) <= BATCH_BYTES_MAX:
+            payloads, size = [payload], len(payload)
+            while self._queue and size + len(self._queue[0][0]) <= BATCH_BYTES_MAX:
+                more, more_tickets = self._queue.popleft()
+                payloads.append(more)
+                tickets += more_tickets
+                size += len(more)
+                self._queue_bytes -= len(more)
+            payload = b"".join(payloads)
+        if self._echo is not None:
+            self._echo.append(payload)
+            self._echo_bytes += len(payload)
+        batch = self._make(Kind.ROWS, payload)
+        batch.tickets = tickets
+        return batch
+
+    def _finish(self) -> None:
+        batch = self._make(Kind.SYNC_DONE)
+        batch.as_of = self._as_of
+        self._control.append(batch)
+        self._phase = _Phase.FINISHING
+
+    def _make(self, kind: Kind, payload: bytes = b"") -> Batch:
+        return Batch(kind, self._epoch, 0, self._view_number, payload)
+
+    def ack(self, ack: Ack) -> list[int]:
+        """Returns the tickets that are done. Sets `broken` when the owner missed something."""
+        if not self.connected:
+            return []
+        if ack.gap:
+            self.broken = f"the owner missed batch {ack.sequence + 1}"
+            return []
+        if ack.sequence > self._sequence:
+            self.broken = f"the owner acknowledged batch {ack.sequence} of {self._sequence}"
+            return []
+        self.refused_full += ack.refused_full
+        done: list[int] = []
+        while self._unacked and self._unacked[0].sequence <= ack.sequence:
+            batch = self._unacked.popleft()
+            self._unacked_bytes -= len(batch.payload)
+            done += batch.tickets
+            if batch.kind is Kind.SYNC_DONE and self._phase is _Phase.FINISHING:
+                self._phase = _Phase.SYNCED
+        self._acknowledged = max(self._acknowledged, ack.sequence)
+        if ack.differing and ack.sequence == self._summary_sequence:
+            self._answer(ack.differing)
+        return done
+
+    def _answer(self, differing: bytes) -> None:
+        if self._phase is not _Phase.AWAIT_ANSWER:
+            return
+        if len(differing) != BUCKETS:
+            self.broken = f"the owner's mask has {len(differing)} bytes, not {BUCKETS}"
+            return
+        self._groups = deque(bucket_groups(differing, self._summary, GROUP_ROWS_MAX))
+        if self._groups:
+            self._phase = _Phase.WANT_ROWS
+        else:
+            self._finish()
+
+    def check(self, now: float) -> None:
+        """Sets `broken` when an acknowledgement is overdue."""
+        if not self.connected or self.broken:
+            return
+        if self._unacked and now - self._unacked[0].sent_at > ACK_TIMEOUT_S:
+            self.broken = f"no acknowledgement for {ACK_TIMEOUT_S:g} s"
+        elif (
+            self._phase is _Phase.AWAIT_ANSWER
+            and self._summary_sequence
+            and now - self._attempt_at > ANSWER_TIMEOUT_S
+        ):
+            self.broken = f"no answer to a summary for {ANSWER_TIMEOUT_S:g} s"
+
+    # --- for status and a clean stop
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be sent or acknowledged (a resync may be under way)."""
+        return not self._queue and not self._unacked
+
+    @property
+    def in_sync(self) -> bool:
+        return self.connected and self._phase is _Phase.SYNCED
+
+    def status(self) -> dict[str, object]:
+        """The fields of admin.status.Stream, and more."""
+        return {
+            "state": self._state(),
+            "acknowledged": self._acknowledged,
+            "queued": len(self._unacked) + len(self._queue),
+            "queued_bytes": self._unacked_bytes + self._queue_bytes,
+            "resyncs": self.resyncs,
+            "overflows": self.overflows,
+            "refused_full": self.refused_full,
+        }
+
+    def _state(self) -> str:
+        if not self.connected:
+            return "connecting"
+        return "live" if self._phase is _Phase.SYNCED else "resync"

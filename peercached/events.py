@@ -1,0 +1,116 @@
+"""Takes the engine's events off its queue and hands them to whoever answers them.
+
+A publish is handled here and now: records and withdrawals must stay in order, and nothing
+about them waits. What waits for peers becomes a task; the workers' connections bound them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING
+
+from peercached.directory.placement import Placement
+from peercached.directory.publisher import Publisher
+from peercached.peer.cluster_wide import ClusterWide, describe_unreached
+from peercached.peer.lookups import Lookups
+from peercached.peer.streams import Streams
+from peercached.peer.trouble import Trouble
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# EventKind of native/engine/control.h.
+PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES = range(1, 7)
+_TROUBLE = struct.Struct("<HQ")
+_TAKE = 256
+
+
+class Events:
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        publisher: Publisher,
+        streams: Streams,
+        lookups: Lookups,
+        cluster_wide: ClusterWide,
+        trouble: Trouble,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._publisher = publisher
+        self._streams = streams
+        self._lookups = lookups
+        self._cluster_wide = cluster_wide
+        self._trouble = trouble
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._engine.event_fd, self.drain)
+
+    def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._engine.event_fd)
+        for task in self._tasks:
+            task.cancel()
+
+    def drain(self) -> None:
+        while True:
+            events = self._engine.take_events(_TAKE)
+            for kind, ticket, left_s, payload in events:
+                try:
+                    self._handle(kind, ticket, left_s, payload)
+                except Exception:
+                    log.exception("event %d could not be handled", kind)
+                    if ticket:
+                        self._engine.answer(ticket, b"")
+            if len(events) < _TAKE:
+                return
+
+    def _handle(self, kind: int, ticket: int, left_s: float, payload: bytes) -> None:
+        if kind == PUBLISH:
+            if ticket:
+                done = partial(self._engine.answer, ticket, b"")
+                self._publisher.publish(payload, time.monotonic(), left_s, done)
+            else:
+                self._publisher.forward(payload)
+        elif kind == LOOKUP:
+            self._answer_later(ticket, self._lookups.find(payload, left_s))
+        elif kind == REMOVE:
+            self._answer_later(ticket, self._cluster_wide.remove(payload, left_s))
+        elif kind == CLEAR:
+            self._answer_later(ticket, self._clear(payload.decode()))
+        elif kind == PEER_TROUBLE:
+            index, incarnation = _TROUBLE.unpack_from(payload)
+            node = self._placement.nodes.get(index)
+            if node is not None and node.address.incarnation == incarnation:
+                reason = payload[_TROUBLE.size :].decode(errors="replace")
+                self._trouble.suspect(node, f"reading its pages failed: {reason}")
+        elif kind == LOST_UPDATES:
+            log.warning("withdrawals were lost under load: all record streams resync")
+            self._streams.resync_all()
+        else:
+            log.error("the data plane sent an event of unknown kind %d", kind)
+
+    async def _clear(self, namespace: str) -> bytes:
+        return describe_unreached(await self._cluster_wide.clear(namespace)).encode()
+
+    def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
+        task = asyncio.ensure_future(self._answer(ticket, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
+        answer = b""
+        try:
+            answer = await work
+        except Exception:
+            log.exception("a question of the data plane could not be answered")
+        finally:
+            self._engine.answer(ticket, answer)

@@ -1,0 +1,236 @@
+"""The status document (admin/status.py) of a running node, and its health in sentences."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from peercached import __version__
+
+if TYPE_CHECKING:
+    from peercached.daemon import Daemon
+
+# Below this, a stream that is not in sync is just being made.
+BEHIND_S = 10.0
+
+
+class NodeStatus:
+    """Reads the parts of the daemon; changes none. On the event loop's thread."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._behind_since: dict[str, float] = {}
+
+    def document(self) -> dict[str, Any]:
+        daemon, config = self._daemon, self._daemon.config
+        stats = daemon.engine.stats()
+        operations: dict[str, Any] = dict(stats.get("operations", {}))
+        operations["control"] = self._control_counters(stats)
+        own = daemon.placement.own.address
+        return {
+            "node": {
+                "id": own.node_id,
+                "incarnation": own.incarnation,
+                "version": __version__,
+                "host": own.host,
+                "meta_port": own.peer_port,
+                "data_port": own.data_port,
+                "socket_path": config.socket_path,
+                "pid": os.getpid(),
+                "uptime_s": time.monotonic() - daemon.started_at,
+            },
+            "health": self._health(stats),
+            "pool": stats.get("pool", {}),
+            "shard": stats.get("shard", {}),
+            "locations": stats.get("locations", {}),
+            "ipc": stats.get("ipc", {}),
+            "workers": [dict(worker) for worker in daemon.engine.workers()],
+            "transfer": self._transfer(stats),
+            "tcp_server": stats.get("tcp_server", {}),
+            "membership": self._membership(),
+            "streams": daemon.streams.status(),
+            "operations": operations,
+            "namespaces": [
+                {"id": namespace_id, "epoch": epoch}
+                for namespace_id, epoch in sorted(daemon.engine.namespace_epochs().items())
+            ],
+        }
+
+    def _control_counters(self, stats: dict[str, Any]) -> dict[str, int]:
+        daemon = self._daemon
+        lookups = daemon.lookups.counters
+        return {
+            "publish_batches": daemon.publisher.batches,
+            "publish_timeouts": daemon.publisher.timeouts,
+            "publish_unreached": daemon.publisher.unreached,
+            "lookups": lookups.lookups,
+            "lookup_rpcs": lookups.asked,
+            "lookups_fell_through": lookups.fell_through,
+            "foreign_holders": lookups.foreign_holders,
+            "stream_gaps": daemon.owner_side.gaps,
+            "malformed_calls": daemon.servicer.malformed,
+            "unauthenticated_calls": daemon.servicer.unauthenticated,
+            "refused_handshakes": daemon.sessions.refused,
+            "events_dropped": int(stats.get("events_dropped", 0)),
+        }
+
+    def _transfer(self, stats: dict[str, Any]) -> list[dict[str, Any]]:
+        nodes = self._daemon.placement.nodes
+        peers = []
+        for peer in stats.get("peers", []):
+            node = nodes.get(peer["index"])
+            if node is not None:
+                peers.append(
+                    {
+                        "node_id": node.address.node_id,
+                        "incarnation": node.address.incarnation,
+                        "engine": stats.get("transfer", ""),
+                        **{k: v for k, v in peer.items() if k != "index"},
+                    }
+                )
+        return peers
+
+    def _membership(self) -> dict[str, Any]:
+        daemon = self._daemon
+        placement = daemon.placement
+        shares = dict(daemon.engine.ring_shares())
+        return {
+            "view_number": placement.view.number,
+            "master": placement.view.master,
+            "heads": daemon.config.discovery_addr,
+            "members": [
+                {
+                    "node_id": node.address.node_id,
+                    "incarnation": node.address.incarnation,
+                    "host": node.address.host,
+                    "peer_port": node.address.peer_port,
+                    "data_port": node.address.data_port,
+                    "pool_bytes": node.address.pool_bytes,
+                    "suspect": node.suspect,
+                    "is_self": node is placement.own,
+                    "ring_share": shares.get(node.index, 0.0),
+                }
+                for node in sorted(placement.nodes.values(), key=lambda n: n.address.node_id)
+            ],
+        }
+
+    # --- health
+
+    def _health(self, stats: dict[str, Any]) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+
+        def say(severity: str, sentence: str, remedy: str = "") -> None:
+            found.append({"severity": severity, "sentence": sentence, "remedy": remedy})
+
+        self._say_membership(say)
+        self._say_security(say)
+        self._say_directory(say, stats)
+        faults = self._daemon.config.faults
+        if faults:
+            say(
+                "warning",
+                f"Faults are injected into transfers on purpose ({faults}).",
+                "Remove the key faults: it is for tests.",
+            )
+        return found
+
+    def _say_membership(self, say: Any) -> None:
+        daemon = self._daemon
+        membership = daemon.membership
+        if membership.refused:
+            say("error", f"Out of the cluster: {membership.refused}.", "Restart it after that.")
+        elif daemon.config.discovery_addr and membership.reachable_heads == 0:
+            why = "; ".join(head.problem for head in membership.heads)
+            go_on = (
+                f"goes on with view {membership.view.number}"
+                if membership.view.number
+                else "serves only its own pages"
+            )
+            say(
+                "error",
+                f"No head can be reached, so this node {go_on}: {why}.",
+                "Start the heads named in discovery_addr, or mend discovery_addr or the network; "
+                "this node keeps trying.",
+            )
+        elif daemon.config.discovery_addr and membership.view.number == 0:
+            why = "; ".join(head.problem for head in membership.heads if head.problem)
+            say(
+                "warning",
+                f"Not in a view yet: a head answers but has made none ({why or 'it is starting'}).",
+                "A head that restarted takes up to member_ttl_s; then look at the head's status.",
+            )
+        else:
+            for rank, head in enumerate(membership.heads):
+                if rank != membership.own_rank and not head.answered and head.failures:
+                    say(
+                        "warning",
+                        f"Head {head.endpoint} cannot be reached: {head.problem}.",
+                        "Start it, or take it out of discovery_addr on all nodes.",
+                    )
+        now = time.monotonic()
+        for node, reason, since in daemon.trouble.suspects.reasons():
+            say(
+                "warning",
+                f"{node.address.node_id} at {node.address.endpoint} is suspect for "
+                f"{now - since:.0f} s, its pages are misses: {reason}.",
+                "If it stays: look at that daemon and at the network in between (both ports).",
+            )
+
+    def _say_security(self, say: Any) -> None:
+        daemon = self._daemon
+        if daemon.config.discovery_addr and not daemon.secret.present:
+            say(
+                "warning",
+                "Peers are not authenticated: whoever reaches meta_port can join.",
+                "Give all nodes the same cluster_secret_file, or keep the network closed.",
+            )
+        if daemon.sessions.refused:
+            say(
+                "warning",
+                f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
+                "cluster secret.",
+                "Find them in the log; give them the same cluster_secret_file if they belong here.",
+            )
+
+    def _say_directory(self, say: Any, stats: dict[str, Any]) -> None:
+        daemon = self._daemon
+        now = time.monotonic()
+        behind = {
+            stream["owner"]: stream
+            for stream in daemon.streams.status()
+            if stream["state"] != "live"
+        }
+        self._behind_since = {o: self._behind_since.get(o, now) for o in behind}
+        for owner, since in self._behind_since.items():
+            problem = behind[owner]["problem"]
+            if problem or now - since > BEHIND_S:
+                say(
+                    "warning",
+                    f"The records for {owner} wait ({behind[owner]['state']}"
+                    f"{': ' + problem if problem else ''}).",
+                    "Pages set here stay readable through their other owners; if it stays, look "
+                    "at that daemon.",
+                )
+        if daemon.publisher.unreached:
+            say(
+                "info",
+                f"{daemon.publisher.unreached} batches were set while no owner could be reached; "
+                "their records follow when one is back.",
+            )
+        shard = stats.get("shard", {})
+        if shard.get("full"):
+            say(
+                "warning",
+                f"The directory shard refused {shard['full']} records: "
+                f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
+                "Raise directory_capacity; until then those pages are found only on their holder.",
+            )
+        dropped = stats.get("events_dropped", 0)
+        if dropped:
+            say(
+                "warning",
+                f"{dropped} requests of the data plane were dropped because the control plane "
+                "did not keep up.",
+                "Give the daemon more CPU; if it goes on, report it with this status.",
+            )

@@ -1,0 +1,189 @@
+"""Proof of the cluster secret, and the sessions it opens.
+
+    caller -> {caller, nonce}                             server -> {server, server_nonce}
+    caller -> {caller, nonce, server_nonce, proof}        server -> {proof, session, read_token}
+
+Each proof is an HMAC-SHA256 under the cluster secret over a word for the role, the protocol
+version, the prover's address and both nonces: it cannot be replayed, nor reflected to its
+maker. The session goes into the metadata of every later call; the read token opens the data
+port to the caller's incarnation. Without TLS both can be read by whoever reads the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from peercached.membership import NodeAddress
+
+PROTOCOL_VERSION = 1
+NONCE_BYTES = 16
+TOKEN_BYTES = 32
+PROOF_BYTES = 32
+SESSION_KEY = "peercached-session"
+HANDSHAKES_MAX = 1024  # begun and not finished
+HANDSHAKE_S = 10.0
+SESSIONS_MAX = 4096
+
+
+class AuthError(Exception):
+    """The other side did not prove what it had to; the text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The cluster secret; empty: proofs prove nothing, and `status` says so."""
+
+    value: bytes
+
+    @staticmethod
+    def load(path: str) -> Secret:
+        return Secret(Path(path).read_bytes().strip() if path else b"")
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    @property
+    def present(self) -> bool:
+        return bool(self.value)
+
+    def cluster_key(self) -> bytes:
+        """16 bytes that key the digests: the same on all nodes, unknown outside."""
+        return hashlib.blake2b(self.value, digest_size=16, person=b"peercached keys").digest()
+
+    def proof(self, role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes) -> bytes:
+        text = b"".join(
+            (
+                _sized(f"peercached {role}".encode()),
+                struct.pack("<I", PROTOCOL_VERSION),
+                _sized(prover.node_id.encode()),
+                _sized(prover.host.encode()),
+                struct.pack(
+                    "<QIIQ",
+                    prover.incarnation,
+                    prover.peer_port,
+                    prover.data_port,
+                    prover.pool_bytes,
+                ),
+                _sized(nonce),
+                _sized(server_nonce),
+            )
+        )
+        return hmac.new(self.value, text, hashlib.sha256).digest()
+
+    def check(
+        self, proof: bytes, role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes
+    ) -> bool:
+        return hmac.compare_digest(proof, self.proof(role, prover, nonce, server_nonce))
+
+
+def _sized(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One caller (a node incarnation) that has proved itself."""
+
+    caller: NodeAddress
+    token: str  # hexadecimal, as in the metadata
+    read_token: bytes
+
+
+class Sessions:
+    """The server's side of handshakes. Bounded: the oldest session gives way, and its owner
+    shakes hands again. Not thread safe; `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        secret: Secret,
+        own: Callable[[], NodeAddress],
+        admit: Callable[[str, int, bytes], None],
+    ) -> None:
+        self._secret = secret
+        self._own = own
+        self._admit = admit
+        self._begun: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
+        self._by_token: OrderedDict[str, Session] = OrderedDict()
+        self._by_caller: dict[tuple[str, int], Session] = {}
+        self.refused = 0
+
+    def begin(self, nonce: bytes, now: float) -> bytes:
+        """The server's nonce for a caller's. ValueError if that is none."""
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
+        while self._begun and (
+            len(self._begun) >= HANDSHAKES_MAX
+            or now - next(iter(self._begun.values()))[1] > HANDSHAKE_S
+        ):
+            self._begun.popitem(last=False)
+        server_nonce = secrets.token_bytes(NONCE_BYTES)
+        self._begun[server_nonce] = (nonce, now)
+        return server_nonce
+
+    def finish(
+        self, caller: NodeAddress, nonce: bytes, server_nonce: bytes, proof: bytes, now: float
+    ) -> tuple[Session, bytes]:
+        """The session and our own proof. AuthError if the caller's is wrong."""
+        begun = self._begun.pop(server_nonce, None)
+        if begun is None or begun[0] != nonce or now - begun[1] > HANDSHAKE_S:
+            raise AuthError("this handshake was not begun here, or too long ago: begin again")
+        if not self._secret.check(proof, "caller", caller, nonce, server_nonce):
+            self.refused += 1
+            raise AuthError(
+                f"{caller.node_id} at {caller.endpoint} does not know the cluster secret: "
+                "give all nodes the same cluster_secret_file"
+            )
+        key = (caller.node_id, caller.incarnation)
+        session = self._by_caller.get(key)
+        if session is None:
+            session = Session(
+                caller, secrets.token_hex(TOKEN_BYTES), secrets.token_bytes(TOKEN_BYTES)
+            )
+            while len(self._by_token) >= SESSIONS_MAX:
+                self.drop(next(iter(self._by_token.values())).caller)
+            self._by_token[session.token] = session
+            self._by_caller[key] = session
+            self._admit(caller.node_id, caller.incarnation, session.read_token)
+        return session, self._secret.proof("server", self._own(), nonce, server_nonce)
+
+    def find(self, token: str) -> Session | None:
+        return self._by_token.get(token)
+
+    def drop(self, caller: NodeAddress) -> bool:
+        session = self._by_caller.pop((caller.node_id, caller.incarnation), None)
+        if session is None:
+            return False
+        del self._by_token[session.token]
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Both sides show a certificate of the same authority."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+    @staticmethod
+    def load(ca: str, certificate: str, key: str) -> Tls | None:
+        if not ca:
+            return None
+        return Tls(Path(ca).read_bytes(), Path(certificate).read_bytes(), Path(key).read_bytes())
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        return grpc.ssl_server_credentials(
+            [(self.key, self.certificate)], root_certificates=self.ca, require_client_auth=True
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)

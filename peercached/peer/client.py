@@ -1,0 +1,230 @@
+"""Calls to peers: one channel per address, a handshake when needed, a deadline on everything."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from peercached.membership import NodeAddress
+from peercached.peer import wire
+from peercached.peer.auth import (
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    SESSION_KEY,
+    TOKEN_BYTES,
+    AuthError,
+    Secret,
+    Tls,
+)
+from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
+
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    # Peers are reached directly, whatever http_proxy says.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC's own back-off goes up to two minutes: a peer that is back would stay unreachable.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A cut link shows within seconds even on a stream that is idle.
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+# Errors that say something of the peer's health, not of the call.
+UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Unreachable(Exception):
+    """The peer did not answer, in time or at all, or is another one than expected."""
+
+
+class PeerLink:
+    """One address. `identity` is who answered the last handshake there; a restart of that
+    process ends the session, and the next handshake tells who is there now."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        own: Callable[[], NodeAddress],
+        secret: Secret,
+        tls: Tls | None,
+        timeout_s: float,
+        on_session: Callable[[PeerLink], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.identity: NodeAddress | None = None
+        self.read_token = b""
+        self.metadata: tuple[tuple[str, str], ...] = ()
+        self._own = own
+        self._secret = secret
+        self._timeout_s = timeout_s
+        self._on_session = on_session
+        self._channel = (
+            grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+            if tls is None
+            else grpc.aio.secure_channel(
+                endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
+            )
+        )
+        self.stub: Any = peer_pb2_grpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._handshake: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+        await self._channel.close(None)
+
+    async def ready(self, expect: NodeAddress | None = None) -> None:
+        """Shakes hands unless that is done. Unreachable or AuthError; Unreachable also when
+        another process than `expect` is there."""
+        if not self.metadata:
+            await self._once()
+        if expect is None or self._is(expect):
+            return
+        # The session may be one of the process before.
+        self.forget_session()
+        await self._once()
+        if not self._is(expect):
+            raise Unreachable(f"{expect.node_id} at {self.endpoint} has restarted")
+
+    def _is(self, expect: NodeAddress) -> bool:
+        return self.identity is not None and self.identity.same_process(expect)
+
+    async def _once(self) -> None:
+        if self._handshake is None or self._handshake.done():
+            self._handshake = asyncio.ensure_future(self._shake())
+        # Shielded: one caller's deadline must not end what others wait for too.
+        await asyncio.shield(self._handshake)
+
+    def forget_session(self) -> None:
+        self.metadata = ()
+
+    async def _shake(self) -> None:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        own = self._own()
+        first = await self._greet(
+            pb.HandshakeRequest(
+                protocol=PROTOCOL_VERSION, caller=wire.address_message(own), nonce=nonce
+            )
+        )
+        if first.protocol != PROTOCOL_VERSION:
+            raise AuthError(
+                f"{self.endpoint} speaks protocol {first.protocol}, this node {PROTOCOL_VERSION}: "
+                "run the same version of peercached on all nodes"
+            )
+        second = await self._greet(
+            pb.HandshakeRequest(
+                protocol=PROTOCOL_VERSION,
+                caller=wire.address_message(own),
+                nonce=nonce,
+                server_nonce=first.server_nonce,
+                proof=self._secret.proof("caller", own, nonce, first.server_nonce),
+            )
+        )
+        try:
+            server = wire.address_of(second.server)
+        except ValueError as error:
+            raise AuthError(f"{self.endpoint} gave no valid address of its own: {error}") from error
+        if not self._secret.check(second.proof, "server", server, nonce, first.server_nonce):
+            raise AuthError(
+                f"{self.endpoint} does not know the cluster secret: give all nodes the same "
+                "cluster_secret_file"
+            )
+        if len(second.session) != TOKEN_BYTES or len(second.read_token) != TOKEN_BYTES:
+            raise AuthError(f"{self.endpoint} gave no session")
+        self.identity = server
+        self.read_token = second.read_token
+        self.metadata = ((SESSION_KEY, second.session.hex()),)
+        self._on_session(self)
+
+    async def _greet(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
+        try:
+            reply: pb.HandshakeReply = await self.stub.Handshake(request, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.PERMISSION_DENIED,
+                grpc.StatusCode.FAILED_PRECONDITION,
+            ):
+                raise AuthError(f"{self.endpoint}: {error.details()}") from error
+            raise Unreachable(describe(self.endpoint, error)) from error
+        return reply
+
+    async def call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None = None,
+        expect: NodeAddress | None = None,
+    ) -> Any:
+        """One call, with one new handshake if the session is unknown there. `expect`: the
+        process that must answer. Unreachable, AuthError, or AioRpcError for a refusal."""
+        wait_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        for attempt in (0, 1):
+            if not self.metadata or expect is not None:
+                await self.ready(expect)
+            metadata = self.metadata
+            try:
+                return await getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAUTHENTICATED and attempt == 0:
+                    if self.metadata == metadata:
+                        self.forget_session()
+                    continue
+                if error.code() in UNREACHABLE:
+                    raise Unreachable(describe(self.endpoint, error)) from error
+                raise
+        raise AssertionError("unreachable")
+
+
+def describe(endpoint: str, error: grpc.aio.AioRpcError) -> str:
+    """An error for people: gRPC's own details are long and name its source files."""
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{endpoint} did not answer in time"
+    details = (error.details() or "").removeprefix("failed to connect to all addresses; last error")
+    return f"{endpoint}: {error.code().name.lower()} {details[:200].strip(' :;')}"
+
+
+class Peers:
+    """The links by address, made when first wanted, closed when neither in view nor a head."""
+
+    def __init__(
+        self,
+        own: Callable[[], NodeAddress],
+        secret: Secret,
+        tls: Tls | None,
+        timeout_s: float,
+    ) -> None:
+        # Called after each handshake: a new session comes with a new token for the data port.
+        self.on_session: Callable[[PeerLink], None] = lambda link: None
+        self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
+            endpoint, own, secret, tls, timeout_s, self._session
+        )
+        self._links: dict[str, PeerLink] = {}
+
+    def _session(self, link: PeerLink) -> None:
+        self.on_session(link)
+
+    def link(self, endpoint: str) -> PeerLink:
+        link = self._links.get(endpoint)
+        if link is None:
+            link = self._links[endpoint] = self._make(endpoint)
+        return link
+
+    def keep_only(self, endpoints: set[str]) -> list[PeerLink]:
+        """Returns the others, to be closed."""
+        gone = [endpoint for endpoint in self._links if endpoint not in endpoints]
+        return [self._links.pop(endpoint) for endpoint in gone]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(link.close() for link in self.keep_only(set())))

@@ -1,0 +1,161 @@
+"""What touches all members: remove, clear, and the explanation of one key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from peercached.directory.epochs import Epochs
+from peercached.directory.layout import ROW_BYTES, SELF, holders_of
+from peercached.directory.placement import Node, Placement
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable
+from peercached.peer.lookups import Lookups
+from peercached.peer.trouble import Trouble
+from peercached.peer.wire import epoch_messages
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# Two clears at once, each of which outbids the other, end after this many.
+CLEAR_ROUNDS_MAX = 4
+_RESIDENT = 1
+
+
+class ClusterWide:
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        lookups: Lookups,
+        trouble: Trouble,
+        epochs: Epochs,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._lookups = lookups
+        self._trouble = trouble
+        self._epochs = epochs
+        self._timeout_s = timeout_s
+
+    async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
+        """The reply, or None: not reached."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._trouble.unreachable(node, str(error), timeout_s)
+        except (AuthError, grpc.aio.AioRpcError):
+            pass
+        return None
+
+    async def remove(self, digests: bytes, left_s: float) -> bytes:
+        """The digests that other holders had and have no more, packed."""
+        # Half for finding, half for removing, at worst.
+        rows = await self._lookups.find(digests, left_s / 2)
+        nodes = self._placement.nodes
+        holders = [nodes[i] for i in holders_of(rows) if i != SELF and i in nodes]
+        request = pb.RemoveRequest(digests=digests)
+        timeout_s = min(left_s / 2, self._timeout_s)
+        replies = await asyncio.gather(
+            *(self._call(node, "Remove", request, timeout_s) for node in holders)
+        )
+        return b"".join(reply.digests for reply in replies if reply is not None)
+
+    async def clear(self, namespace: str) -> list[str]:
+        """Those not reached: they learn of it from heartbeats when they are back."""
+        namespace_id = self._engine.namespace_id(namespace)
+        epoch = self._epochs.next_of(namespace_id)
+        others = [n for n in self._placement.nodes.values() if n.index != SELF]
+        unreached: list[str] = []
+        for _ in range(CLEAR_ROUNDS_MAX):
+            epoch = self._epochs.raise_to(namespace_id, epoch)
+            request = pb.RaiseEpochRequest(epoch=epoch_messages([(namespace_id, epoch)])[0])
+            replies = await asyncio.gather(
+                *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in others)
+            )
+            answers = dict(zip((n.address.node_id for n in others), replies, strict=True))
+            unreached = sorted(node_id for node_id, reply in answers.items() if reply is None)
+            highest = max((r.epoch for r in replies if r is not None), default=epoch)
+            if highest <= epoch:
+                break
+            # Somebody knew of a later clear than we did: what was set since then is theirs.
+            epoch = highest + 1
+        return unreached
+
+    async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
+        """The fields of admin.status.Located."""
+        if not key:
+            raise ValueError("an empty key names no page")
+        digest = self._engine.digest(namespace, key)
+        namespace_id = self._engine.namespace_id(namespace)
+        nodes = self._placement.nodes
+        owners = [nodes[i] for i in self._engine.owners(digest) if i in nodes]
+        answers = await asyncio.gather(*(self._records_at(node, digest) for node in owners))
+        holders: dict[tuple[str, int], dict[str, Any]] = {}
+        for records, _ in answers:
+            for record in records:
+                holders.setdefault((record["node_id"], record["generation"]), record)
+        return {
+            "namespace": namespace,
+            "namespace_id": namespace_id,
+            "epoch": self._epochs.next_of(namespace_id) - 1,
+            "digest": digest,
+            "owners": [
+                {
+                    "node_id": node.address.node_id,
+                    "is_self": node.index == SELF,
+                    "suspect": node.suspect,
+                    "answered": not error,
+                    "error": error,
+                }
+                for node, (_, error) in zip(owners, answers, strict=True)
+            ],
+            "holders": list(holders.values()),
+        }
+
+    async def _records_at(self, owner: Node, digest: bytes) -> tuple[list[dict[str, Any]], str]:
+        if owner.index == SELF:
+            table = {n.index: (n.address.node_id, n.address.incarnation) for n in self._all()}
+            return self._explain(self._engine.shard_lookup(digest), table), ""
+        reply = await self._lookups.ask_owner(owner, digest, self._timeout_s)
+        if isinstance(reply, str):
+            return [], reply
+        table = dict(enumerate((h.node_id, h.incarnation) for h in reply.holders))
+        return self._explain(reply.rows, table), ""
+
+    def _all(self) -> list[Node]:
+        return list(self._placement.nodes.values())
+
+    def _explain(self, rows: bytes, table: dict[int, tuple[str, int]]) -> list[dict[str, Any]]:
+        records = []
+        for at in range(0, len(rows) - len(rows) % ROW_BYTES, ROW_BYTES):
+            row = rows[at : at + ROW_BYTES]
+            holder = table.get(int.from_bytes(row[40:42], "little"))
+            if holder is None:
+                continue
+            node = self._placement.find(*holder)
+            records.append(
+                {
+                    "node_id": holder[0],
+                    "incarnation": holder[1],
+                    "is_self": node is self._placement.own,
+                    "suspect": node is None or node.suspect,
+                    "resident": bool(row[42] & _RESIDENT),
+                    "length": int.from_bytes(row[36:40], "little"),
+                    "offset": int.from_bytes(row[16:24], "little"),
+                    "generation": int.from_bytes(row[24:32], "little"),
+                }
+            )
+        return records
+
+
+def describe_unreached(unreached: list[str]) -> str:
+    """For the worker that cleared; "" when everybody was reached."""
+    return f"not reached: {', '.join(unreached)}" if unreached else ""

@@ -1,0 +1,286 @@
+"""The Peer service: checks who calls and what, then hands it to the node.
+
+Every call but Handshake needs a session. Packed bytes of a wrong length are refused with
+INVALID_ARGUMENT and the value; an unknown session with UNAUTHENTICATED, upon which the caller
+shakes hands again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.messages import Ack, Batch
+from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.membership.view import join_host_port
+from peercached.peer import wire
+from peercached.peer.auth import (
+    PROTOCOL_VERSION,
+    SESSION_KEY,
+    AuthError,
+    Session,
+    Sessions,
+    Tls,
+)
+from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    # Two daemons must not share a port by accident.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+# Publish streams of all holders, lookups of all readers, and room for bursts.
+CALLS_MAX = 8192
+
+SendAck = Callable[[Ack], Awaitable[None]]
+Reply = TypeVar("Reply")
+
+
+class NodeService(Protocol):
+    """What the service asks of the node. On the event loop's thread. ValueError: the caller
+    sent something that cannot be; LookupError: the caller is not in our view."""
+
+    def address(self) -> NodeAddress: ...
+    def heartbeat(
+        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
+    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
+    def leave(self, node_id: str, incarnation: int) -> None: ...
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> int:
+        """The holder's index for `batch`."""
+
+    def batch(self, holder: int, batch: Batch) -> Ack | None: ...
+    def close_stream(self, holder: int, epoch: int) -> None: ...
+    def lookup(
+        self, digests: bytes, view_number: int
+    ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
+        """(holder table, rows, final, our view's number)"""
+
+    async def remove_here(self, digests: bytes) -> bytes: ...
+    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int: ...
+
+
+class _Refused(Exception):
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class PeerServicer(peer_pb2_grpc.PeerServicer):
+    def __init__(self, node: NodeService, sessions: Sessions) -> None:
+        self._node = node
+        self._sessions = sessions
+        self.malformed = 0
+        self.unauthenticated = 0
+
+    async def _refuse(self, context: Any, error: Exception) -> None:
+        if isinstance(error, _Refused):
+            code, details = error.code, error.details
+        elif isinstance(error, ValueError):
+            self.malformed += 1
+            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        elif isinstance(error, LookupError):
+            code, details = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        else:
+            log.error("a peer's call failed", exc_info=error)
+            code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        await context.abort(code, details)
+
+    def _session(self, context: Any) -> Session:
+        for key, value in context.invocation_metadata() or ():
+            if key == SESSION_KEY:
+                session = self._sessions.find(value)
+                if session is not None:
+                    return session
+        self.unauthenticated += 1
+        raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
+
+    async def Handshake(self, request: Any, context: Any) -> Any:
+        try:
+            return self._shake(request)
+        except AuthError as error:
+            log.warning("refused a handshake: %s", error)
+            refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            await self._refuse(context, refused)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    def _shake(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
+        own = self._node.address()
+        reply = pb.HandshakeReply(protocol=PROTOCOL_VERSION, server=wire.address_message(own))
+        if request.protocol != PROTOCOL_VERSION:
+            raise _Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this node speaks protocol {PROTOCOL_VERSION}, not {request.protocol}: "
+                "run the same version of peercached on all nodes",
+            )
+        now = time.monotonic()
+        if not request.proof:
+            reply.server_nonce = self._sessions.begin(request.nonce, now)
+            return reply
+        caller = wire.address_of(request.caller)
+        session, proof = self._sessions.finish(
+            caller, request.nonce, request.server_nonce, request.proof, now
+        )
+        reply.server_nonce = request.server_nonce
+        reply.proof = proof
+        reply.session = bytes.fromhex(session.token)
+        reply.read_token = session.read_token
+        return reply
+
+    async def Heartbeat(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            beat = wire.heartbeat_of(request)
+            _must_be(caller, beat.sender.node_id, beat.sender.incarnation)
+            epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
+            answer, known = self._node.heartbeat(beat, epochs)
+            return wire.answer_message(answer, known)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Leave(self, request: Any, context: Any) -> Any:
+        try:
+            _must_be(self._session(context).caller, request.node_id, request.incarnation)
+            self._node.leave(request.node_id, request.incarnation)
+            return pb.LeaveReply()
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Publish(self, request_iterator: Any, context: Any) -> None:
+        del request_iterator  # read from the context: cheaper, and one loop for both directions
+        holder: int | None = None
+        epoch = 0
+        # An acknowledgement that waited for our view may be sent beside the one of a batch.
+        sending = asyncio.Lock()
+
+        async def send(ack: Ack) -> None:
+            async with sending:
+                await context.write(wire.ack_message(ack))
+
+        try:
+            caller = self._session(context).caller
+            while (message := await context.read()) is not EOF:
+                batch = wire.batch_of(message, epoch)
+                if holder is None or batch.epoch != epoch:
+                    if not message.HasField("hello"):
+                        raise ValueError("a stream begins with a hello")
+                    _must_be(caller, message.hello.node_id, message.hello.incarnation)
+                    epoch = batch.epoch
+                    holder = self._node.open_stream(caller, epoch, send)
+                ack = self._node.batch(holder, batch)
+                if ack is not None:
+                    await send(ack)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await self._refuse(context, error)
+        finally:
+            if holder is not None:
+                self._node.close_stream(holder, epoch)
+
+    async def Lookup(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            digests = request.digests
+            check_packed(digests, DIGEST_BYTES, "digests")
+            holders, rows, final, view_number = self._node.lookup(digests, request.view_number)
+            return pb.LookupReply(
+                holders=[pb.LookupReply.Holder(node_id=n, incarnation=i) for n, i in holders],
+                rows=rows,
+                final=final,
+                view_number=view_number,
+            )
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Remove(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            check_packed(request.digests, DIGEST_BYTES, "digests")
+            return pb.RemoveReply(digests=await self._node.remove_here(request.digests))
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def RaiseEpoch(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            wanted = request.epoch
+            return pb.RaiseEpochReply(
+                epoch=self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
+            )
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Ping(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.PingReply(server=wire.address_message(self._node.address()))
+        except Exception as error:
+            await self._refuse(context, error)
+
+
+def _must_be(caller: NodeAddress, node_id: str, incarnation: int) -> None:
+    if (caller.node_id, caller.incarnation) != (node_id, incarnation):
+        raise _Refused(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"{caller.node_id} (incarnation {caller.incarnation}) may not speak for "
+            f"{node_id} (incarnation {incarnation})",
+        )
+
+
+class PeerServer:
+    """The listening side. start() raises OSError that names the address and the remedy."""
+
+    def __init__(self, servicer: PeerServicer, tls: Tls | None) -> None:
+        self._servicer = servicer
+        self._tls = tls
+        self._server: Any = None
+
+    async def start(self, host: str, port: int) -> int:
+        server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        peer_pb2_grpc.add_PeerServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
+        address = join_host_port(host, port)
+        try:
+            bound = (
+                server.add_insecure_port(address)
+                if self._tls is None
+                else server.add_secure_port(address, self._tls.server_credentials())
+            )
+        except RuntimeError as error:
+            bound = 0
+            reason = str(error)
+        else:
+            reason = ""
+        if bound == 0:
+            raise OSError(
+                f"cannot listen for peers on {address} ({reason or 'the address is taken'}): stop "
+                "what uses that port, or set meta_port (and the heads' discovery_addr), or set "
+                "host to an address of this machine"
+            )
+        await server.start()
+        self._server = server
+        return int(bound)
+
+    async def stop(self, grace_s: float) -> None:
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None

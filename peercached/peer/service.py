@@ -1,0 +1,144 @@
+"""What this node does when a peer calls: the NodeService behind the gRPC server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from peercached.directory.epochs import Epochs
+from peercached.directory.layout import (
+    DIGEST_BYTES,
+    NO_HOLDER,
+    digests_of,
+    holders_of,
+    pack_mapping,
+)
+from peercached.directory.messages import Ack, Batch
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Placement
+from peercached.directory.publisher import Publisher
+from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.server import SendAck
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+DIGESTS_MAX = 1 << 17
+
+
+class LocalNode:
+    def __init__(
+        self,
+        engine: Engine,
+        native: Native,
+        placement: Placement,
+        owner_side: OwnerSide,
+        publisher: Publisher,
+        heartbeats: Heartbeats,
+        epochs: Epochs,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._native = native
+        self._placement = placement
+        self._owner_side = owner_side
+        self._publisher = publisher
+        self._heartbeats = heartbeats
+        self._epochs = epochs
+        self._timeout_s = timeout_s
+        self._senders: dict[int, tuple[int, SendAck]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def address(self) -> NodeAddress:
+        return self._placement.own.address
+
+    # --- membership
+
+    def heartbeat(
+        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
+    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
+        return self._heartbeats.on_heartbeat(beat, epochs)
+
+    def leave(self, node_id: str, incarnation: int) -> None:
+        self._heartbeats.on_leave(node_id, incarnation)
+
+    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+        return self._epochs.raise_to(namespace_id, epoch)
+
+    # --- directory, as an owner
+
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> int:
+        node = self._placement.find(caller.node_id, caller.incarnation)
+        if node is None:
+            raise LookupError(
+                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
+                f"{self._placement.view.number} of {self.address().node_id}"
+            )
+        self._senders[node.index] = (epoch, send)
+        return node.index
+
+    def batch(self, holder: int, batch: Batch) -> Ack | None:
+        return self._owner_side.batch(holder, batch)
+
+    def close_stream(self, holder: int, epoch: int) -> None:
+        if self._senders.get(holder, (None, None))[0] == epoch:
+            del self._senders[holder]
+        self._owner_side.closed(holder, epoch)
+
+    def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
+        """Acknowledgements that waited for our view."""
+        for holder, epoch, ack in answers:
+            sender = self._senders.get(holder)
+            if sender is not None and sender[0] == epoch:
+                task = asyncio.ensure_future(_send(sender[1], ack))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def lookup(
+        self, digests: bytes, view_number: int
+    ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
+        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
+            raise ValueError(
+                f"{len(digests) // DIGEST_BYTES} digests in one lookup; {DIGESTS_MAX} are the limit"
+            )
+        rows = self._engine.shard_lookup(digests)
+        table: list[tuple[str, int]] = []
+        mapping: dict[int, int] = {}
+        nodes = self._placement.nodes
+        for holder in holders_of(rows):
+            node = nodes.get(holder)
+            if node is None:
+                mapping[holder] = NO_HOLDER
+                continue
+            mapping[holder] = len(table)
+            table.append((node.address.node_id, node.address.incarnation))
+        if rows:
+            rows = self._native.map_rows(rows, pack_mapping(mapping))
+        final = self._owner_side.final(view_number)
+        return table, rows, final, self._placement.view.number
+
+    # --- as a holder
+
+    async def remove_here(self, digests: bytes) -> bytes:
+        rows = self._engine.remove_local(digests)
+        if not rows:
+            return b""
+        # Answered once the owners know, so that a lookup after it finds nothing.
+        known = asyncio.Event()
+        self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set)
+        await known.wait()
+        return digests_of(rows)
+
+
+async def _send(send: SendAck, ack: Ack) -> None:
+    try:
+        await send(ack)
+    except Exception as error:
+        # The stream ended meanwhile; the holder begins anew.
+        log.debug("a late acknowledgement was not sent: %s", error)

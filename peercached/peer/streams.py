@@ -1,0 +1,300 @@
+"""Drives the HolderStreams: a connection each, and the scans of the pool for their resyncs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from peercached.directory.layout import ZERO_SUMMARY
+from peercached.directory.local import LocalShard
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Node, Placement
+from peercached.directory.publisher import Publisher
+from peercached.directory.stream import HolderStream, Want
+from peercached.peer import wire
+from peercached.peer.auth import AuthError
+from peercached.peer.client import UNREACHABLE, Peers, Unreachable, describe
+from peercached.peer.trouble import Trouble
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+RECONNECT_FIRST_S = 0.05
+RECONNECT_MAX_S = 2.0
+
+
+class _Line:
+    """One stream with its connection."""
+
+    def __init__(self, node: Node, stream: HolderStream) -> None:
+        self.node = node
+        self.stream = stream
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.problem = ""
+
+
+class Streams:
+    """The open streams, by owner; implements publisher.Streams."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        native: Native,
+        placement: Placement,
+        owner_side: OwnerSide,
+        local: LocalShard,
+        peers: Peers,
+        trouble: Trouble,
+    ) -> None:
+        self.publisher: Publisher | None = None  # set once both exist
+        self._engine = engine
+        self._native = native
+        self._placement = placement
+        self._owner_side = owner_side
+        self._local = local
+        self._peers = peers
+        self._trouble = trouble
+        self._lines: dict[int, _Line] = {}
+        self._epochs = count(1)
+        self._scan_wanted = asyncio.Event()
+        self._scanner: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._scanner = asyncio.ensure_future(self._scan_loop())
+
+    # --- publisher.Streams
+
+    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        line = self._lines.get(owner)
+        if line is None:
+            return False
+        tracked = line.stream.offer(rows, 0 if line.node.suspect else ticket)
+        line.wake.set()
+        if lost := line.stream.take_lost():
+            # After the caller has noted what it waits for.
+            asyncio.get_running_loop().call_soon(self._lost, owner, lost)
+        return tracked
+
+    def _lost(self, owner: int, tickets: list[int]) -> None:
+        assert self.publisher is not None
+        self.publisher.lost(owner, tickets)
+
+    # --- views
+
+    def set_view(self, number: int, added: list[Node], removed: list[Node]) -> None:
+        """The engine has the new ring."""
+        for node in removed:
+            line = self._lines.pop(node.index, None)
+            if line is not None:
+                self._close(line)
+        self._local.set_view(number)
+        for line in self._lines.values():
+            line.stream.set_view(number)
+        for node in added:
+            line = _Line(node, HolderStream(node.index, number))
+            self._lines[node.index] = line
+            line.task = asyncio.ensure_future(self._run(line))
+        self._scan_wanted.set()
+
+    def _close(self, line: _Line) -> None:
+        if line.task is not None:
+            line.task.cancel()
+            self._closing.add(line.task)
+            line.task.add_done_callback(self._closing.discard)
+        self._lost(line.node.index, line.stream.disconnect())
+
+    def resync_all(self) -> None:
+        """Updates were lost before they reached us."""
+        self._local.resync()
+        for line in self._lines.values():
+            line.stream.resync()
+        self._scan_wanted.set()
+
+    def check(self, now: float) -> None:
+        """Called a few times a second: overdue acknowledgements end a connection."""
+        for line in self._lines.values():
+            line.stream.check(now)
+            if line.stream.broken:
+                line.wake.set()
+
+    # --- one connection after the other
+
+    async def _run(self, line: _Line) -> None:
+        pause = RECONNECT_FIRST_S
+        while True:
+            began = time.monotonic()
+            try:
+                await self._connect(line)
+            except (Unreachable, AuthError) as error:
+                line.problem = str(error)
+                if isinstance(error, Unreachable):
+                    self._trouble.suspect(line.node, str(error))
+            except grpc.aio.AioRpcError as error:
+                line.problem = describe(line.node.address.endpoint, error)
+                if error.code() in UNREACHABLE:
+                    self._trouble.suspect(line.node, line.problem)
+                elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                    self._peers.link(line.node.address.endpoint).forget_session()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                line.problem = "an error of our own, see the log"
+                log.exception("the stream to %s failed", line.node.address.node_id)
+            finally:
+                self._lost(line.node.index, line.stream.disconnect())
+            if time.monotonic() - began > RECONNECT_MAX_S:
+                pause = RECONNECT_FIRST_S
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, RECONNECT_MAX_S)
+
+    async def _connect(self, line: _Line) -> None:
+        link = self._peers.link(line.node.address.endpoint)
+        await link.ready(line.node.address)
+        call = link.stub.Publish(metadata=link.metadata)
+        line.stream.connect(next(self._epochs))
+        line.wake.set()
+        reader = asyncio.ensure_future(self._read(line, call))
+        try:
+            await self._write(line, call, reader)
+        except asyncio.InvalidStateError:
+            await reader  # the call is over: its status says why
+        finally:
+            reader.cancel()
+            call.cancel()
+            # Its error is the connection's: retrieved, so that it is not reported as lost.
+            await asyncio.wait([reader])
+            if not reader.cancelled():
+                reader.exception()
+
+    async def _write(self, line: _Line, call: Any, reader: asyncio.Future[None]) -> None:
+        own = self._placement.own.address
+        stream = line.stream
+        reader.add_done_callback(lambda _: line.wake.set())
+        while True:
+            await line.wake.wait()
+            line.wake.clear()
+            while (batch := stream.next_batch(time.monotonic())) is not None:
+                await call.write(wire.batch_message(batch, own.node_id, own.incarnation))
+            if stream.wanted() is not None:
+                self._scan_wanted.set()
+            if stream.broken:
+                line.problem = stream.broken
+                log.warning("stream to %s: %s", line.node.address.node_id, stream.broken)
+                return
+            if reader.done():
+                reader.result()
+                raise Unreachable(f"{line.node.address.endpoint} closed the stream")
+
+    async def _read(self, line: _Line, call: Any) -> None:
+        publisher = self.publisher
+        assert publisher is not None
+        owner = line.node.index
+        while (message := await call.read()) is not EOF:
+            if done := line.stream.ack(wire.ack_of(message)):
+                publisher.acknowledged(owner, done)
+            line.problem = ""
+            line.wake.set()
+        # Ended by the owner: its status says why.
+        raise grpc.aio.AioRpcError(
+            await call.code(),
+            grpc.aio.Metadata(),
+            grpc.aio.Metadata(),
+            await call.details(),
+            None,
+        )
+
+    # --- scans of the pool: one at a time, off the event loop
+
+    async def _scan_loop(self) -> None:
+        while True:
+            await self._scan_wanted.wait()
+            self._scan_wanted.clear()
+            try:
+                while await self._scan_once():
+                    pass
+            except Exception:
+                log.exception("a scan of the pool for a resync failed")
+                await asyncio.sleep(RECONNECT_MAX_S)
+                self._scan_wanted.set()
+
+    async def _scan_once(self) -> bool:
+        """False when nobody wants anything."""
+        wants: list[tuple[int, HolderStream | LocalShard, Want]] = []
+        if (want := self._local.wanted()) is not None:
+            wants.append((self._placement.own.index, self._local, want))
+        for owner, line in self._lines.items():
+            if (want := line.stream.wanted()) is not None:
+                wants.append((owner, line.stream, want))
+        if not wants:
+            return False
+        try:
+            await self._scan(wants)
+        except Exception:
+            for _, stream, _ in wants:
+                stream.resync()
+            raise
+        return True
+
+    async def _scan(self, wants: list[tuple[int, HolderStream | LocalShard, Want]]) -> None:
+        loop = asyncio.get_running_loop()
+        summaries = [entry for entry in wants if not entry[2].mask]
+        if summaries:
+            # One scan serves all owners.
+            for _, stream, want in summaries:
+                stream.scanning(want)
+            as_of, by_owner = await loop.run_in_executor(None, self._engine.pool_summaries)
+            for owner, stream, want in summaries:
+                stream.give_summary(want.attempt, as_of, by_owner.get(owner, ZERO_SUMMARY))
+                self._moved(owner)
+        else:
+            owner, stream, want = wants[0]
+            stream.scanning(want)
+            as_of, buckets = await loop.run_in_executor(None, self._rows, owner, want.mask)
+            stream.give_rows(want.attempt, as_of, buckets)
+            self._moved(owner)
+
+    def _rows(self, owner: int, mask: bytes) -> tuple[int, dict[int, bytes]]:
+        as_of, rows = self._engine.pool_rows(owner, mask)
+        return as_of, dict(self._native.split_buckets(rows))
+
+    def _moved(self, owner: int) -> None:
+        line = self._lines.get(owner)
+        if line is not None:
+            line.wake.set()
+        elif self._local.in_sync_for == self._placement.view.number:
+            self._owner_side.own_records_in_sync(self._local.in_sync_for)
+
+    # --- for status and a clean stop
+
+    def idle(self) -> bool:
+        return all(line.stream.idle for line in self._lines.values() if line.stream.connected)
+
+    def status(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "owner": line.node.address.node_id,
+                **line.stream.status(),
+                "problem": line.problem,
+            }
+            for line in self._lines.values()
+        ]
+
+    async def stop(self) -> None:
+        tasks = [self._scanner, *(line.task for line in self._lines.values())]
+        running = [task for task in tasks if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, *self._closing, return_exceptions=True)

@@ -1,0 +1,160 @@
+"""Protobuf messages of peer.proto <-> plain values. ValueError names what a peer sent wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from peercached.directory.messages import Ack, Batch, Kind
+from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress, Verdict, View
+from peercached.membership.head import MEMBERS_MAX
+from peercached.proto import peer_pb2 as pb
+
+# Large enough for one bucket of a pool of hundreds of millions of pages; see stream.py.
+MESSAGE_BYTES_MAX = 64 << 20
+NAME_BYTES_MAX = 255
+
+
+def address_message(address: NodeAddress) -> pb.NodeAddress:
+    return pb.NodeAddress(
+        node_id=address.node_id,
+        incarnation=address.incarnation,
+        host=address.host,
+        peer_port=address.peer_port,
+        data_port=address.data_port,
+        pool_bytes=address.pool_bytes,
+    )
+
+
+def address_of(message: pb.NodeAddress) -> NodeAddress:
+    if not 0 < len(message.node_id.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"node id {message.node_id[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
+    if not 0 < len(message.host.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"host {message.host[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
+    if message.incarnation == 0:
+        raise ValueError(f"node {message.node_id!r} has incarnation 0, which is never used")
+    for port in (message.peer_port, message.data_port):
+        if not 0 < port < 65536:
+            raise ValueError(f"port {port} of node {message.node_id!r} is not within 1..65535")
+    return NodeAddress(
+        message.node_id,
+        message.incarnation,
+        message.host,
+        message.peer_port,
+        message.data_port,
+        message.pool_bytes,
+    )
+
+
+def view_message(view: View) -> pb.View:
+    return pb.View(
+        number=view.number,
+        master=view.master,
+        members=[pb.Member(address=address_message(m)) for m in view.members],
+    )
+
+
+def view_of(message: pb.View) -> View:
+    if len(message.members) > MEMBERS_MAX:
+        raise ValueError(f"a view of {len(message.members)} members; {MEMBERS_MAX} are the limit")
+    members = tuple(address_of(m.address) for m in message.members)
+    ids = [m.node_id for m in members]
+    if any(a >= b for a, b in pairwise(ids)):
+        raise ValueError(f"the members of view {message.number} do not ascend by node id")
+    return View(message.number, message.master, members)
+
+
+def epoch_messages(epochs: Iterable[tuple[bytes, int]]) -> list[pb.NamespaceEpoch]:
+    return [pb.NamespaceEpoch(namespace_id=i, epoch=e) for i, e in epochs]
+
+
+def heartbeat_message(beat: Heartbeat, epochs: Iterable[tuple[bytes, int]]) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(
+        sender=address_message(beat.sender),
+        view_number=beat.view_number,
+        epochs=epoch_messages(epochs),
+        is_head=beat.is_head,
+        view=None if beat.view is None else view_message(beat.view),
+    )
+
+
+def heartbeat_of(message: pb.HeartbeatRequest) -> Heartbeat:
+    view = view_of(message.view) if message.HasField("view") else None
+    return Heartbeat(address_of(message.sender), message.view_number, message.is_head, view)
+
+
+def answer_message(
+    answer: HeartbeatAnswer, epochs: Iterable[tuple[bytes, int]]
+) -> pb.HeartbeatReply:
+    return pb.HeartbeatReply(
+        verdict=pb.HeartbeatReply.Verdict.Name(int(answer.verdict))
+        if answer.verdict
+        else pb.HeartbeatReply.VERDICT_UNSPECIFIED,
+        reason=answer.reason,
+        view=None if answer.view is None else view_message(answer.view),
+        epochs=epoch_messages(epochs),
+        responder=answer.responder,
+    )
+
+
+def answer_of(message: pb.HeartbeatReply) -> HeartbeatAnswer:
+    try:
+        verdict = Verdict(message.verdict)
+    except ValueError:
+        verdict = Verdict.UNSPECIFIED  # of a newer version
+    view = view_of(message.view) if message.HasField("view") else None
+    return HeartbeatAnswer(verdict, message.reason, view, message.responder)
+
+
+def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBatch:
+    message = pb.PublishBatch(sequence=batch.sequence, view_number=batch.view_number)
+    if batch.kind is Kind.ROWS:
+        message.rows = batch.payload
+    elif batch.kind is Kind.HELLO:
+        message.hello.node_id = node_id
+        message.hello.incarnation = incarnation
+        message.hello.stream_epoch = batch.epoch
+    elif batch.kind is Kind.SUMMARY:
+        message.summary = batch.payload
+    elif batch.kind is Kind.BUCKET:
+        message.bucket.bucket = batch.bucket
+        message.bucket.as_of = batch.as_of
+        message.bucket.rows = batch.payload
+    else:
+        message.sync_done.as_of = batch.as_of
+    return message
+
+
+def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
+    """`epoch`: of the stream's hello, 0 before it."""
+    body = message.WhichOneof("body")
+    if body == "rows":
+        kind, payload, bucket, as_of = Kind.ROWS, message.rows, 0, 0
+    elif body == "hello":
+        epoch = message.hello.stream_epoch
+        kind, payload, bucket, as_of = Kind.HELLO, b"", 0, 0
+    elif body == "summary":
+        kind, payload, bucket, as_of = Kind.SUMMARY, message.summary, 0, 0
+    elif body == "bucket":
+        kind, payload = Kind.BUCKET, message.bucket.rows
+        bucket, as_of = message.bucket.bucket, message.bucket.as_of
+    elif body == "sync_done":
+        kind, payload, bucket, as_of = Kind.SYNC_DONE, b"", 0, message.sync_done.as_of
+    else:
+        raise ValueError(f"batch {message.sequence} has no body that this version knows")
+    return Batch(
+        kind, epoch, message.sequence, message.view_number, payload, bucket=bucket, as_of=as_of
+    )
+
+
+def ack_message(ack: Ack) -> pb.PublishAck:
+    return pb.PublishAck(
+        sequence=ack.sequence,
+        gap=ack.gap,
+        differing=ack.differing,
+        refused_full=ack.refused_full,
+    )
+
+
+def ack_of(message: pb.PublishAck) -> Ack:
+    return Ack(message.sequence, message.gap, message.differing, message.refused_full)

@@ -1,0 +1,115 @@
+"""Whole daemons in one process over 127.0.0.1, with the fake data plane."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from peercached.config import Config
+from peercached.daemon import Daemon, new_incarnation
+from peercached.directory.layout import ROW_BYTES
+from peercached.peer.auth import Secret
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
+
+PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+class LoopNode:
+    """One daemon. Its first head is `heads[0]`; times are short."""
+
+    def __init__(
+        self,
+        node_id: str,
+        port: int,
+        heads: list[int],
+        secret: bytes = b"",
+        incarnation: int = 0,
+        **settings: Any,
+    ) -> None:
+        self.config = Config(
+            node_id=node_id,
+            host="127.0.0.1",
+            meta_port=port,
+            data_port=7,
+            discovery_addr=[f"127.0.0.1:{head}" for head in heads],
+            heartbeat_interval_s=0.1,
+            member_ttl_s=0.6,
+            socket_path="/none",
+            admin_socket="/none.admin",
+            **settings,
+        )
+        self.engine = FakeEngine()
+        self.daemon = Daemon(
+            self.config,
+            cast(Any, self.engine),
+            cast(Any, FakeNative),
+            Secret(secret),
+            None,
+            incarnation or new_incarnation(),
+            heads.index(port) if port in heads else None,
+            build_ring,
+        )
+
+    async def __aenter__(self) -> LoopNode:
+        try:
+            await self.daemon.start()
+        except BaseException:
+            await self.daemon.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.daemon.stop()
+
+    async def ask(self, kind: int, payload: bytes, left_s: float = 2.0) -> bytes:
+        ticket = self.engine.post(kind, payload, left_s)
+        await eventually(lambda: ticket in self.engine.answers)
+        return self.engine.answers.pop(ticket)
+
+    async def set(self, *names: str) -> None:
+        rows = b"".join(self.engine.set_page(digest_of(name)) for name in names)
+        await self.ask(PUBLISH, rows)
+
+    async def find(self, *names: str) -> set[tuple[str, str]]:
+        """(page, holder's node id) for each record found."""
+        by_digest = {digest_of(name): name for name in names}
+        rows = await self.ask(LOOKUP, b"".join(by_digest))
+        nodes = self.daemon.placement.nodes
+        return {
+            (by_digest[row[:16]], nodes[int.from_bytes(row[40:42], "little")].address.node_id)
+            for row in (rows[i : i + ROW_BYTES] for i in range(0, len(rows), ROW_BYTES))
+        }
+
+    @property
+    def members(self) -> list[str]:
+        return [m.node_id for m in self.daemon.placement.view.members]
+
+    @property
+    def in_sync(self) -> bool:
+        return all(s["state"] == "live" for s in self.daemon.streams.status()) and (
+            self.engine.shard_final
+        )
+
+    def sentences(self) -> str:
+        return "\n".join(h["sentence"] for h in self.daemon.status()["health"])
+
+
+async def in_sync(*nodes: LoopNode) -> None:
+    names = sorted(node.config.node_id for node in nodes)
+    await eventually(lambda: all(n.members == names and n.in_sync for n in nodes))
