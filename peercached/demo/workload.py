@@ -32,16 +32,16 @@ class Conversations:
     """The generator's parameters; blocks are of any size that the replay chooses."""
 
     seed: int = 1
-    live_conversations: int = 32
+    live_conversations: int = 96
     """Open at a time, their turns interleaved at random: more spreads reuse out in time."""
     system_prompts: int = 4
     """Shared prompts; the n-th is chosen with weight 1/n."""
     system_prompt_blocks: int = 12
-    turns_mean: float = 6.0
+    turns_mean: float = 4.0
     """Of a conversation, geometrically distributed."""
-    question_blocks_max: int = 8
+    question_blocks_max: int = 16
     """New blocks of a turn, 1 to this, uniformly."""
-    answer_blocks_max: int = 4
+    answer_blocks_max: int = 8
 
     def requests(self) -> Iterator[Request]:
         """Endless; the same parameters give the same requests."""

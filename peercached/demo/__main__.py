@@ -1,0 +1,220 @@
+"""`python -m peercached.demo`: three daemons, six workers, every byte checked."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from peercached.demo import replay as running
+from peercached.demo import report
+from peercached.demo.cluster import Cluster, ClusterError, Daemon
+from peercached.demo.content import PAGE_BYTES_MAX
+from peercached.demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
+from peercached.demo.scenario import KillOneDaemon
+from peercached.demo.trace import TraceError, read_trace
+from peercached.demo.workload import Conversations, Request
+
+_NODES = 3
+_DEFAULT_REQUESTS = 2000
+_TRACE_SECONDS = 60.0
+_SLOT_HEADER_BYTES = 64
+_SLOT_ALIGN_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    requests: int | None
+    page_kib: int
+    pool_mib: int
+    seed: int
+    trace: Path | None
+    kill: bool
+    faults: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    requests: Iterator[Request]
+    count: int
+    seconds_max: float | None = None
+    """Replay as many of them as this allows."""
+
+
+@click.command()
+@click.option(
+    "--requests",
+    type=click.IntRange(min=1),
+    help=f"How many to replay. Default: {_DEFAULT_REQUESTS}, or of a trace as many as finish "
+    "within a minute.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay this trace (Mooncake's format, .jsonl or .jsonl.gz) instead of made-up "
+    "conversations.",
+)
+@click.option("--kill", is_flag=True, help="Kill -9 one daemon in the middle; it returns later.")
+@click.option("--faults", default="", metavar="PLAN", help="For the daemons: corrupt=0.01,seed=7")
+@click.option(
+    "--page-kib",
+    type=click.IntRange(1, PAGE_BYTES_MAX >> 10),
+    default=64,
+    show_default=True,
+    help="Size of a page, which holds one block.",
+)
+@click.option(
+    "--pool-mib",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Pool of each daemon.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of conversations and spreading.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
+def main(as_json: bool, **values: Any) -> None:
+    """Three daemons share KV pages while a workload is replayed and every byte is checked.
+
+    Ends with 1 if any byte was wrong.
+    """
+    options = Options(**values)
+    console = Console(stderr=as_json)
+    try:
+        summary = asyncio.run(_run(options, console))
+    except (ClusterError, TraceError, WorkerDied) as problem:
+        raise click.ClickException(str(problem)) from problem
+    if as_json:
+        click.echo(json.dumps(summary, indent=2))
+    else:
+        report.show(summary, console)
+    sys.exit(0 if report.succeeded(summary) else 1)
+
+
+async def _run(options: Options, console: Console) -> dict[str, Any]:
+    workload = _workload(options)
+    page_bytes = options.page_kib << 10
+    daemon_options: dict[str, str | int | float] = {"pool-size": f"{options.pool_mib}MiB"}
+    if options.faults:
+        daemon_options["faults"] = options.faults
+    with Cluster(_NODES, options=daemon_options) as cluster:
+        cluster.start()
+        nodes = ", ".join(f"{daemon.node_id} on {daemon.host}" for daemon in cluster.daemons)
+        console.print(f"{_NODES} daemons: {nodes}, {options.pool_mib} MiB each")
+        async with AsyncExitStack() as stack:
+            workers = [
+                [
+                    await stack.enter_async_context(
+                        WorkerProcess.running(
+                            f"{role} on {daemon.node_id}",
+                            daemon.socket_path,
+                            WorkerOptions(page_bytes=page_bytes),
+                        )
+                    )
+                    for daemon in cluster.daemons
+                ]
+                for role in ("prefill", "decode")
+            ]
+            taken, phases = await _replay(options, workload, cluster, workers, console)
+        statuses = {daemon.node_id: _status(daemon) for daemon in cluster.daemons}
+    slot_bytes = _SLOT_HEADER_BYTES + page_bytes
+    stride_bytes = -(-slot_bytes // _SLOT_ALIGN_BYTES) * _SLOT_ALIGN_BYTES
+    return report.summarise(
+        phases,
+        taken,
+        workload=_description(workload, len(taken)),
+        page_bytes=page_bytes,
+        capacity_pages=_NODES * (options.pool_mib << 20) // stride_bytes,
+        daemons=statuses,
+    )
+
+
+async def _replay(
+    options: Options,
+    workload: Workload,
+    cluster: Cluster,
+    workers: list[list[WorkerProcess]],
+    console: Console,
+) -> tuple[list[Request], list[running.Phase]]:
+    with _progress(console) as progress:
+        bar = progress.add_task("", total=1.0)
+        began_s = time.monotonic()
+
+        def over(requests: int) -> float:
+            """How much of the replay is behind us, 0 to 1."""
+            by_count = requests / workload.count
+            if workload.seconds_max is None:
+                return by_count
+            return max(by_count, (time.monotonic() - began_s) / workload.seconds_max)
+
+        def on_progress(now: running.Progress) -> None:
+            progress.update(
+                bar,
+                completed=over(now.requests),
+                description=f"{now.requests:,} requests, {now.hit_rate:.1%} hits, "
+                f"{now.set_bytes / 1e9:.1f} GB set, {now.got_bytes / 1e9:.1f} GB got, "
+                f"{now.wrong_pages} wrong",
+            )
+
+        prefill, decode = workers
+        replay = Replay(prefill, decode, seed=options.seed, on_progress=on_progress)
+        kill = KillOneDaemon(cluster, replay, progress.console.print) if options.kill else None
+
+        async def before(number: int) -> None:
+            if kill is not None:
+                await kill.advance(over(number))
+
+        await replay.run(workload.requests, seconds_max=workload.seconds_max, before=before)
+        if kill is not None:
+            await kill.finish()
+        return replay.taken, replay.phases
+
+
+def _workload(options: Options) -> Workload:
+    if options.trace is None:
+        count = options.requests or _DEFAULT_REQUESTS
+        made_up = itertools.islice(Conversations(seed=options.seed).requests(), count)
+        return Workload("made-up conversations", made_up, count)
+    requests = list(itertools.islice(read_trace(options.trace), options.requests))
+    if not requests:
+        raise TraceError(f"{options.trace} holds no requests: give a trace in Mooncake's format")
+    return Workload(
+        options.trace.name,
+        iter(requests),
+        len(requests),
+        None if options.requests else _TRACE_SECONDS,
+    )
+
+
+def _description(workload: Workload, taken: int) -> str:
+    if taken == workload.count:
+        return f"{workload.name}: {taken:,} requests"
+    return (
+        f"{workload.name}: the first {taken:,} of {workload.count:,} requests, as many as "
+        f"{workload.seconds_max:.0f} s allowed (choose with --requests)"
+    )
+
+
+def _status(daemon: Daemon) -> dict[str, Any] | None:
+    return daemon.status() if daemon.alive else None
+
+
+@contextlib.contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    columns = SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield progress
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Daemons as processes: started, watched, killed, and always cleaned up.
+
+The cluster tests use these classes too.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from peercached.admin.client import AdminClient, Refused, Unreachable
+from peercached.demo.process import free_port
+
+_POLL_S = 0.02
+_LOG_TAIL_LINES = 40
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours, without the configuration that somebody has set for a daemon of their own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PEERCACHED_")}
+
+
+class ClusterError(Exception):
+    """A daemon did not do what it must; the text ends with its log."""
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> None:
+    """Returns once `condition()` is true; TimeoutError naming `what` after `timeout_s`."""
+    until = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited {timeout_s:g} s in vain: {what}")
+        time.sleep(_POLL_S)
+
+
+class Daemon:
+    """One `peercached` process. Not thread safe."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node_id: str,
+        host: str = "127.0.0.1",
+        heads: Sequence[str] = (),
+        meta_port: int | None = None,
+        options: Mapping[str, str | int | float] | None = None,
+        launcher: Sequence[str] = (),
+    ) -> None:
+        """`folder` takes socket and log, `heads` are host:port of discovery, `launcher` is a
+        command that runs the daemon somewhere else, such as in a network namespace."""
+        self.node_id = node_id
+        self.host = host
+        self.heads = list(heads)
+        self.meta_port = free_port(host) if meta_port is None else meta_port
+        self.data_port = free_port(host)
+        self.socket_path = folder / f"{node_id}.sock"
+        self.admin_path = folder / f"{node_id}.admin.sock"
+        self.log_path = folder / f"{node_id}.log"
+        self.options = dict(options or {})
+        self.launcher = list(launcher)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port of its gRPC port, as other daemons name it in discovery_addr."""
+        return f"{self.host}:{self.meta_port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    def command(self) -> list[str]:
+        options: dict[str, str | int | float] = {
+            "node-id": self.node_id,
+            "host": self.host,
+            "meta-port": self.meta_port,
+            "data-port": self.data_port,
+            "socket-path": str(self.socket_path),
+            "admin-socket": str(self.admin_path),
+            **({"discovery-addr": ",".join(self.heads)} if self.heads else {}),
+            **self.options,
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        return [*self.launcher, sys.executable, "-m", "peercached.demo.process", *arguments]
+
+    # --- life ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the process and returns at once."""
+        if self.alive:
+            raise RuntimeError(f"daemon {self.node_id} runs already, as process {self.pid}")
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_clean_environment(),
+            )
+
+    def wait_ready(self, timeout_s: float = 20.0) -> None:
+        """Until it answers on its admin socket and takes workers."""
+        self._wait(lambda: self._answers() and self.socket_path.exists(), timeout_s, "to be ready")
+
+    def wait_members(self, node_ids: Sequence[str], timeout_s: float = 20.0) -> None:
+        """Until its view holds exactly these nodes, and it can serve and read them all."""
+        wanted = sorted(node_ids)
+        self._wait(lambda: self.connected_members() == wanted, timeout_s, f"to see {wanted}")
+
+    def wait_exit(self, timeout_s: float = 10.0) -> int:
+        self._running().wait(timeout_s)
+        return self._running().returncode
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """Asks it to end; its exit code."""
+        self._signal(signal.SIGTERM)
+        return self.wait_exit(timeout_s)
+
+    def kill(self) -> None:
+        """kill -9, and gone when this returns."""
+        self._signal(signal.SIGKILL)
+        self.wait_exit()
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def clean_up(self) -> None:
+        """Gone for certain, whatever state it was in."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                self.kill()
+
+    # --- what it says -------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """The status document, as `peercachectl status --json` shows it."""
+        with AdminClient(str(self.admin_path), timeout_s=5.0) as admin:
+            return admin.status().model_dump(mode="json")
+
+    def connected_members(self) -> list[str]:
+        """Node ids of its view, sorted; empty while one is suspect or a stream is not live."""
+        now = self.status()
+        members = now["membership"]["members"]
+        usable = all(not member["suspect"] for member in members)
+        in_step = all(stream["state"] == "live" for stream in now["streams"])
+        return sorted(member["node_id"] for member in members) if usable and in_step else []
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def log_tail(self) -> str:
+        lines = self.log_text().splitlines()[-_LOG_TAIL_LINES:]
+        return "\n".join([f"--- end of the log of daemon {self.node_id}:", *lines])
+
+    def _answers(self) -> bool:
+        try:
+            self.status()
+        except (Unreachable, Refused):
+            return False
+        return True
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+        def met_or_dead() -> bool:
+            if not self.alive:
+                code = self.exit_code
+                raise ClusterError(f"daemon {self.node_id} exited ({code})\n{self.log_tail()}")
+            try:
+                return condition()
+            except (Unreachable, Refused):
+                return False
+
+        try:
+            wait_until(met_or_dead, timeout_s, f"daemon {self.node_id} {what}")
+        except TimeoutError as late:
+            raise ClusterError(f"{late}\n{self.log_tail()}") from late
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError(f"daemon {self.node_id} was not started")
+        return self._process
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._running().send_signal(number)
+
+
+class Cluster:
+    """Daemons a, b, c, ... on 127.0.0.1, .2, .3, ...; the first is the head.
+
+    A context manager: nothing of it is left when it ends.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        options: Mapping[str, str | int | float] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
+        self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
+        head_port = free_port("127.0.0.1")
+        self.daemons = [
+            Daemon(
+                self.folder,
+                node_id=chr(ord("a") + place),
+                host=f"127.0.0.{place + 1}",
+                heads=[f"127.0.0.1:{head_port}"],
+                meta_port=head_port if place == 0 else None,
+                options=options,
+            )
+            for place in range(size)
+        ]
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for daemon in self.daemons:
+            daemon.clean_up()
+        if self._own_folder:
+            self._own_folder.cleanup()
+
+    def __getitem__(self, place: int) -> Daemon:
+        return self.daemons[place]
+
+    def __len__(self) -> int:
+        return len(self.daemons)
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Starts all and waits until everyone sees everyone."""
+        for daemon in self.daemons:
+            daemon.start()
+        self.wait_complete(timeout_s)
+
+    def wait_complete(self, timeout_s: float = 30.0) -> None:
+        """Until every live daemon sees exactly the live ones."""
+        live = [daemon for daemon in self.daemons if daemon.alive]
+        for daemon in live:
+            daemon.wait_ready(timeout_s)
+        for daemon in live:
+            daemon.wait_members([other.node_id for other in live], timeout_s)
+
+    def logs(self) -> str:
+        return "\n".join(daemon.log_tail() for daemon in self.daemons)

@@ -1,0 +1,48 @@
+"""The kill in the middle: one daemon dies by `kill -9`, and comes back later."""
+
+import asyncio
+from collections.abc import Callable
+
+from peercached.demo.cluster import Cluster
+from peercached.demo.replay import Replay
+
+_DIES_AT = 1 / 3
+_RETURNS_AT = 2 / 3
+_VICTIM = 1
+
+
+class KillOneDaemon:
+    """Called ahead of every request with how much of the replay is over, 0 to 1."""
+
+    def __init__(self, cluster: Cluster, replay: Replay, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._replay = replay
+        self._say = say
+        self._victim = cluster[_VICTIM]
+        self._killed = False
+        self._return: asyncio.Task[None] | None = None
+        replay.begin_phase("before")
+
+    async def advance(self, fraction: float) -> None:
+        name = self._victim.node_id
+        if not self._killed and fraction >= _DIES_AT:
+            self._killed = True
+            self._victim.kill()
+            self._replay.begin_phase(f"{name} dead")
+            self._say(f"killed daemon {name} (kill -9); its workers go on without it")
+        elif self._killed and self._return is None and fraction >= _RETURNS_AT:
+            self._return = asyncio.create_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        """The replay goes on while the daemon starts and joins."""
+        name = self._victim.node_id
+        self._say(f"starting daemon {name} again")
+        self._victim.start()
+        await asyncio.to_thread(self._cluster.wait_complete)
+        self._replay.begin_phase(f"{name} back")
+        self._say(f"daemon {name} is a member again")
+
+    async def finish(self) -> None:
+        """Until the daemon has returned, if it was to: raises what kept it from that."""
+        if self._return is not None:
+            await self._return

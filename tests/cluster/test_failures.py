@@ -1,0 +1,374 @@
+"""Processes die, hang and come back: misses, never wrong bytes, never a stall."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from harness.fixtures import Attach, MakeCluster
+from harness.hammer import Hammer
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster
+
+# Over the worker's own deadline: scheduling on a machine that runs many tests at once. A call
+# that waits for the wrong thing waits for seconds more, or for ever.
+SLACK_S = 1.5
+
+
+class Background:
+    """Repeats an action on a thread until the block ends; its exceptions are ours."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self.rounds = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._action()
+                self.rounds += 1
+        except BaseException as failure:
+            self._failure = failure
+
+    def __enter__(self) -> "Background":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_rounds(self, count: int) -> None:
+        until = self.rounds + count
+        eventually(lambda: self.rounds >= until or self._failure is not None, 30)
+
+
+# --- daemons that die -------------------------------------------------------------------------
+
+
+def test_a_dead_owner_costs_no_misses(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("owned by all", 64)
+    assert all(attach(cluster[0]).set(keys))
+    reader = attach(cluster[2])
+    cluster[1].kill()
+    assert reader.client.batch_exists(keys) == 64
+    assert reader.has(keys)
+    cluster.wait_complete()
+    assert reader.has(keys)
+
+
+def test_pages_of_a_dead_holder_are_misses_at_once_and_can_be_set_again(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("held by one", 64)
+    assert all(attach(cluster[1]).set(keys))
+    writer, reader = attach(cluster[0]), attach(cluster[2])
+    assert reader.has(keys)
+    cluster[1].kill()
+    assert not any(reader.get(keys))
+    assert reader.longest_call_s < 2.0 + SLACK_S
+    assert all(writer.set(keys))
+    assert reader.has(keys)
+    cluster.wait_complete()
+    assert reader.has(keys)
+
+
+def test_the_death_of_the_head_leaves_the_others_working(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    writer, reader = attach(cluster[1]), attach(cluster[2])
+    before, after = keys_of("before", 64), keys_of("after", 64)
+    assert all(writer.set(before))
+    cluster[0].kill()
+    assert reader.has(before)
+    assert all(writer.set(after))
+    assert reader.has(after)
+    cluster[0].start()
+    cluster.wait_complete()
+    assert reader.has(before)
+    assert reader.has(after)
+
+
+def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """kill -9 hits the holder while it takes pages that another node keeps reading."""
+    cluster = make_cluster(2, pool_size="32MiB")
+    page_bytes = 1 << 20
+    keys = keys_of("torn", 8)
+    writer = attach(cluster[1], page_bytes=page_bytes, room_pages=8)
+    reader = attach(cluster[0], page_bytes=page_bytes, room_pages=8)
+
+    def write() -> None:
+        writer.client.remove(keys)
+        writer.set(keys)
+
+    for _ in range(2):
+        with Background(write) as writing, Background(lambda: reader.get(keys)) as reading:
+            writing.wait_rounds(5)
+            cluster[1].kill()
+            reading.wait_rounds(3)
+            cluster[1].start()
+            cluster.wait_complete()
+            eventually(lambda: reader.client.batch_exists(keys) == 8, 20)
+
+
+def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1)
+    keys = keys_of("reconnect", 16)
+    pages = attach(cluster[0])
+    assert all(pages.set(keys))
+    cluster[0].kill()
+    pages.longest_call_s = 0.0
+    began = time.monotonic()
+    for _ in range(100):
+        assert not any(pages.get(keys))
+        assert not any(pages.set(keys))
+        assert pages.client.batch_exists(keys) == 0
+        assert not any(pages.client.contains(keys))
+    assert time.monotonic() - began < 5.0
+    cluster[0].start()
+    cluster[0].wait_ready()
+    eventually(lambda: all(pages.set(keys)), what="the same client and region work again")
+    assert pages.has(keys)
+
+
+# --- daemons that hang ------------------------------------------------------------------------
+
+
+def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    page_bytes = 1 << 20
+    keys = keys_of("frozen", 32)
+    writer = attach(cluster[1], page_bytes=page_bytes, room_pages=32)
+    reader = attach(cluster[0], page_bytes=page_bytes, room_pages=32, timeout_s=1.0)
+    assert all(writer.set(keys))
+    reading = threading.Event()
+
+    def get() -> None:
+        reading.set()
+        statuses = reader.get(keys)
+        assert reader.longest_call_s < 1.0 + SLACK_S
+        frozen_statuses.append(statuses)
+
+    frozen_statuses: list[list[object]] = []
+    with Background(get) as readings:
+        readings.wait_rounds(2)  # so that some transfer is under way when it freezes
+        cluster[1].freeze()
+        eventually(lambda: not any(frozen_statuses[-1]), 10)
+    reader.paint(0x3C)
+    cluster[1].thaw()
+    cluster[1].wait_ready()
+    eventually(lambda: cluster[0].status()["membership"]["members"].__len__() == 2, 10)
+    assert reader.painted(0x3C)
+    eventually(lambda: all(reader.get(keys)) or all(writer.set(keys)), 15)
+
+
+def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1)
+    theirs, others = keys_of("theirs", 16), keys_of("others", 16)
+    assert all(attach(cluster[1]).set(theirs))
+    assert all(attach(cluster[2]).set(others))
+    reader = attach(cluster[0], timeout_s=1.0)
+    assert reader.has(theirs)
+    cluster[1].freeze()
+    assert not any(reader.get(theirs))
+    reader.longest_call_s = 0.0
+    began = time.monotonic()
+    for _ in range(5):
+        statuses = reader.get([*theirs, *others])
+        assert not any(statuses[:16])
+        assert all(statuses[16:])
+    assert time.monotonic() - began < 5 * 1.0, "each call waited for the frozen holder again"
+    cluster[1].thaw()
+    eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
+
+
+def test_a_frozen_daemon_of_the_workers_own_never_writes_after_the_deadline(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1, pool_size="128MiB")
+    page_bytes = 4 << 20
+    keys = keys_of("own", 16)
+    pages = attach(cluster[0], page_bytes=page_bytes, room_pages=16, timeout_s=0.5)
+    assert all(pages.set(keys))
+    statuses: list[list[object]] = []
+    with Background(lambda: statuses.append(list(pages.get(keys)))) as getting:
+        getting.wait_rounds(3)
+        cluster[0].freeze()
+        eventually(lambda: not any(statuses[-1]), 10)
+    assert pages.longest_call_s < 0.5 + 1.1 + SLACK_S
+    pages.paint(0x3C)
+    cluster[0].thaw()
+    cluster[0].wait_ready()
+    eventually(lambda: pages.client.batch_exists(keys) == 16, 10)
+    assert pages.painted(0x3C)
+
+
+# --- workers that die -------------------------------------------------------------------------
+
+
+def test_a_worker_killed_in_mid_get_harms_nobody_and_leaves_nothing_behind(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    writer = attach(cluster[1], page_bytes=1 << 20, room_pages=16)
+    keys = [f"hammered/{number}".encode() for number in range(32)]
+    assert all(writer.set(keys[:16]))
+    assert all(writer.set(keys[16:]))
+    witness = attach(cluster[0], page_bytes=1 << 20, room_pages=16)
+    for _ in range(3):
+        victims = [
+            Hammer("read", cluster[0].socket_path, keys=32, sizes=1 << 20, seed=seed)
+            for seed in range(2)
+        ]
+        for victim in victims:
+            victim.wait_ready()
+        assert witness.has(keys[:16])
+        for victim in victims:
+            victim.kill()
+        assert witness.has(keys[16:])
+
+    def only_we_are_left() -> bool:
+        here = cluster[0].status()
+        return here["ipc"]["connections"] == 1 and len(here["workers"]) == 1
+
+    eventually(only_we_are_left, what="the dead workers' connections and regions are gone")
+    eventually(lambda: cluster[1].status()["pool"]["pins"] == 0, what="no pin is left")
+    assert cluster[0].status()["pool"]["reserved"] == 0
+
+
+# --- starting badly ---------------------------------------------------------------------------
+
+
+def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:
+    daemon = cluster[place]
+    daemon.start()
+    return daemon.wait_exit(30), daemon.log_text()
+
+
+def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    keys = keys_of("unharmed", 16)
+    assert all(attach(cluster[1]).set(keys))
+    twin = make_cluster(1, start=False)
+    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", [cluster[0].address]
+    code, log = exits_with(twin, 0)
+    assert code == 1
+    assert cluster[1].host in log
+    assert "node_id" in log or "node id" in log
+    assert attach(cluster[0]).has(keys)
+
+
+def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, start=False)
+    lonely = cluster[1]
+    lonely.start()
+    lonely.wait_ready()
+    keys = keys_of("lonely", 16)
+    pages = attach(lonely)
+    assert all(pages.set(keys))
+    assert pages.has(keys)
+    head = cluster[0]
+    eventually(lambda: any(head.address in str(line) for line in lonely.status()["health"]))
+    head.start()
+    cluster.wait_complete()
+    reader = attach(head)
+    eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
+    assert not any(head.address in str(line) for line in lonely.status()["health"])
+
+
+def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster, attach: Attach) -> None:
+    first, second = make_cluster(1), make_cluster(1, start=False)
+    second[0].socket_path = first[0].socket_path
+    code, log = exits_with(second, 0)
+    assert code == 1
+    assert str(first[0].socket_path) in log
+    keys = keys_of("still there", 4)
+    assert all(attach(first[0]).set(keys))
+
+
+def test_the_socket_of_a_dead_daemon_is_taken_over(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1)
+    cluster[0].kill()
+    assert cluster[0].socket_path.exists()
+    cluster[0].start()
+    cluster[0].wait_ready()
+    assert all(attach(cluster[0]).set(keys_of("again", 4)))
+
+
+def test_a_taken_port_is_named(make_cluster: MakeCluster) -> None:
+    first, meta, data = make_cluster(1), make_cluster(1, start=False), make_cluster(1, start=False)
+    meta[0].meta_port = first[0].meta_port
+    code, log = exits_with(meta, 0)
+    assert (code, str(first[0].meta_port) in log) == (1, True), log
+    assert "meta_port" in log
+    data[0].data_port = first[0].data_port
+    code, log = exits_with(data, 0)
+    assert (code, str(first[0].data_port) in log) == (1, True), log
+    assert "data_port" in log
+
+
+def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(1, start=False, pool_size="16TiB")
+    code, log = exits_with(cluster, 0)
+    assert code in (1, 2)
+    assert "pool_size" in log
+
+
+def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1)
+    assert cluster[0].stop() == 0
+    assert not cluster[0].socket_path.exists()
+    assert not cluster[0].admin_path.exists()
+
+
+def test_pages_keep_their_owner_when_readers_and_writers_share_threads(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """One client used by many threads: answers must not be mixed up."""
+    cluster = make_cluster(2)
+    shared = attach(cluster[0], page_bytes=4096)
+    assert all(shared.set(keys_of("shared", 32)))
+    readers: list[Pages] = [attach(cluster[1], page_bytes=4096) for _ in range(4)]
+    wrong: list[str] = []
+
+    def ask(number: int) -> None:
+        for count in range(50):
+            expected = (number + count) % 33
+            answered = shared.client.batch_exists(
+                keys_of("shared", 32)[:expected] + keys_of("never", 1)
+            )
+            if answered != expected:
+                wrong.append(f"{answered} instead of {expected}")
+            assert readers[number].has(keys_of("shared", 8))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,178 @@
+"""The main job: pages set on one node are read, byte for byte, on another."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+
+def test_pages_set_on_one_node_are_read_byte_for_byte_on_another(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("plain", 64)
+    assert all(attach(three_nodes[0]).set(keys))
+    for reader in three_nodes.daemons:
+        assert attach(reader).has(keys)
+
+
+def test_a_page_is_visible_everywhere_the_moment_its_set_returns(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    writers = [attach(daemon, page_bytes=4096) for daemon in three_nodes.daemons]
+    for round_number in range(50):
+        writer = writers[round_number % 3]
+        keys = keys_of(f"at once {round_number}", 3)
+        assert all(writer.set(keys))
+        for reader in writers:
+            assert reader.client.batch_exists(keys) == 3
+            assert reader.has(keys)
+
+
+def test_pages_of_any_size_arrive_whole(three_nodes: Cluster, attach: Attach) -> None:
+    sizes = [1, 7, 63, 64, 65, 4095, 4096, 4097, 65_536, 131_073, 1_000_003, 4 << 20]
+    keys = keys_of("sizes", len(sizes))
+    total = sum(sizes)
+    writer = attach(three_nodes[1], page_bytes=total, room_pages=1)
+    reader = attach(three_nodes[2], page_bytes=total, room_pages=1)
+    assert all(writer.set(keys, sizes))
+    assert reader.has(keys, sizes)
+
+
+def test_exists_tells_the_longest_prefix_on_every_node(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("chain", 20)
+    writer = attach(three_nodes[0])
+    assert all(writer.set(keys[:7]))
+    assert all(writer.set(keys[8:12]))
+    for daemon in three_nodes.daemons:
+        client = attach(daemon).client
+        assert client.batch_exists(keys) == 7
+        assert client.contains(keys) == [n < 7 or 8 <= n < 12 for n in range(20)]
+
+
+def test_a_get_right_after_exists_asks_the_directory_nothing(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("primed", 64)
+    assert all(attach(three_nodes[0]).set(keys))
+    reader = attach(three_nodes[1])
+    assert reader.client.batch_exists(keys) == 64
+    asked = three_nodes[1].status()["operations"]["lookups_asked"]
+    assert reader.has(keys)
+    assert three_nodes[1].status()["operations"]["lookups_asked"] == asked
+
+
+def test_namespaces_never_meet(three_nodes: Cluster, attach: Attach) -> None:
+    keys = keys_of("shared name", 8)
+    assert all(attach(three_nodes[0], namespace="model A").set(keys))
+    for daemon in three_nodes.daemons:
+        other = attach(daemon, namespace="model B")
+        assert other.client.batch_exists(keys) == 0
+        assert not any(other.get(keys))
+
+
+def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster, attach: Attach) -> None:
+    keys = keys_of("length", 2)
+    assert all(attach(three_nodes[0]).set(keys, [10_000, 10_000]))
+    for daemon in three_nodes.daemons:
+        statuses = attach(daemon).get(keys, [9_999, 10_001])
+        assert [status.name for status in statuses] == ["length_mismatch"] * 2
+
+
+def test_remove_takes_pages_away_from_every_node(three_nodes: Cluster, attach: Attach) -> None:
+    keys = keys_of("removed", 8)
+    assert all(attach(three_nodes[0]).set(keys))
+    attach(three_nodes[1]).client.remove(keys[2:4])
+    for daemon in three_nodes.daemons:
+        contains = attach(daemon).client.contains
+        eventually(lambda: contains(keys) == [True] * 2 + [False] * 2 + [True] * 4)  # noqa: B023
+
+
+def test_clear_empties_the_namespace_on_every_node_and_no_other(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("cleared", 8)
+    for namespace in ("doomed", "kept"):
+        assert all(attach(three_nodes[0], namespace=namespace).set(keys))
+    attach(three_nodes[1], namespace="doomed").client.clear()
+    for daemon in three_nodes.daemons:
+        assert attach(daemon, namespace="doomed").client.batch_exists(keys) == 0
+        assert attach(daemon, namespace="kept").has(keys)
+    assert all(attach(three_nodes[2], namespace="doomed").set(keys))
+    assert attach(three_nodes[0], namespace="doomed").has(keys)
+
+
+def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) -> None:
+    """Each reads what the others have set so far, of mixed sizes, while they go on setting."""
+    sizes = [4096, 20_000, 65_536, 131_072]
+
+    def sizes_of(keys: list[bytes]) -> list[int]:
+        return [sizes[key[-1] % len(sizes)] for key in keys]
+
+    def work(number: int) -> int:
+        chance = random.Random(number)
+        pages: Pages = attach(three_nodes[number % 3], page_bytes=131_072, room_pages=16)
+        hits = 0
+        for round_number in range(15):
+            mine = keys_of(f"worker {number} round {round_number}", 8)
+            assert all(pages.set(mine, sizes_of(mine)))
+            theirs = keys_of(f"worker {chance.randrange(6)} round {round_number}", 8)
+            hits += sum(map(bool, pages.get(theirs, sizes_of(theirs))))
+        return hits
+
+    with ThreadPoolExecutor(6) as pool:
+        hits = sum(pool.map(work, range(6)))
+    assert hits > 0
+
+
+def test_what_is_evicted_is_a_miss_everywhere_and_can_be_set_again(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, pool_size="4MiB")
+    writer, reader = attach(cluster[0]), attach(cluster[1])
+    first = keys_of("first", 32)
+    assert all(writer.set(first))
+    for number in range(4):
+        assert all(writer.set(keys_of(f"flood {number}", 32)))
+    assert cluster[0].status()["pool"]["evictions"] >= 64
+    assert not any(reader.get(first))
+    assert reader.client.batch_exists(first) == 0
+    assert all(writer.set(first))
+    assert reader.has(first)
+
+
+def test_a_node_that_joins_later_reads_what_was_set_before(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, start=False)
+    early: list[Daemon] = cluster.daemons[:2]
+    for daemon in early:
+        daemon.start()
+    cluster.wait_complete()
+    keys = keys_of("early", 64)
+    assert all(attach(cluster[0]).set(keys))
+    cluster[2].start()
+    cluster.wait_complete()
+    late = attach(cluster[2])
+    eventually(lambda: late.has(keys), what="the late node reads everything")
+    assert attach(cluster[1]).has(keys), "the join itself cost a miss"
+
+
+def test_a_node_that_leaves_takes_only_its_own_pages(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    stays, goes = keys_of("stays", 64), keys_of("goes", 16)
+    assert all(attach(cluster[0]).set(stays))
+    assert all(attach(cluster[2]).set(goes))
+    assert cluster[2].stop() == 0
+    reader = attach(cluster[1])
+    assert reader.has(stays)
+    assert not any(reader.get(goes))
+    cluster.wait_complete()
+    assert reader.has(stays)

@@ -1,0 +1,83 @@
+"""Hosts with networks of their own: a cut link costs misses until healed, never a stall."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from harness.fixtures import Attach, MakeCluster
+from harness.netns import Network
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster
+
+pytestmark = pytest.mark.netns
+
+TIMEOUT_S = 1.0
+SLACK_S = 1.5
+
+
+@pytest.fixture
+def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
+    """Three daemons, each on a host of its own."""
+    cluster = make_cluster(3, start=False)
+    head = f"{network.address('a')}:{cluster[0].meta_port}"
+    for daemon in cluster.daemons:
+        daemon.host = network.address(daemon.node_id)
+        daemon.launcher = network.launcher(daemon.node_id)
+        daemon.heads = [head]
+    cluster.start()
+    yield cluster
+    for daemon in cluster.daemons:
+        daemon.clean_up()
+
+
+def test_pages_travel_between_hosts(hosts: Cluster, attach: Attach) -> None:
+    keys = keys_of("travels", 64)
+    assert all(attach(hosts[1]).set(keys))
+    for daemon in hosts.daemons:
+        assert attach(daemon).has(keys)
+
+
+def test_a_cut_link_costs_misses_until_it_heals_and_never_a_stall(
+    network: Network, hosts: Cluster, attach: Attach
+) -> None:
+    far, near = keys_of("far", 32), keys_of("near", 32)
+    assert all(attach(hosts[1]).set(far))
+    reader = attach(hosts[0], timeout_s=TIMEOUT_S)
+    assert all(reader.set(near))
+    assert reader.has(far)
+    reader.longest_call_s = 0.0
+
+    network.cut("b")
+    assert not any(reader.get(far))
+    assert all(reader.set(keys_of("set while cut", 32)))
+    assert reader.has(near)
+    began = time.monotonic()
+    for _ in range(10):
+        assert not any(reader.get(far))
+        assert all(reader.get(near))
+        assert reader.client.batch_exists(near) == 32
+    assert time.monotonic() - began < 10 * TIMEOUT_S, "every batch waited for the cut host again"
+    assert reader.longest_call_s < TIMEOUT_S + SLACK_S
+
+    network.heal("b")
+    eventually(lambda: reader.has(far), 30, "its pages are hits again")
+    hosts.wait_complete()
+
+
+def test_each_side_of_a_partition_serves_what_it_can_reach_and_both_meet_again(
+    network: Network, hosts: Cluster, attach: Attach
+) -> None:
+    here, there = attach(hosts[0], timeout_s=TIMEOUT_S), attach(hosts[2], timeout_s=TIMEOUT_S)
+    network.cut("c")
+    eventually(lambda: hosts[0].connected_members() == ["a", "b"], 20)
+    set_here, set_there = keys_of("set here", 32), keys_of("set there", 32)
+    assert all(here.set(set_here))
+    assert all(there.set(set_there))
+    assert attach(hosts[1]).has(set_here)
+    assert there.has(set_there)
+    network.heal("c")
+    hosts.wait_complete()
+    eventually(lambda: here.has(set_there), 20, "what the cut node set is found")
+    eventually(lambda: there.has(set_here), 20, "the cut node finds what the others set")

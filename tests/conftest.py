@@ -1,0 +1,1 @@
+"""Puts tests/ on the import path: `harness` is what all kinds of tests may share."""

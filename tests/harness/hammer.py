@@ -1,0 +1,119 @@
+"""A worker process that reads or writes without pause: `python hammer.py read|write ...`.
+
+Prints "ready" once it works and one JSON object of counts at the end. Checks every byte that
+it gets. Any number of pages share few keys, so that slots are reused all the time.
+"""
+
+import argparse
+import json
+import random
+import select
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from harness.pages import Pages
+
+BATCH_PAGES = 16
+
+
+class Hammer:
+    """One such process, from the outside."""
+
+    def __init__(self, verb: str, socket_path: Path, **options: int | float | str) -> None:
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "harness.hammer", verb, f"--socket={socket_path}", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def result(self) -> dict[str, Any]:
+        """Waits until it is through; what it counted."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        text = self._process.stdout.read()
+        code = self._process.wait()
+        self._close()
+        assert code == 0, f"the hammer failed with exit code {code}: see its output above"
+        result: dict[str, Any] = json.loads(text)
+        return result
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it after the batch it is at; what it counted."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self.result()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def _hammer(options: argparse.Namespace) -> dict[str, Any]:
+    chance = random.Random(options.seed)
+    sizes = [int(size) for size in options.sizes.split(",")]
+    counts: Counter[str] = Counter()
+    calls = 0
+    with Pages(
+        Path(options.socket),
+        page_bytes=max(sizes),
+        room_pages=BATCH_PAGES,
+        timeout_s=options.timeout_s,
+    ) as pages:
+        print("ready", flush=True)
+        until = time.monotonic() + options.seconds
+        while (
+            time.monotonic() < until
+            and counts.total() < options.pages
+            and not select.select([sys.stdin], [], [], 0)[0]
+        ):
+            numbers = chance.sample(range(options.keys), BATCH_PAGES)
+            keys = [f"hammered/{number}".encode() for number in numbers]
+            # A key has one size: writers and readers agree without talking.
+            lengths = [sizes[number % len(sizes)] for number in numbers]
+            if options.verb == "write":
+                statuses = pages.set(keys, lengths)
+            else:
+                if chance.random() < 0.5:
+                    pages.client.contains(keys)
+                statuses = pages.get(keys, lengths)
+            counts.update(status.name for status in statuses)
+            calls += 1
+        return {"calls": calls, "pages": counts, "longest_call_s": pages.longest_call_s}
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verb", choices=["read", "write"])
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--sizes", required=True, help="page sizes in bytes, with commas")
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--pages", type=float, default=1e18, help="stop after so many")
+    parser.add_argument("--timeout-s", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    print(json.dumps(_hammer(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,97 @@
+"""Hosts with networks of their own on one machine: network namespaces on one bridge.
+
+    host a: eth0 10.77.0.1 ---+
+    host b: eth0 10.77.0.2 ---+--- bridge, in a namespace of its own
+    host c: eth0 10.77.0.3 ---+
+
+A cut host is one whose bridge port drops everything: like a dead switch port its peers get
+neither an error nor a reset, only silence. Unix sockets do not care about network
+namespaces, so the test process is a worker on every host at once.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+_BRIDGE_PORT_DISABLED = "0"
+_BRIDGE_PORT_FORWARDING = "3"
+
+
+def reason_to_skip() -> str | None:
+    """Why this machine cannot have network namespaces, or None."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not (shutil.which("ip") and shutil.which("bridge")):
+        return "the commands ip and bridge (package iproute2) are missing"
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        return f"no network namespaces here: {probe.stderr.decode().strip()}"
+    return None
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+
+
+class Network:
+    """Hosts by name, in order. Nothing of it is left after `remove`."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._tag = f"pc{os.getpid()}"
+        self._switch = f"{self._tag}-switch"
+        self._hosts = {name: f"10.77.0.{number}" for number, name in enumerate(hosts, start=1)}
+        try:
+            self._build()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _build(self) -> None:
+        _run("ip", "netns", "add", self._switch)
+        _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", self._switch, "link", "set", "bridge", "up")
+        for name, address in self._hosts.items():
+            netns = self.netns(name)
+            _run("ip", "netns", "add", netns)
+            _run(
+                *("ip", "-n", self._switch, "link", "add", self._port(name), "type", "veth"),
+                *("peer", "name", "eth0", "netns", netns),
+            )
+            _run(
+                "ip", "-n", self._switch, "link", "set", self._port(name), "master", "bridge", "up"
+            )
+            _run("ip", "-n", netns, "link", "set", "lo", "up")
+            _run("ip", "-n", netns, "address", "add", f"{address}/24", "dev", "eth0")
+            _run("ip", "-n", netns, "link", "set", "eth0", "up")
+
+    def remove(self) -> None:
+        for netns in [self._switch, *map(self.netns, self._hosts)]:
+            subprocess.run(["ip", "netns", "delete", netns], capture_output=True, check=False)
+
+    def netns(self, host: str) -> str:
+        return f"{self._tag}-{host}"
+
+    def address(self, host: str) -> str:
+        return self._hosts[host]
+
+    def launcher(self, host: str) -> list[str]:
+        """The words that run a command on this host."""
+        return ["ip", "netns", "exec", self.netns(host)]
+
+    def cut(self, host: str) -> None:
+        """From now on nothing gets to or from this host, and nobody is told."""
+        self._set_port(host, _BRIDGE_PORT_DISABLED)
+
+    def heal(self, host: str) -> None:
+        self._set_port(host, _BRIDGE_PORT_FORWARDING)
+
+    @staticmethod
+    def _port(host: str) -> str:
+        """The bridge's end of its cable. Not the bare name: `ip` takes "a" for "address"."""
+        return f"to-{host}"
+
+    def _set_port(self, host: str, state: str) -> None:
+        _run("bridge", "-n", self._switch, "link", "set", "dev", self._port(host), "state", state)

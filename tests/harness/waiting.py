@@ -1,0 +1,21 @@
+"""Waiting for a condition, never for a time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "") -> T:
+    """The first true value of `condition()`. Fails, with the last value, after `timeout_s`."""
+    until = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError(
+                f"not within {timeout_s:g} s: {what or condition}; the last value was {value!r}"
+            )
+        time.sleep(0.02)
