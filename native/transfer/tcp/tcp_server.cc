@@ -125,6 +125,7 @@ struct TcpServer::Impl {
     session.channel =
         std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise, counters);
     counters.channels++;
+    counters.accepted++;
     try {
       session.thread = std::thread([this, &session] {
         session.channel->serve();
@@ -133,11 +134,10 @@ struct TcpServer::Impl {
       });
     } catch (const std::system_error&) {  // no more threads to be had
       counters.channels--;
+      counters.accepted--;
       counters.refused++;
       sessions.pop_back();
-      return;
     }
-    counters.accepted++;
   }
 
   void refuse(const Socket& socket) {

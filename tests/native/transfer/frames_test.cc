@@ -1,0 +1,127 @@
+#include "transfer/tcp/frames.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace peercached::tcp {
+namespace {
+
+std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
+  return std::span(frame).subspan(sizeof(FrameHeader));
+}
+
+FrameHeader header_of(const std::vector<std::byte>& frame, FrameKind kind) {
+  FrameHeader header;
+  EXPECT_EQ(parse_header(frame, {kind}, 1 << 20, header), nullptr);
+  EXPECT_EQ(header.body_bytes, frame.size() - sizeof(FrameHeader));
+  return header;
+}
+
+std::vector<PageWanted> some_pages(size_t count, uint32_t length) {
+  std::vector<PageWanted> pages;
+  for (size_t i = 0; i < count; ++i) pages.push_back({i * 4096, {i, ~i}, i + 1, length, 0});
+  return pages;
+}
+
+TEST(TransferFrames, AHelloArrivesAsItWasSent) {
+  std::vector<std::byte> frame;
+  append_hello(frame, {"node-7", 11, 22, std::string(kTokenBytes, 'x')});
+  header_of(frame, FrameKind::hello);
+  Hello hello;
+  ASSERT_EQ(parse_hello(body_of(frame), hello), nullptr);
+  EXPECT_EQ(hello.node_id, "node-7");
+  EXPECT_EQ(hello.incarnation, 11u);
+  EXPECT_EQ(hello.expected, 22u);
+  EXPECT_EQ(hello.token, std::string(kTokenBytes, 'x'));
+}
+
+TEST(TransferFrames, ARefusalArrivesWithReasonAndText) {
+  std::vector<std::byte> frame;
+  append_refused(frame, Refusal::wrong_incarnation, "another start");
+  header_of(frame, FrameKind::refused);
+  HelloReply reply;
+  ASSERT_EQ(parse_hello_reply(FrameKind::refused, body_of(frame), reply), nullptr);
+  EXPECT_FALSE(reply.accepted);
+  EXPECT_EQ(reply.reason, static_cast<uint16_t>(Refusal::wrong_incarnation));
+  EXPECT_EQ(reply.text, "another start");
+}
+
+TEST(TransferFrames, ARequestArrivesAsItWasSent) {
+  std::vector<std::byte> frame;
+  const auto sent = some_pages(kPagesPerRequestMax, 4096);
+  append_read(frame, 77, sent);
+  header_of(frame, FrameKind::read);
+  uint64_t request = 0;
+  std::vector<PageWanted> pages;
+  ASSERT_EQ(parse_read(body_of(frame), request, pages), nullptr);
+  EXPECT_EQ(request, 77u);
+  ASSERT_EQ(pages.size(), sent.size());
+  EXPECT_EQ(std::memcmp(pages.data(), sent.data(), sent.size() * sizeof(PageWanted)), 0);
+}
+
+TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
+  std::vector<std::byte> frame;
+  append_read(frame, 1, some_pages(3, 10));
+  for (uint32_t count : {0u, 2u, 4u, 257u, 0x7fffffffu, 0xffffffffu}) {
+    std::memcpy(frame.data() + sizeof(FrameHeader) + offsetof(ReadHead, count), &count, 4);
+    uint64_t request = 0;
+    std::vector<PageWanted> pages;
+    EXPECT_NE(parse_read(body_of(frame), request, pages), nullptr) << count;
+  }
+}
+
+TEST(TransferFrames, RequestsBeyondTheBoundsAreRefused) {
+  EXPECT_NE(check_wanted({}), nullptr);
+  EXPECT_NE(check_wanted(some_pages(kPagesPerRequestMax + 1, 1)), nullptr);
+  EXPECT_NE(check_wanted(some_pages(1, 0)), nullptr);
+  EXPECT_NE(check_wanted(some_pages(1, kPageBytesMax + 1)), nullptr);
+  EXPECT_NE(check_wanted(some_pages(3, 16 << 20)), nullptr);
+  EXPECT_EQ(check_wanted(some_pages(2, 16 << 20)), nullptr);
+  EXPECT_EQ(check_wanted(some_pages(1, kPageBytesMax)), nullptr) << "one huge page goes alone";
+}
+
+TEST(TransferFrames, AnAnswerMustBeToTheRequestAndAboutItsPages) {
+  std::vector<std::byte> frame;
+  const std::vector<PageStatus> sent = {PageStatus::ok, PageStatus::stale, PageStatus::ok};
+  append_pages(frame, 9, sent, 1234);
+  std::vector<PageStatus> statuses(3);
+  uint64_t following_bytes = 0;
+  ASSERT_EQ(parse_pages(frame, 9, statuses, following_bytes), nullptr);
+  EXPECT_EQ(statuses, sent);
+  EXPECT_EQ(following_bytes, 1234u);
+  EXPECT_NE(parse_pages(frame, 10, statuses, following_bytes), nullptr);
+  frame.back() = std::byte{static_cast<uint8_t>(PageStatus::deadline)};
+  EXPECT_NE(parse_pages(frame, 9, statuses, following_bytes), nullptr)
+      << "a holder knows ok and stale only";
+}
+
+TEST(TransferFrames, NoDamagedFrameIsReadBeyondItsEnd) {
+  std::vector<std::byte> hello, read;
+  append_hello(hello, {"node", 1, 2, std::string(kTokenBytes, 'x')});
+  append_read(read, 1, some_pages(5, 100));
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 20'000; ++round) {
+    for (std::vector<std::byte> frame : {hello, read}) {
+      for (unsigned flips = random() % 4; flips != 0; --flips) {
+        frame[random() % frame.size()] ^= static_cast<std::byte>(1u << random() % 8);
+      }
+      frame.resize(random() % (frame.size() + 1));
+      frame.shrink_to_fit();  // so that the address sanitizer sees every byte beyond
+      FrameHeader header;
+      Hello parsed_hello;
+      HelloReply reply;
+      uint64_t request = 0;
+      std::vector<PageWanted> pages;
+      (void)parse_header(frame, {FrameKind::hello}, 4096, header);
+      if (frame.size() < sizeof(FrameHeader)) continue;
+      (void)parse_hello(body_of(frame), parsed_hello);
+      (void)parse_hello_reply(FrameKind::refused, body_of(frame), reply);
+      (void)parse_read(body_of(frame), request, pages);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace peercached::tcp

@@ -1,0 +1,287 @@
+// What the reader does when a holder hangs, lies, resets or goes away.
+#include <sys/mman.h>
+
+#include "transfer/scripted_peer.h"
+
+namespace peercached::testing {
+namespace {
+
+class TcpHostileHolder : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+  RecordingWatcher watcher;
+
+  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint,
+                                            TcpEngineConfig config = {}) {
+    auto engine = make_reader(watcher, config);
+    engine->add_peer(kPeer, endpoint);
+    return engine;
+  }
+};
+
+constexpr uint32_t kLength = 60'000;  // several fit into one request
+
+TEST_F(TcpHostileHolder, AfterADeadlineAHolderThatWakesUpWritesNothing) {
+  std::promise<void> painted;
+  std::shared_future<void> go_on = painted.get_future().share();
+  std::atomic<bool> cut{false};
+  ScriptedHolder holder([&](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    const auto bytes = ScriptedHolder::answer(request, 0);
+    // Stops in the middle of the second page; then sends all the rest.
+    const size_t half = bytes.size() / 2;
+    wire.send(std::span(bytes).first(half));
+    go_on.wait();
+    wire.send(std::span(bytes).subspan(half));
+    cut = wire.ends();
+  });
+  {
+    auto engine = reader_of(holder.endpoint());
+    Reading reading(
+        {made_up_record(0, kLength), made_up_record(1, kLength), made_up_record(2, kLength)});
+    const TimePoint start = Clock::now();
+    reading.read(*engine, 100);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+    EXPECT_EQ(reading.ops[1].status, PageStatus::deadline);
+    EXPECT_EQ(reading.ops[2].status, PageStatus::deadline);
+    EXPECT_TRUE(is_page(reading.ops[0].dest, kLength, 0));
+    ASSERT_EQ(watcher.troubles().size(), 1u);
+    EXPECT_NE(watcher.troubles()[0].find("silent for"), std::string::npos);
+
+    std::fill(reading.memory.begin(), reading.memory.end(), kPaint);
+    const SlotHeader header = reading.ops[1].header;
+    painted.set_value();
+    EXPECT_TRUE(eventually([&] { return cut.load(); }));
+    EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+    EXPECT_EQ(std::memcmp(&reading.ops[1].header, &header, sizeof header), 0);
+    EXPECT_EQ(engine->health().at(0).channels, 0u) << "never used again";
+    EXPECT_EQ(engine->health().at(0).deadlines, 2u);
+  }
+}
+
+TEST_F(TcpHostileHolder, AHungPeerDelaysNobodyElsesPages) {
+  ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });  // not even a hello
+  Holder holder(32 << 20);
+  for (unsigned movers : {0u, 2u}) {
+    TcpEngineConfig config;
+    config.movers = movers;
+    auto engine = make_reader(watcher, config);
+    engine->add_peer(1, hung.endpoint());
+    engine->add_peer(2, holder.endpoint());
+    std::vector<RecordRow> hung_rows, rows;
+    for (uint64_t i = 0; i < 20; ++i) {
+      hung_rows.push_back(made_up_record(i, 500'000));
+      rows.push_back(holder.set(1000 * movers + i, 500'000));
+    }
+    Reading lost(hung_rows, 1), found(rows, 2);
+    std::vector<ReadBatch> batches = {lost.batch, found.batch};
+    VerifyingSink sink(Verify::checksum);
+    engine->read(batches, Deadline::after_ms(300), lost.gate.gate, sink);
+    EXPECT_EQ(lost.count(PageStatus::deadline), 20u);
+    EXPECT_EQ(found.count(PageStatus::ok), 20u);
+  }
+}
+
+TEST_F(TcpHostileHolder, AConnectionThatIsNeverAnsweredEndsWithTheConnectTimeout) {
+  ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });
+  TcpEngineConfig config;
+  config.connect_timeout_ms = 50;
+  auto engine = reader_of(hung.endpoint(), config);
+  Reading reading({made_up_record(0, kLength)});
+  const TimePoint start = Clock::now();
+  reading.read(*engine, 60'000);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("no answer to hello within 50 ms"), std::string::npos);
+}
+
+class TellingSink : public PageSink {
+ public:
+  explicit TellingSink(std::promise<void>& landed) : landed_(landed) {}
+  void landed(const ReadBatch& batch, ReadOp& op) override {
+    verify_.landed(batch, op);
+    landed_.set_value();
+  }
+
+ private:
+  std::promise<void>& landed_;
+  VerifyingSink verify_{Verify::checksum};
+};
+
+TEST_F(TcpHostileHolder, AResetInMidPayloadLosesTheRestAndKeepsWhatHasLanded) {
+  std::promise<void> first_landed;
+  ScriptedHolder holder([&](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    const auto bytes = ScriptedHolder::answer(request, 0);
+    wire.send(std::span(bytes).first(bytes.size() / 2));
+    // A reset may overtake bytes that the reader has not taken: the test waits for page 0.
+    first_landed.get_future().wait();
+    wire.reset();
+  });
+  auto engine = reader_of(holder.endpoint());
+  Reading reading(
+      {made_up_record(0, kLength), made_up_record(1, kLength), made_up_record(2, kLength)});
+  TellingSink sink(first_landed);
+  engine->read({&reading.batch, 1}, Deadline::after_ms(60'000), reading.gate.gate, sink);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+  EXPECT_TRUE(is_page(reading.ops[0].dest, kLength, 0));
+  EXPECT_EQ(reading.ops[1].status, PageStatus::error);
+  EXPECT_EQ(reading.ops[2].status, PageStatus::error);
+  EXPECT_TRUE(is_painted(reading.ops[2].dest, kLength));
+  EXPECT_EQ(watcher.troubles().size(), 1u);
+}
+
+TEST_F(TcpHostileHolder, AResetBeforeAnyAnswerIsAnErrorAtOnce) {
+  ScriptedHolder holder([](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire)) return;
+    ScriptedHolder::receive_request(wire, request);
+    wire.reset();
+  });
+  auto engine = reader_of(holder.endpoint());
+  Reading reading({made_up_record(0, kLength), made_up_record(1, kLength)});
+  reading.read(*engine, 60'000);
+  EXPECT_EQ(reading.count(PageStatus::error), 2u);
+  EXPECT_EQ(watcher.troubles().size(), 1u);
+}
+
+TEST_F(TcpHostileHolder, AnIdleChannelThatDiedIsReplacedOnce) {
+  std::atomic<int> connections{0};
+  ScriptedHolder holder([&](Wire& wire, int connection) {
+    ++connections;
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    if (connection == 0) {
+      wire.send(ScriptedHolder::answer(request, 0));
+      // Takes the second request and dies without a word.
+      ScriptedHolder::receive_request(wire, request);
+      wire.reset();
+    } else {
+      wire.reset();  // and so does every later one
+    }
+  });
+  auto engine = reader_of(holder.endpoint());
+  Reading first({made_up_record(0, kLength)}), second({made_up_record(0, kLength)});
+  first.read(*engine);
+  EXPECT_EQ(first.ops[0].status, PageStatus::ok);
+  second.read(*engine);
+  EXPECT_EQ(second.ops[0].status, PageStatus::error);
+  EXPECT_EQ(connections, 2) << "one retry, no more";
+  EXPECT_EQ(watcher.troubles().size(), 1u);
+}
+
+TEST_F(TcpHostileHolder, GarbageInPlaceOfAnAnswerIsAnErrorAndNoOtherChannelSuffers) {
+  ScriptedHolder liar([](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    wire.send(std::vector<std::byte>(100'000, std::byte{0x5a}));
+    wire.ends();
+  });
+  Holder honest(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(1, liar.endpoint());
+  engine->add_peer(2, honest.endpoint());
+  Reading lied({made_up_record(0, kLength)}, 1), told({honest.set(1, kLength)}, 2);
+  std::vector<ReadBatch> batches = {lied.batch, told.batch};
+  VerifyingSink sink(Verify::checksum);
+  engine->read(batches, Deadline::after_ms(10'000), lied.gate.gate, sink);
+  EXPECT_EQ(lied.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(is_painted(lied.memory.data(), lied.memory.size()));
+  EXPECT_EQ(told.ops[0].status, PageStatus::ok);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("1: sent a bad answer: "), std::string::npos);
+}
+
+TEST_F(TcpHostileHolder, GarbageInPlaceOfAHelloIsAnError) {
+  ScriptedHolder liar([](Wire& wire, int) {
+    wire.receive_frame();
+    wire.send(std::vector<std::byte>(1000, std::byte{0x5a}));
+    wire.ends();
+  });
+  auto engine = reader_of(liar.endpoint());
+  Reading reading({made_up_record(0, kLength)});
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("bad frame"), std::string::npos);
+}
+
+TEST_F(TcpHostileHolder, AHolderThatSendsAnotherPageIsFoundOut) {
+  ScriptedHolder holder([](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire)) return;
+    while (ScriptedHolder::receive_request(wire, request)) {
+      auto pages = ScriptedHolder::answer(request, 0);
+      // The sealed header of another generation, then payload that is not the header's.
+      for (auto& page : request.pages) ++page.generation;
+      if (request.pages.size() == 1) pages = ScriptedHolder::answer(request, 0);
+      if (request.pages.size() == 2) pages.back() ^= std::byte{1};
+      if (!wire.send(pages)) return;
+    }
+  });
+  auto engine = reader_of(holder.endpoint());
+  Reading other_use({made_up_record(0, kLength)});
+  other_use.read(*engine, 10'000, Verify::header);
+  EXPECT_EQ(other_use.ops[0].status, PageStatus::stale);
+  Reading torn({made_up_record(0, kLength), made_up_record(1, kLength)});
+  torn.read(*engine);
+  EXPECT_EQ(torn.ops[0].status, PageStatus::ok);
+  EXPECT_EQ(torn.ops[1].status, PageStatus::stale);
+}
+
+TEST_F(TcpHostileHolder, DroppingAPeerEndsItsReadsWithError) {
+  std::promise<void> asked;
+  ScriptedHolder holder([&](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    asked.set_value();
+    wire.ends();
+  });
+  for (const bool replaced : {false, true}) {
+    asked = {};
+    auto engine = reader_of(holder.endpoint());
+    Reading reading({made_up_record(0, kLength)});
+    std::thread dropper([&] {
+      asked.get_future().wait();
+      if (replaced) {
+        PeerEndpoint next = holder.endpoint();
+        ++next.incarnation;
+        engine->add_peer(kPeer, next);
+      } else {
+        engine->drop_peer(kPeer);
+      }
+    });
+    reading.read(*engine, 60'000);
+    dropper.join();
+    EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+    EXPECT_TRUE(watcher.troubles().empty()) << "no trouble: it was asked for";
+  }
+}
+
+TEST_F(TcpHostileHolder, AWorkerThatPullsItsMemoryAwayLosesItsReadOnly) {
+  Holder holder(16 << 20);
+  auto engine = reader_of(holder.endpoint());
+  const RecordRow row = holder.set(1, 4 << 20);
+  const int fd = memfd_create("region", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, 4 << 20), 0);
+  void* region = mmap(nullptr, 4 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(region, MAP_FAILED);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  Reading reading({row});
+  reading.ops[0].dest = static_cast<std::byte*>(region);
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::region_lost);
+  EXPECT_TRUE(watcher.troubles().empty());
+  Reading next({row});
+  next.read(*engine);
+  EXPECT_EQ(next.ops[0].status, PageStatus::ok);
+  munmap(region, 4 << 20);
+  close(fd);
+}
+
+}  // namespace
+}  // namespace peercached::testing

@@ -1,0 +1,376 @@
+// The reader and the holder together, over 127.0.0.1.
+#include <random>
+
+#include "transfer/tcp_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+class TcpRead : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+  RecordingWatcher watcher;
+};
+
+void expect_pages(const Reading& reading, uint64_t first_number) {
+  for (size_t i = 0; i < reading.ops.size(); ++i) {
+    const ReadOp& op = reading.ops[i];
+    ASSERT_EQ(op.status, PageStatus::ok) << "page " << i << " of " << op.length << " bytes";
+    ASSERT_TRUE(is_page(op.dest, op.length, first_number + i)) << "page " << i;
+  }
+}
+
+TEST_F(TcpRead, EveryMixOfSizesArrivesByteForByte) {
+  Holder holder(256 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  std::mt19937_64 random(1);
+  uint64_t number = 0;
+  for (int round = 0; round < 12; ++round) {
+    const uint64_t first = number;
+    std::vector<RecordRow> rows;
+    for (size_t i = 0, n = 1 + random() % 60; i < n; ++i) {
+      // Sizes from one byte up, evenly over the powers of two.
+      const uint64_t most = 1ull << random() % 20;
+      rows.push_back(holder.set(number++, static_cast<uint32_t>(1 + random() % most)));
+    }
+    if (round == 5) rows.push_back(holder.set(number++, 64 << 20));
+    Reading reading(rows);
+    reading.read(*engine);
+    expect_pages(reading, first);
+  }
+  EXPECT_TRUE(watcher.troubles().empty());
+  EXPECT_EQ(holder.server->stats().bad_frames, 0u);
+  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+}
+
+TEST_F(TcpRead, FiveThousandPagesAreOneCall) {
+  Holder holder(64 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder.set(i, 1000 + i % 3000));
+  Reading reading(rows);
+  reading.read(*engine);
+  expect_pages(reading, 0);
+  EXPECT_EQ(engine->health().at(0).pages, 5000u);
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().pages == 5000; }));
+}
+
+TEST_F(TcpRead, ManyThreadsShareFewChannels) {
+  Holder holder(64 << 20);
+  TcpEngineConfig config;
+  config.channels_per_peer_max = 2;
+  auto engine = make_reader(watcher, config);
+  engine->add_peer(kPeer, holder.endpoint());
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 40; ++i) rows.push_back(holder.set(i, 60'000));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 10; ++round) {
+        Reading reading(rows);
+        reading.read(*engine);
+        expect_pages(reading, 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(holder.server->stats().accepted, 2u);
+}
+
+TEST_F(TcpRead, SeveralPeersAreReadInOneCall) {
+  Holder one(16 << 20), two(16 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(1, one.endpoint());
+  engine->add_peer(2, two.endpoint());
+  std::vector<RecordRow> rows_one, rows_two;
+  for (uint64_t i = 0; i < 50; ++i) {
+    rows_one.push_back(one.set(i, 50'000));
+    rows_two.push_back(two.set(100 + i, 50'000));
+  }
+  Reading a(rows_one, 1), b(rows_two, 2);
+  std::vector<ReadBatch> batches = {a.batch, b.batch};
+  VerifyingSink sink(Verify::checksum);
+  engine->read(batches, Deadline::after_ms(10'000), a.gate.gate, sink);
+  expect_pages(a, 0);
+  expect_pages(b, 100);
+}
+
+TEST_F(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  const RecordRow kept = holder.set(1, 30'000);
+  RecordRow reused = holder.set(2, 30'000);
+  std::vector<RecordRow> withdrawn;
+  holder.pool.remove({&reused.digest, 1}, withdrawn);
+  const RecordRow next = holder.set(3, 30'000);
+  RecordRow wrong_length = kept;
+  wrong_length.length = 29'999;
+  RecordRow beyond = kept;
+  beyond.offset = 1ull << 60;
+  RecordRow odd = kept;
+  odd.offset += 8;
+  Reading reading({kept, reused, next, wrong_length, beyond, odd});
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+  EXPECT_EQ(reading.ops[2].status, PageStatus::ok);
+  for (size_t i : {1, 3, 4, 5}) {
+    EXPECT_EQ(reading.ops[i].status, PageStatus::stale) << i;
+    EXPECT_TRUE(is_painted(reading.ops[i].dest, reading.ops[i].length)) << i;
+  }
+  EXPECT_EQ(holder.server->stats().stale, 4u);
+  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+}
+
+TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
+  Holder holder(4 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  // Half of the pool is rewritten in every round, so records go stale all the time.
+  constexpr size_t kPages = 30;
+  std::mutex mutex;
+  std::vector<RecordRow> rows(kPages);
+  std::vector<uint64_t> numbers(kPages);
+  for (size_t i = 0; i < kPages; ++i) rows[i] = holder.set(numbers[i] = i, 60'000);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    uint64_t number = 1000;
+    for (size_t i = 0; !stop; i = (i + 7) % kPages) {
+      const Digest old = rows[i].digest;
+      std::vector<RecordRow> withdrawn;
+      holder.pool.remove({&old, 1}, withdrawn);
+      const RecordRow row = holder.set(number, 60'000);
+      std::lock_guard lock(mutex);
+      rows[i] = row;
+      numbers[i] = number++;
+    }
+  });
+  size_t ok = 0;
+  for (int round = 0; round < 150; ++round) {
+    std::vector<RecordRow> known;
+    std::vector<uint64_t> known_numbers;
+    {
+      std::lock_guard lock(mutex);
+      known = rows;
+      known_numbers = numbers;
+    }
+    Reading reading(known);
+    reading.read(*engine);
+    for (size_t i = 0; i < kPages; ++i) {
+      const ReadOp& op = reading.ops[i];
+      if (op.status == PageStatus::ok) {
+        ASSERT_TRUE(is_page(op.dest, op.length, known_numbers[i]));
+        ++ok;
+      } else {
+        ASSERT_EQ(op.status, PageStatus::stale);
+      }
+    }
+  }
+  stop = true;
+  writer.join();
+  EXPECT_GT(ok, 0u);
+  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+}
+
+TEST_F(TcpRead, APeerNobodyKnowsIsAnErrorAtOnce) {
+  auto engine = make_reader(watcher);
+  Holder holder(1 << 20);
+  const RecordRow row = holder.set(1, 100);
+  Reading unknown({row});
+  unknown.read(*engine);
+  EXPECT_EQ(unknown.ops[0].status, PageStatus::error);
+  engine->add_peer(kPeer, holder.endpoint());
+  Reading other_start({row}, kPeer, kHolderIncarnation + 1);
+  other_start.read(*engine);
+  EXPECT_EQ(other_start.ops[0].status, PageStatus::error);
+}
+
+TEST_F(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  Reading reading({holder.set(0, 100), holder.set(1, 100), holder.set(2, 100), holder.set(3, 100)});
+  reading.ops[0].length = 0;
+  reading.ops[2].length = kPageBytesMax + 1;
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_EQ(reading.ops[1].status, PageStatus::ok);
+  EXPECT_EQ(reading.ops[2].status, PageStatus::error);
+  EXPECT_EQ(reading.ops[3].status, PageStatus::ok);
+}
+
+TEST_F(TcpRead, APassedDeadlineTouchesNothing) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  Reading reading({holder.set(1, 1000)});
+  reading.read(*engine, 0);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+  EXPECT_TRUE(watcher.troubles().empty()) << "the peer was not even asked";
+}
+
+TEST_F(TcpRead, AFencedGateStopsAllWriting) {
+  Holder holder(64 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  Reading reading({holder.set(1, 20 << 20), holder.set(2, 20 << 20)});
+  reading.gate.fence();
+  reading.read(*engine);
+  EXPECT_EQ(reading.count(PageStatus::deadline), 2u);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+  EXPECT_TRUE(watcher.troubles().empty()) << "the worker gave up, not the peer";
+}
+
+// Fences the gate when the first page has landed.
+class FencingSink : public PageSink {
+ public:
+  explicit FencingSink(Gate& gate) : gate_(gate) {}
+  void landed(const ReadBatch&, ReadOp& op) override {
+    op.status = PageStatus::ok;
+    gate_.fence();
+  }
+
+ private:
+  Gate& gate_;
+};
+
+TEST_F(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
+  Holder holder(64 << 20);
+  TcpEngineConfig config;
+  config.channels_per_read_max = 1;
+  auto engine = make_reader(watcher, config);
+  engine->add_peer(kPeer, holder.endpoint());
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 10; ++i) rows.push_back(holder.set(i, 2 << 20));
+  Reading reading(rows);
+  FencingSink sink(reading.gate);
+  engine->read({&reading.batch, 1}, Deadline::after_ms(10'000), reading.gate.gate, sink);
+  EXPECT_EQ(reading.count(PageStatus::ok), 1u);
+  EXPECT_EQ(reading.count(PageStatus::deadline), 9u);
+  EXPECT_TRUE(is_painted(reading.ops[2].dest, 8 * reading.ops[2].length));
+  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+}
+
+TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
+  auto holder = std::make_unique<Holder>(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder->endpoint());
+  const RecordRow row = holder->set(1, 1000);
+  Reading first({row});
+  first.read(*engine);
+  EXPECT_EQ(first.ops[0].status, PageStatus::ok);
+  // Only the server goes and comes back on its port: the idle channel is dead, the peer is not.
+  TcpServerConfig config;
+  config.host = "127.0.0.1";
+  config.port = holder->server->port();
+  config.incarnation = kHolderIncarnation;
+  holder->server.reset();
+  holder->server = std::make_unique<TcpServer>(config, holder->pool,
+                                               [](auto&, Incarnation, auto&) { return true; });
+  Reading second({row});
+  second.read(*engine);
+  EXPECT_EQ(second.ops[0].status, PageStatus::ok);
+  EXPECT_TRUE(watcher.troubles().empty());
+}
+
+TEST_F(TcpRead, ADeadPeerIsReportedOnceAndCostsNoTime) {
+  auto engine = make_reader(watcher);
+  PeerEndpoint gone;
+  RecordRow row;
+  {
+    Holder holder(1 << 20);
+    gone = holder.endpoint();
+    row = holder.set(1, 1000);
+  }
+  engine->add_peer(kPeer, gone);
+  Reading reading({row, row, row});
+  const TimePoint start = Clock::now();
+  reading.read(*engine, 60'000);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_EQ(reading.count(PageStatus::error), 3u);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("cannot connect"), std::string::npos);
+}
+
+TEST_F(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  PeerEndpoint endpoint = holder.endpoint();
+  endpoint.token = std::string(32, 'w');
+  engine->add_peer(kPeer, endpoint);
+  Reading reading({holder.set(1, 1000)});
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_EQ(holder.server->stats().bad_hellos, 1u);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("refused: "), std::string::npos);
+  EXPECT_NE(watcher.troubles()[0].find("shake hands again"), std::string::npos);
+  endpoint.token = "short";
+  EXPECT_THROW(engine->add_peer(kPeer, endpoint), std::invalid_argument);
+}
+
+TEST_F(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
+  Holder holder(1 << 20, {}, kHolderIncarnation + 1);
+  auto engine = make_reader(watcher);
+  PeerEndpoint endpoint = holder.endpoint();
+  endpoint.incarnation = kHolderIncarnation;  // what the old record says
+  engine->add_peer(kPeer, endpoint);
+  Reading reading({holder.set(1, 1000)});
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_EQ(holder.server->stats().bad_hellos, 1u);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+}
+
+TEST_F(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
+  TcpServerConfig server_config;
+  server_config.channels_max = 1;
+  Holder holder(32 << 20, server_config);
+  TcpEngineConfig config;
+  config.channels_per_read_max = 3;
+  auto engine = make_reader(watcher, config);
+  engine->add_peer(kPeer, holder.endpoint());
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 16; ++i) rows.push_back(holder.set(i, 1 << 20));
+  Reading reading(rows);
+  reading.read(*engine);
+  expect_pages(reading, 0);
+  EXPECT_GE(holder.server->stats().refused, 1u);
+  EXPECT_TRUE(watcher.troubles().empty()) << "one channel is enough";
+}
+
+TEST_F(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  const RecordRow row = holder.set(1, 1000);
+  Reading first({row});
+  first.read(*engine);
+  EXPECT_EQ(holder.server->stats().channels, 1u);
+  holder.server->drop_peer("reader", kReaderIncarnation + 1);
+  holder.server->drop_peer("another", kReaderIncarnation);
+  Reading second({row});
+  second.read(*engine);
+  EXPECT_EQ(holder.server->stats().accepted, 1u) << "those were others";
+  holder.server->drop_peer("reader", kReaderIncarnation);
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
+}
+
+TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddress) {
+  Holder holder(1 << 20);
+  TcpServerConfig config;
+  config.host = "127.0.0.1";
+  config.port = holder.server->port();
+  try {
+    TcpServer second(config, holder.pool, [](auto&, Incarnation, auto&) { return true; });
+    FAIL();
+  } catch (const std::system_error& error) {
+    EXPECT_NE(std::string(error.what()).find("127.0.0.1:"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace peercached::testing
