@@ -121,8 +121,13 @@ class Engine final : public RequestHandler, public PeerWatcher {
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
-  // why[i]: absent, suspect or deadline then. `fresh`: past the location cache, ask the owners.
-  void locate(std::span<const Digest> digests, bool fresh, Deadline deadline,
+  // why[i]: absent, suspect or deadline then.
+  enum class Trust {
+    cached,   // whatever the location cache has: a READ will tell
+    recent,   // what it learnt a moment ago: the answer is a promise
+    nothing,  // it has just misled us: ask the owners
+  };
+  void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why);
   void janitor();
 

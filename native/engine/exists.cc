@@ -10,6 +10,9 @@ namespace peercached {
 
 namespace {
 
+// Long enough for an `exists` asked again while its request waits, short beside the life of a page.
+constexpr auto kRecent = std::chrono::seconds(1);
+
 // Which of one digest's records to use: resident and at a node that is not suspect; among
 // several a different one for each digest, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
@@ -33,7 +36,7 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
 
 }  // namespace
 
-void Engine::locate(std::span<const Digest> digests, bool fresh, Deadline deadline,
+void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
                     std::span<RecordRow> rows, std::span<PageStatus> why) {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
@@ -44,10 +47,13 @@ void Engine::locate(std::span<const Digest> digests, bool fresh, Deadline deadli
     why[i] = PageStatus::ok;
     --open;
   };
-  if (!fresh) {
+  const TimePoint now = Clock::now();
+  if (trust != Trust::nothing) {
+    const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
     for (size_t i = 0; i < digests.size(); ++i) {
       RecordRow cached;
-      if (locations_.find(digests[i], cached) && nodes_.usable(cached.holder)) take(i, cached);
+      if (locations_.find(digests[i], since, cached) && nodes_.usable(cached.holder))
+        take(i, cached);
     }
   }
 
@@ -62,7 +68,7 @@ void Engine::locate(std::span<const Digest> digests, bool fresh, Deadline deadli
       while (last != found.end() && last->digest == digests[i]) ++last;
       if (const RecordRow* record = choose({first, last}, nodes_, why[i])) {
         take(i, *record);
-        locations_.put(*record);
+        locations_.put(*record, now);
       }
     }
   };
@@ -85,7 +91,7 @@ void Engine::locate(std::span<const Digest> digests, bool fresh, Deadline deadli
     merge(found);
     for (size_t i : own_index) {
       // A fresh search asks the other owners too: ours may be what misled us.
-      if (why[i] == PageStatus::pending && (alone || (final && !fresh))) {
+      if (why[i] == PageStatus::pending && (alone || (final && trust != Trust::nothing))) {
         why[i] = PageStatus::absent;
         --open;
       }
@@ -141,7 +147,7 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   if (!missing.empty()) {
     std::vector<RecordRow> rows(missing.size());
     std::vector<PageStatus> why(missing.size());
-    locate(missing, false, context.deadline, rows, why);
+    locate(missing, Trust::recent, context.deadline, rows, why);
     for (size_t k = 0; k < missing.size(); ++k) {
       // Readable, not merely known: a hit is a promise.
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);

@@ -37,7 +37,7 @@ struct Engine::GetRun {
 
   void from_pool(const Digest* parent);
   // Reads the pages that are still pending; those worth another try stay pending.
-  void from_peers(bool fresh);
+  void from_peers(Trust trust);
 };
 
 void Engine::GetRun::from_pool(const Digest* parent) {
@@ -93,7 +93,7 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   }
 }
 
-void Engine::GetRun::from_peers(bool fresh) {
+void Engine::GetRun::from_peers(Trust trust) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -104,7 +104,7 @@ void Engine::GetRun::from_peers(bool fresh) {
   if (wanted.empty()) return;
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  engine.locate(wanted, fresh, context.deadline, rows, why);
+  engine.locate(wanted, trust, context.deadline, rows, why);
 
   std::map<HolderIndex, std::vector<size_t>> by_peer;  // indices into `wanted`
   for (size_t k = 0; k < wanted.size(); ++k) {
@@ -151,7 +151,7 @@ void Engine::GetRun::from_peers(bool fresh) {
     }
     if (page.status != PageStatus::deadline) engine.locations_.forget(ops[o].digest);
     const bool again = page.status == PageStatus::stale || page.status == PageStatus::error;
-    if (again && !fresh) {
+    if (again && trust != Trust::nothing) {
       engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
       page.status = PageStatus::pending;
     }
@@ -165,8 +165,8 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   GetRun run{*this, context, pages, digests};
   run.from_pool(context.parent_key.empty() ? nullptr : &parent);
-  run.from_peers(false);
-  run.from_peers(true);
+  run.from_peers(Trust::cached);
+  run.from_peers(Trust::nothing);
   for (PageRef& page : pages) {
     counters_.get[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);
   }

@@ -9,32 +9,35 @@ LocationCache::LocationCache(size_t entries)
       sets_(sets_count_ == 0 ? nullptr : new Set[sets_count_]),
       locks_(new std::mutex[kLocks]) {}
 
-void LocationCache::put(const RecordRow& row) {
+void LocationCache::put(const RecordRow& row, TimePoint now) {
   if (sets_count_ == 0 || row.holder == kNoHolder) return;
   std::lock_guard lock(lock_of(row.digest));
   Set& set = set_of(row.digest);
-  for (RecordRow& entry : set.rows) {
-    if (entry.holder != kNoHolder && entry.digest == row.digest) {
-      entry = row;
-      return;
-    }
-  }
-  for (RecordRow& entry : set.rows) {
+  size_t way = kWays;
+  for (size_t i = 0; i < kWays; ++i) {
+    const RecordRow& entry = set.rows[i];
     if (entry.holder == kNoHolder) {
-      entry = row;
-      return;
+      if (way == kWays) way = i;
+    } else if (entry.digest == row.digest) {
+      way = i;
+      break;
     }
   }
-  set.rows[set.next] = row;
-  set.next = static_cast<uint8_t>((set.next + 1) % kWays);
+  if (way == kWays) {
+    way = set.next;
+    set.next = static_cast<uint8_t>((set.next + 1) % kWays);
+  }
+  set.rows[way] = row;
+  set.learnt[way] = now;
 }
 
-bool LocationCache::find(const Digest& digest, RecordRow& row) const {
+bool LocationCache::find(const Digest& digest, TimePoint since, RecordRow& row) const {
   if (sets_count_ == 0) return false;
   std::lock_guard lock(lock_of(digest));
-  for (const RecordRow& entry : set_of(digest).rows) {
-    if (entry.holder != kNoHolder && entry.digest == digest) {
-      row = entry;
+  const Set& set = set_of(digest);
+  for (size_t i = 0; i < kWays; ++i) {
+    if (set.rows[i].holder != kNoHolder && set.rows[i].digest == digest && set.learnt[i] >= since) {
+      row = set.rows[i];
       hits_.fetch_add(1, std::memory_order_relaxed);
       return true;
     }

@@ -1,7 +1,9 @@
 // The location cache: where pages of other nodes were last seen.
 //
 // Filled by lookups, so that a `get` right after an `exists` asks nobody. It may be stale:
-// every READ is verified (DESIGN 6.3). Bounded: sets of 8 entries, the oldest gives way.
+// every READ is verified (DESIGN 6.3), and a stale answer costs a `get` one more lookup. An
+// `exists` promises more, so it takes only what was learnt a moment ago. Bounded: sets of 8
+// entries, the oldest gives way.
 #pragma once
 
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/types.h"
 
 namespace peercached {
@@ -19,8 +22,9 @@ class LocationCache {
  public:
   explicit LocationCache(size_t entries);  // rounded up to a power of two; 0: off
 
-  void put(const RecordRow& row);
-  bool find(const Digest& digest, RecordRow& row) const;
+  void put(const RecordRow& row, TimePoint now);
+  // What was learnt at `since` or later.
+  bool find(const Digest& digest, TimePoint since, RecordRow& row) const;
   void forget(const Digest& digest);
   void forget_holder(HolderIndex holder);
 
@@ -33,7 +37,8 @@ class LocationCache {
   static constexpr size_t kLocks = 256;
   struct Set {
     RecordRow rows[kWays];  // holder == kNoHolder: empty
-    uint8_t next = 0;       // the way that gives way
+    TimePoint learnt[kWays];
+    uint8_t next = 0;  // the way that gives way
   };
   Set& set_of(const Digest& digest) const { return sets_[digest.hi & (sets_count_ - 1)]; }
   std::mutex& lock_of(const Digest& digest) const {

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from peercached import __version__
+from peercached.cli.bench import bench
 from peercached.cli.clear import clear
 from peercached.cli.connection import target_from, target_options
 from peercached.cli.exits import EXPLAINED
@@ -30,7 +31,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     context.obj = target_from(options)
 
 
-for _command in (status, nodes, workers, locate, get, put, exists, remove, clear):
+for _command in (status, nodes, workers, locate, get, put, exists, remove, clear, bench):
     main.add_command(_command)
 
 

@@ -88,32 +88,42 @@ RecordRow row(uint64_t n, HolderIndex holder) {
 
 TEST(LocationCache, ForgettingAHolderForgetsNobodyElse) {
   LocationCache cache(4096);
-  for (uint64_t n = 1; n <= 200; ++n) cache.put(row(n, n % 2 == 0 ? 3 : 4));
+  for (uint64_t n = 1; n <= 200; ++n) cache.put(row(n, n % 2 == 0 ? 3 : 4), Clock::now());
   cache.forget_holder(3);
   RecordRow found;
   for (uint64_t n = 1; n <= 200; ++n) {
-    EXPECT_EQ(cache.find(row(n, 0).digest, found), n % 2 == 1) << n;
+    EXPECT_EQ(cache.find(row(n, 0).digest, TimePoint::min(), found), n % 2 == 1) << n;
   }
 }
 
 TEST(LocationCache, IsBoundedAndNewerRowsReplaceOlder) {
   LocationCache cache(64);
   RecordRow found;
-  for (uint64_t n = 1; n <= 10'000; ++n) cache.put(row(n, 1));
+  for (uint64_t n = 1; n <= 10'000; ++n) cache.put(row(n, 1), Clock::now());
   size_t held = 0;
-  for (uint64_t n = 1; n <= 10'000; ++n) held += cache.find(row(n, 0).digest, found);
+  for (uint64_t n = 1; n <= 10'000; ++n)
+    held += cache.find(row(n, 0).digest, TimePoint::min(), found);
   EXPECT_LE(held, cache.entries_max());
   RecordRow newer = row(10'000, 2);
-  cache.put(newer);
-  ASSERT_TRUE(cache.find(newer.digest, found));
+  cache.put(newer, Clock::now());
+  ASSERT_TRUE(cache.find(newer.digest, TimePoint::min(), found));
   EXPECT_EQ(found.holder, 2);
+}
+
+TEST(LocationCache, TellsWhatIsRecentFromWhatIsOld) {
+  LocationCache cache(64);
+  const TimePoint then = Clock::now();
+  cache.put(row(1, 1), then);
+  RecordRow found;
+  EXPECT_TRUE(cache.find(row(1, 1).digest, then, found));
+  EXPECT_FALSE(cache.find(row(1, 1).digest, then + std::chrono::seconds(1), found));
 }
 
 TEST(LocationCache, OfNoEntriesIsOff) {
   LocationCache cache(0);
-  cache.put(row(1, 1));
+  cache.put(row(1, 1), Clock::now());
   RecordRow found;
-  EXPECT_FALSE(cache.find(row(1, 1).digest, found));
+  EXPECT_FALSE(cache.find(row(1, 1).digest, TimePoint::min(), found));
   cache.forget_holder(1);
 }
 
