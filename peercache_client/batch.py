@@ -82,6 +82,11 @@ def place_pages(
         regions = list(region)
         if len(regions) != count:
             raise ValueError(f"{count} keys and {len(regions)} regions: one, or one for each")
+        for kind in set(map(type, regions)):
+            if not issubclass(kind, Region):
+                raise TypeError(f"a region must be a Region, not {kind.__name__}")
+        if count > 1 and regions.count(regions[0]) == count:
+            regions = regions[:1]
     try:
         offset_column = array("Q", offsets)
         if isinstance(lengths, int):

@@ -70,7 +70,7 @@ class Client:
         self._sessions = {self._session_now.pid: self._session_now}
         self._regions_lock = threading.Lock()
         self._regions: list[Region] = []
-        self._staging = Staging(staging_bytes, self.alloc)
+        self._staging = Staging(staging_bytes)
         self._complained: set[int] = set()
 
     # --- regions ---------------------------------------------------------------------------
@@ -452,7 +452,9 @@ class Client:
             offsets = [place[1] for place in places if place is not None]
             lengths = [view.nbytes for view in views]
             return self._move(op, keys, place_pages(keys, regions, offsets, lengths), parent, end)
-        return self._staging.move(op, keys, views, places, parent, end, self._move_placed)
+        return self._staging.move(
+            op, keys, views, places, parent, end, self._move_placed, self.alloc
+        )
 
     def _move_placed(
         self,

@@ -16,6 +16,7 @@ log = logging.getLogger("peercache_client")
 Move = Callable[
     [Op, Sequence[Key], list[Region], list[int], list[int], Key | None, float], list[Status]
 ]
+Alloc = Callable[[int], Region]
 
 _ALIGN_BYTES = 64
 
@@ -23,9 +24,8 @@ _ALIGN_BYTES = 64
 class Staging:
     """One region, used by one batch at a time, made when first needed."""
 
-    def __init__(self, capacity_bytes: int, alloc: Callable[[int], Region]) -> None:
+    def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
-        self._alloc = alloc
         self._lock = threading.Lock()
         self._region: Region | None = None
         self._said = False
@@ -39,6 +39,7 @@ class Staging:
         parent: Key | None,
         end: float,
         move: Move,
+        alloc: Alloc,
     ) -> list[Status]:
         """Moves the pages without a place through the region, in as many rounds as it takes.
 
@@ -54,7 +55,7 @@ class Staging:
                     "from Client.alloc() or Client.register() needs no copy (said once)",
                     self.capacity_bytes,
                 )
-            return self._rounds(op, keys, views, places, parent, end, move)
+            return self._rounds(op, keys, views, places, parent, end, move, alloc)
         finally:
             self._lock.release()
 
@@ -67,11 +68,12 @@ class Staging:
         parent: Key | None,
         end: float,
         move: Move,
+        alloc: Alloc,
     ) -> list[Status]:
         statuses = [Status.too_large] * len(keys)
         begin = 0
         while begin < len(keys):
-            region = self._usable_region()
+            region = self._usable_region(alloc)
             chosen: list[int] = []
             regions: list[Region] = []
             offsets: list[int] = []
@@ -111,13 +113,13 @@ class Staging:
             begin = i
         return statuses
 
-    def _usable_region(self) -> Region:
+    def _usable_region(self, alloc: Alloc) -> Region:
         region = self._region
         if region is not None and region.segment.quarantined:
             # What still writes there writes into a file that we have no use for.
             region.close()
         if region is None or region.closed:
-            region = self._region = self._alloc(self.capacity_bytes)
+            region = self._region = alloc(self.capacity_bytes)
         return region
 
 

@@ -1,0 +1,96 @@
+"""Wrong arguments raise, and say which value is wrong. They need no daemon."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peercache_client import Client, Region
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    return Client(tmp_path / "nobody.sock", "space")
+
+
+@pytest.fixture
+def region(client: Client) -> Region:
+    return client.alloc(4096)
+
+
+Call = Callable[[Client, Region], Any]
+
+
+@pytest.mark.parametrize(
+    ("call", "mention"),
+    [
+        (lambda c, r: c.batch_set(["a", "b"], r, [0], 1), "2 keys and 1 offsets"),
+        (lambda c, r: c.batch_set(["a"], r, [0], [1, 2]), "1 keys and 2 lengths"),
+        (lambda c, r: c.batch_set(["a"], [r, r], [0], 1), "1 keys and 2 regions"),
+        (lambda c, r: c.batch_get(["a"], r, [4090], 7), "4090 to 4097 of a region of 4096"),
+        (lambda c, r: c.batch_get(["a", "b"], r, [0, 4096], 1), "page 1 is bytes 4096"),
+        (lambda c, r: c.batch_get(["a"], [r], [2**64 - 1], 1), "18446744073709551615"),
+        (lambda c, r: c.batch_get(["a"], r, [0], 0), "length 0"),
+        (lambda c, r: c.batch_get(["a"], r, [-1], 1), "-1"),
+        (lambda c, r: c.batch_get(["a"], r, [0], 1 << 40), str(1 << 40)),
+        (lambda c, r: c.batch_set(["a"], r, [0], 1, parent=""), "parent has 0 bytes"),
+        (lambda c, r: c.batch_exists(["a"], parent="p" * 5000), "parent has 5000 bytes"),
+        (lambda c, r: c.batch_exists(["a"], timeout_s=0), "timeout_s is 0"),
+        (lambda c, r: c.batch_exists(["a"], timeout_s=-3), "timeout_s is -3"),
+        (lambda c, r: c.get("a", 0), "length is 0"),
+        (lambda c, r: c.set("a", b""), "has 0 bytes"),
+        (lambda c, r: c.batch_set_buffers(["a"], []), "1 keys and 0 buffers"),
+        (lambda c, r: c.batch_get_buffers(["a"], [b"readonly"]), "read-only"),
+        (lambda c, r: c.batch_set_buffers(["a"], [memoryview(b"abcd")[::2]]), "contiguous"),
+        (lambda c, r: c.alloc(0), "size is 0"),
+        (lambda c, r: c.register(bytearray(10)), "private"),
+        (lambda c, r: c.register(b""), "empty"),
+        (lambda c, r: c.register_memory(0, 10), "no memory"),
+    ],
+)
+def test_a_wrong_value_is_named(client: Client, region: Region, call: Call, mention: str) -> None:
+    with pytest.raises(ValueError, match=mention.replace("(", r"\(")):
+        call(client, region)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, r: c.batch_exists("one string"),
+        lambda c, r: c.batch_exists(b"one key"),
+        lambda c, r: c.batch_exists(["a", 5]),
+        lambda c, r: c.batch_exists([None]),
+        lambda c, r: c.batch_exists([bytearray(b"a")]),
+        lambda c, r: c.batch_set(["a"], r, ["0"], 1),
+        lambda c, r: c.batch_set(["a"], r, [0.5], 1),
+        lambda c, r: c.batch_set(["a"], r, [0], 1, parent=7),
+        lambda c, r: c.batch_set(["a"], None, [0], 1),
+        lambda c, r: c.batch_set(["a"], ["region"], [0], 1),
+        lambda c, r: c.set("a", "text"),
+        lambda c, r: c.alloc("10"),
+        lambda c, r: c.register(3.5),
+    ],
+)
+def test_a_wrong_type_raises_type_error(client: Client, region: Region, call: Call) -> None:
+    with pytest.raises(TypeError):
+        call(client, region)
+
+
+def test_a_closed_region_is_refused(client: Client, region: Region) -> None:
+    region.close()
+    region.close()
+    with pytest.raises(ValueError, match="closed"):
+        client.batch_set(["a"], region, [0], 1)
+    with pytest.raises(ValueError, match="closed"):
+        region.view  # noqa: B018
+
+
+def test_construction_checks_its_arguments_only(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1025"):
+        Client(tmp_path / "s", "n" * 1025)
+    with pytest.raises(TypeError):
+        Client(tmp_path / "s", b"bytes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout_s is -1"):
+        Client(tmp_path / "s", "n", timeout_s=-1)
+    Client(tmp_path / "no such directory" / "s", "n")

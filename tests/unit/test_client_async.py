@@ -1,0 +1,109 @@
+"""The asyncio twin: the same calls, and a cancellation that keeps the promise of silence."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.ipc_stand_in import IpcStandIn
+
+from peercache_client import AsyncClient, Client, Status
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+def test_every_call_of_the_client_has_its_twin() -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(value).parameters)
+            for name, value in vars(kind).items()
+            if callable(value) and not name.startswith("_")
+        }
+
+    assert calls(AsyncClient) == calls(Client)
+
+
+def test_pages_come_back_byte_for_byte(daemon: IpcStandIn) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space", timeout_s=10) as client:
+            region = await client.alloc(4096)
+            region.view[:4] = b"page"
+            assert all(await client.batch_set(["a"], region, [0], 4))
+            assert all(await client.batch_get(["a"], region, [8], 4))
+            assert bytes(region.view[8:12]) == b"page"
+            assert await client.set("b", b"content") is Status.ok
+            assert await client.get("b", 7) == b"content"
+            assert await client.batch_exists(["a", "b", "c"]) == 2
+            assert await client.contains(["c", "a"]) == [False, True]
+            assert await client.remove(["a"]) == [Status.ok]
+            assert await client.clear()
+            assert (await client.stats())["connected"]
+            assert await client.ping()
+
+    asyncio.run(main())
+
+
+def test_calls_run_side_by_side(daemon: IpcStandIn) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space", timeout_s=10, threads=3) as client:
+            pages = {f"k{i}": bytes([i]) * 100 for i in range(50)}
+            assert all(await asyncio.gather(*(client.set(k, v) for k, v in pages.items())))
+            got = await asyncio.gather(*(client.get(key, 100) for key in pages))
+            assert got == list(pages.values())
+        assert len(daemon.asked(ipc.HELLO)) <= 4
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_get_returns_only_when_the_daemon_is_done(daemon: IpcStandIn) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space", timeout_s=10) as client:
+            region = await client.alloc(4096)
+            region.view[:4] = b"page"
+            assert all(await client.batch_set(["k"], region, [0], 4))
+            daemon.hang_on = {ipc.GET}
+            get = asyncio.create_task(client.batch_get(["k"], region, [100], 4))
+            await asyncio.to_thread(daemon.hanging.wait)
+            for _ in range(3):
+                get.cancel()
+                done, _ = await asyncio.wait([get], timeout=0.02)
+                assert not done, "the daemon may still be writing"
+            daemon.go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await get
+            assert bytes(region.view[100:104]) == b"page", "it was over before"
+
+    asyncio.run(main())
+
+
+def test_a_call_cancelled_before_it_began_never_begins(daemon: IpcStandIn) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space", timeout_s=10, threads=1) as client:
+            daemon.hang_on = {ipc.EXISTS}
+            first = asyncio.create_task(client.batch_exists(["first"]))
+            await asyncio.to_thread(daemon.hanging.wait)
+            second = asyncio.create_task(client.set("second", b"page"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            daemon.go_on.set()
+            assert await first == 0
+        assert not daemon.asked(ipc.SET)
+
+    asyncio.run(main())
+
+
+def test_errors_of_arguments_come_through(daemon: IpcStandIn) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space") as client:
+            with pytest.raises(ValueError, match="size is 0"):
+                await client.alloc(0)
+
+    asyncio.run(main())

@@ -1,0 +1,116 @@
+"""Buffers of any kind: without a copy where they are shared, else through a bounded region."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.ipc_stand_in import IpcStandIn
+
+from peercache_client import Client, Status
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=10, staging_bytes=4096) as one:
+        yield one
+
+
+def page(i: int, size: int) -> bytes:
+    return bytes((i * 31 + k) & 0xFF for k in range(size))
+
+
+def test_unshared_buffers_come_back_byte_for_byte(client: Client) -> None:
+    sizes = [1, 63, 64, 65, 1000, 4096, 4095]
+    keys = [f"k{size}" for size in sizes]
+    assert all(client.batch_set_buffers(keys, [page(i, n) for i, n in enumerate(sizes)]))
+    places = [bytearray(size) for size in sizes]
+    assert all(client.batch_get_buffers(keys, places))
+    assert [bytes(place) for place in places] == [page(i, n) for i, n in enumerate(sizes)]
+
+
+def test_rounds_through_the_staging_region_stay_one_chain(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    keys = [f"k{i}" for i in range(5)]
+    pages = [page(i, 2000) for i in range(5)]
+    assert all(client.batch_set_buffers(keys, pages, parent="root"))
+    assert [request.keys for request in daemon.asked(ipc.SET)] == [
+        [b"k0", b"k1"],
+        [b"k2", b"k3"],
+        [b"k4"],
+    ]
+    assert [request.parent for request in daemon.asked(ipc.SET)] == [b"root", b"k1", b"k3"]
+
+
+def test_buffers_inside_a_region_are_not_copied(client: Client, daemon: IpcStandIn) -> None:
+    region = client.alloc(1 << 16)
+    region.view[:] = page(3, 1 << 16)
+    views = [region.view[i * 5000 : i * 5000 + 4999] for i in range(4)]
+    keys = ["a", "b", "c", "d"]
+    assert all(client.batch_set_buffers(keys, views))
+    (request,) = daemon.asked(ipc.SET)
+    assert request.offsets == [0, 5000, 10000, 15000]
+    targets = [region.view[40000 + i * 5000 : 40000 + i * 5000 + 4999] for i in range(4)]
+    assert all(client.batch_get_buffers(keys, targets))
+    assert all(bytes(a) == bytes(b) for a, b in zip(views, targets, strict=True))
+    assert len(daemon.asked(ipc.REGISTER)) == 1
+
+
+def test_shared_and_unshared_buffers_mix_in_order(client: Client, daemon: IpcStandIn) -> None:
+    region = client.alloc(8192)
+    region.view[100:200] = page(1, 100)
+    assert all(
+        client.batch_set_buffers(["a", "b", "c"], [page(0, 100), region.view[100:200], page(2, 10)])
+    )
+    (request,) = daemon.asked(ipc.SET)
+    assert request.keys == [b"a", b"b", b"c"]
+    assert len(set(request.regions)) == 2
+    assert client.get("b", 100) == page(1, 100)
+    assert client.get("c", 10) == page(2, 10)
+
+
+def test_a_miss_leaves_an_unshared_buffer_as_it_was(client: Client) -> None:
+    client.set("there", b"page")
+    place, kept = bytearray(4), bytearray(b"keep")
+    assert client.batch_get_buffers(["there", "not"], [place, kept]) == [
+        Status.ok,
+        Status.absent,
+    ]
+    assert (place, kept) == (b"page", b"keep")
+
+
+def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(
+    client: Client,
+) -> None:
+    assert client.batch_set_buffers(["a", "big", "b"], [b"a", bytes(4097), b"b"]) == [
+        Status.ok,
+        Status.too_large,
+        Status.ok,
+    ]
+    assert client.get("b", 1) == b"b"
+    assert client.get("big", 4097) is None
+
+
+def test_the_copying_path_is_said_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            client.set("k", b"page")
+    assert caplog.text.count("copied") == 1
+
+
+def test_typed_and_readonly_buffers_will_do(client: Client) -> None:
+    numpy = pytest.importorskip("numpy")
+    source = numpy.arange(100, dtype=numpy.float32).reshape(10, 10)
+    source.flags.writeable = False
+    target = numpy.zeros((10, 10), dtype=numpy.float32)
+    assert client.set("k", source)
+    assert all(client.batch_get_buffers(["k"], [target]))
+    assert (target == source).all()

@@ -1,0 +1,143 @@
+"""A daemon that hangs: the client gives up in time, and then its memory is its own again."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
+
+import peercache_client.connection
+from peercache_client import Client, Status
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=0.05) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peercache_client.connection, "GRACE_S", 0.05)
+    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", 0.1)
+
+
+def test_a_hung_get_ends_at_its_deadline_and_writes_no_more(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    daemon.hang_on = {ipc.GET}
+    began = time.monotonic()
+    assert client.batch_get(["k"], region, [100], 4) == [Status.deadline]
+    assert time.monotonic() - began < 5
+    daemon.hang_on = set()
+    before = daemon.connections
+    daemon.go_on.set()
+    eventually(lambda: daemon.connections < before or before == 0)
+    assert bytes(region.view[100:104]) == bytes(4), "it woke up, saw the fence and wrote nothing"
+
+
+def test_after_a_hang_nobody_waits_until_the_daemon_answers_again(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(4096)
+    daemon.hang_on = {ipc.GET, ipc.HELLO}
+    # HELLO hangs before it has a gate page, so the stand-in must not look at one.
+    daemon.hang_on = {ipc.GET}
+    daemon.die_on = {ipc.HELLO}
+    assert client.batch_get(["k"], region, [0], 4) == [Status.deadline]
+    assert client.batch_get(["k"], region, [0], 4) == [Status.no_daemon]
+    daemon.hang_on = set()
+    daemon.die_on = set()
+    eventually(client.ping)
+    assert client.batch_get(["k"], region, [0], 4) == [Status.absent]
+
+
+def test_giving_up_on_one_connection_leaves_the_others_alone(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    got: list[Status] = []
+    ready, go = threading.Event(), threading.Event()
+
+    def other() -> None:
+        client.ping(timeout_s=10)
+        ready.set()
+        go.wait()
+        got.extend(client.batch_get(["k"], region, [200], 4, timeout_s=10))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    ready.wait()
+    daemon.hang_on = {ipc.EXISTS}
+    assert client.batch_exists(["k"]) == 0
+    go.set()
+    thread.join()
+    assert got == [Status.ok]
+    assert bytes(region.view[200:204]) == b"page"
+
+
+def test_a_daemon_stuck_in_a_write_costs_the_region(
+    client: Client, daemon: IpcStandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck, fine = client.alloc(4096), client.alloc(4096)
+    fine.view[:4] = b"page"
+    assert all(client.batch_set(["k"], fine, [0], 4))
+    daemon.hang_on = {ipc.GET}
+    daemon.writing = True
+    assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
+    assert "may still write" in caplog.text
+    daemon.hang_on = set()
+    daemon.go_on.set()
+    eventually(client.ping)
+    assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
+    assert client.batch_set(["n"], stuck, [0], 4) == [Status.region_lost], "nor read from"
+    assert client.batch_get(["k", "k"], [stuck, fine], [0, 8], 4) == [
+        Status.region_lost,
+        Status.ok,
+    ]
+
+
+def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    assert client.set("k", b"page")
+    daemon.hang_on = {ipc.GET}
+    daemon.writing = True
+    assert client.get("k", 4) is None
+    daemon.hang_on = set()
+    daemon.writing = False
+    daemon.go_on.set()
+    eventually(client.ping)
+    assert client.get("k", 4) == b"page"
+
+
+def test_an_interrupted_call_leaves_no_reply_for_the_next(
+    client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.set("k", b"page")
+    real = peercache_client.connection.Connection._exchange
+
+    def interrupted(self: object, *args: object) -> object:
+        real(self, *args)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(peercache_client.connection.Connection, "_exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.batch_exists(["k"])
+    monkeypatch.setattr(peercache_client.connection.Connection, "_exchange", real)
+    assert client.batch_exists(["k", "x"]) == 1

@@ -1,0 +1,213 @@
+"""A daemon that is away costs misses, at once; one that is back is found without help."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
+
+from peercache_client import Client, Region, Status
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    stand_in = IpcStandIn(tmp_path / "d.sock")
+    yield stand_in
+    stand_in.stop()
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=10) as one:
+        yield one
+
+
+def all_calls_miss(client: Client, region: Region) -> None:
+    assert client.batch_set(["k"], region, [0], 4) == [Status.no_daemon]
+    assert client.batch_get(["k", "l"], region, [0, 8], 4) == [Status.no_daemon] * 2
+    assert client.set("k", b"page") is Status.no_daemon
+    assert client.get("k", 4) is None
+    assert client.batch_exists(["k"]) == 0
+    assert client.contains(["k", "l"]) == [False, False]
+    assert client.remove(["k"]) == [Status.no_daemon]
+    assert client.clear() is False
+    assert client.stats()["connected"] is False
+    assert client.ping() is False
+
+
+def test_without_a_daemon_every_call_is_a_miss(client: Client) -> None:
+    all_calls_miss(client, client.alloc(4096))
+    assert client.last_error
+
+
+def test_misses_without_a_daemon_take_less_than_a_millisecond(client: Client) -> None:
+    keys = [f"{i:064x}" for i in range(128)]
+    region = client.alloc(4096)
+    offsets = [0] * 128
+    client.ping()
+    took = []
+    for _ in range(50):
+        began = time.perf_counter()
+        client.batch_exists(keys)
+        client.batch_get(keys, region, offsets, 4)
+        took.append((time.perf_counter() - began) / 2)
+    assert sorted(took)[25] < 0.001
+
+
+def test_a_daemon_that_starts_later_is_found(client: Client, daemon: IpcStandIn) -> None:
+    region = client.alloc(4096)
+    assert not client.ping()
+    daemon.start()
+    eventually(client.ping)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    assert client.last_error == ""
+
+
+def test_after_a_restart_regions_are_registered_anew(client: Client, daemon: IpcStandIn) -> None:
+    daemon.start()
+    regions = [client.alloc(4096) for _ in range(3)]
+    regions[0].view[:4] = b"page"
+    assert all(client.batch_set(["k"], regions[0], [0], 4))
+    daemon.stop()
+    assert client.batch_get(["k"], regions[1], [0], 4) == [Status.no_daemon]
+    daemon.start()
+    eventually(client.ping)
+    assert all(client.batch_get(["k"], regions[1], [0], 4))
+    assert all(client.batch_get(["k"], regions[2], [0], 4))
+    assert bytes(regions[1].view[:4]) == bytes(regions[2].view[:4]) == b"page"
+
+
+def test_a_restart_between_two_calls_is_not_even_a_miss(client: Client, daemon: IpcStandIn) -> None:
+    daemon.start()
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    daemon.stop()
+    daemon.start()
+    assert client.batch_exists(["k"]) == 1
+    assert all(client.batch_get(["k"], region, [100], 4))
+    assert bytes(region.view[100:104]) == b"page"
+
+
+def test_a_region_closed_while_the_daemon_is_away_does_not_come_back(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    daemon.start()
+    gone, kept = client.alloc(4096), client.alloc(4096)
+    daemon.stop()
+    assert not client.ping()
+    gone.close()
+    daemon.requests.clear()
+    daemon.start()
+    eventually(client.ping)
+    assert client.batch_set(["k"], kept, [0], 4) == [Status.ok]
+    assert len(daemon.asked(ipc.REGISTER)) == 1
+
+
+def test_a_daemon_that_dies_in_the_middle_is_a_miss(client: Client, daemon: IpcStandIn) -> None:
+    daemon.start()
+    region = client.alloc(4096)
+    daemon.die_on = {ipc.GET}
+    assert client.batch_get(["k"], region, [0], 4) == [Status.no_daemon]
+    daemon.die_on = set()
+    assert client.batch_get(["k"], region, [0], 4) == [Status.absent]
+
+
+def test_every_thread_has_its_connection_in_one_attachment(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    daemon.start()
+    region = client.alloc(1 << 16)
+    statuses: list[Status] = []
+    together = threading.Barrier(4)
+
+    def work(i: int) -> None:
+        together.wait()
+        region.view[i * 8 : i * 8 + 4] = b"pag%d" % i
+        statuses.extend(client.batch_set([f"k{i}"], region, [i * 8], 4))
+        statuses.extend(client.batch_get([f"k{i}"], region, [1024 + i * 8], 4))
+        together.wait()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [Status.ok] * 8
+    assert len(daemon.asked(ipc.HELLO)) == 5
+    assert len(daemon.asked(ipc.REGISTER)) == 1
+    eventually(lambda: daemon.connections == 1, what="threads that ended took theirs along")
+    assert [attachment.connections for attachment in daemon.attachments] == [1]
+
+
+def test_a_forked_child_attaches_by_itself(client: Client, daemon: IpcStandIn) -> None:
+    daemon.start()
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    before = daemon.connections
+    pid = os.fork()
+    if pid == 0:
+        fine = all(client.batch_get(["k"], region, [200], 4))
+        fine = fine and bytes(region.view[200:204]) == b"page"
+        os._exit(0 if fine else 1)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert bytes(region.view[200:204]) == b"page", "the memory is shared, the connection is not"
+    eventually(lambda: daemon.connections == before)
+    assert all(client.batch_get(["k"], region, [300], 4)), "the parent's goes on"
+
+
+def test_an_idle_forked_child_keeps_nothing_of_its_parents_open(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    daemon.start()
+    client.ping()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until the parent is done
+        os._exit(0)
+    client.close()
+    try:
+        eventually(lambda: daemon.connections == 0, what="the daemon sees the parent leave")
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(pid, 0)
+
+
+def test_an_outage_is_said_once_however_many_calls_meet_it(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            client.batch_exists(["k"])
+    assert len(caplog.records) == 1
+    assert "misses" in caplog.text
+
+
+def test_a_closed_client_answers_misses(client: Client, daemon: IpcStandIn) -> None:
+    daemon.start()
+    region = client.alloc(4096)
+    client.close()
+    client.close()
+    all_calls_miss(client, region)
+    eventually(lambda: daemon.connections == 0)
+
+
+def test_a_forgotten_client_leaves_no_thread_behind(tmp_path: Path) -> None:
+    before = threading.active_count()
+    client = Client(tmp_path / "nobody.sock", "space")
+    assert not client.ping()
+    assert threading.active_count() == before + 1
+    del client
+    eventually(lambda: threading.active_count() == before)

@@ -1,0 +1,174 @@
+"""Which memory can be shared, and how the client finds the file behind it."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.ipc_stand_in import IpcStandIn
+
+from peercache_client import Client, Status
+
+SIZE = 1 << 16
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=10) as one:
+        yield one
+
+
+@pytest.fixture
+def memfd() -> Iterator[int]:
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(fd, SIZE)
+    yield fd
+    os.close(fd)
+
+
+def test_a_descriptor_is_shared_as_a_whole(client: Client, memfd: int) -> None:
+    os.pwrite(memfd, b"content", 100)
+    region = client.register(memfd)
+    assert region.size == SIZE
+    assert bytes(region.view[100:107]) == b"content"
+    assert all(client.batch_set(["k"], region, [100], 7))
+    assert client.get("k", 7) == b"content"
+
+
+def test_an_mmap_is_found_without_its_descriptor(client: Client, memfd: int) -> None:
+    mapped = mmap.mmap(memfd, SIZE)
+    region = client.register(mapped)
+    assert region.size == SIZE
+    mapped[8:12] = b"page"
+    assert all(client.batch_set(["k"], region, [8], 4))
+    assert all(client.batch_get(["k"], region, [500], 4))
+    assert mapped[500:504] == b"page"
+
+
+def test_a_slice_of_a_mapping_is_a_window_with_offsets_of_its_own(
+    client: Client, daemon: IpcStandIn, memfd: int
+) -> None:
+    mapped = mmap.mmap(memfd, SIZE)
+    keys = client.register(memoryview(mapped)[:1000])
+    values = client.register(memoryview(mapped)[1000:3000])
+    assert (keys.size, values.size) == (1000, 2000)
+    values.view[:4] = b"page"
+    assert mapped[1000:1004] == b"page"
+    assert all(client.batch_set(["k"], values, [0], 4))
+    assert all(client.batch_get(["k"], [keys], [10], 4))
+    assert mapped[10:14] == b"page"
+    assert len(daemon.asked(ipc.REGISTER)) == 1, "both are windows of one file"
+    keys.close()
+    assert all(client.batch_get(["k"], values, [1996], 4))
+    assert mapped[2996:3000] == b"page"
+    values.close()
+    assert len(daemon.asked(ipc.UNREGISTER)) == 1
+
+
+def test_a_mapping_that_starts_inside_its_file_is_found(client: Client, memfd: int) -> None:
+    mapped = mmap.mmap(memfd, 8192, offset=16384)
+    region = client.register(mapped)
+    os.pwrite(memfd, b"there", 16384 + 5)
+    assert all(client.batch_set(["k"], region, [5], 5))
+    assert client.get("k", 5) == b"there"
+
+
+def test_memory_split_by_the_kernel_is_one_region(client: Client, memfd: int) -> None:
+    mapped = mmap.mmap(memfd, SIZE)
+    # Different advice for a part of it makes several lines of it in /proc/self/maps.
+    mapped.madvise(mmap.MADV_DONTFORK, 16384, 16384)
+    region = client.register(mapped)
+    region.view[SIZE - 4 :] = b"last"
+    assert all(client.batch_set(["k"], region, [SIZE - 4], 4))
+    assert client.get("k", 4) == b"last"
+
+
+def test_memory_known_by_its_address_is_found(client: Client, memfd: int) -> None:
+    mapped = mmap.mmap(memfd, SIZE)
+    raw = (ctypes.c_char * SIZE).from_buffer(mapped)
+    region = client.register_memory(ctypes.addressof(raw) + 4096, 8192)
+    mapped[4096:4100] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    assert client.get("k", 4) == b"page"
+    assert client.locate(ctypes.addressof(raw) + 4200, 10) == (region, 104)
+    assert client.locate(ctypes.addressof(raw), 10) is None
+    assert client.locate(ctypes.addressof(raw) + 4096, 8193) is None
+    del raw
+
+
+def test_anything_with_the_buffer_protocol_will_do(client: Client, memfd: int) -> None:
+    numpy = pytest.importorskip("numpy")
+    pages = numpy.frombuffer(mmap.mmap(memfd, SIZE), dtype=numpy.float32).reshape(16, -1)
+    region = client.register(pages)
+    pages[3, :] = 1.5
+    page_bytes = pages[3].nbytes
+    assert all(client.batch_set(["k"], region, [3 * page_bytes], page_bytes))
+    assert all(client.batch_get(["k"], region, [0], page_bytes))
+    assert (pages[0] == 1.5).all()
+
+
+def test_a_tmpfs_file_will_do(client: Client) -> None:
+    path = Path(f"/dev/shm/peercache-test-{os.getpid()}")
+    with path.open("w+b") as file:
+        path.unlink()
+        os.ftruncate(file.fileno(), SIZE)
+        region = client.register(mmap.mmap(file.fileno(), SIZE))
+    assert all(client.batch_set(["k"], region, [0], 4))
+
+
+def test_private_and_read_only_memory_is_refused_with_the_remedy(
+    client: Client, memfd: int
+) -> None:
+    private = mmap.mmap(memfd, SIZE, flags=mmap.MAP_PRIVATE)
+    with pytest.raises(ValueError, match=r"private.*Client\.alloc"):
+        client.register(private)
+    read_only = mmap.mmap(memfd, SIZE, prot=mmap.PROT_READ)
+    with pytest.raises(ValueError, match="read-only"):
+        client.register(read_only)
+
+
+def test_memory_beyond_its_mapping_is_refused(client: Client, memfd: int) -> None:
+    mapped = mmap.mmap(memfd, SIZE)
+    raw = (ctypes.c_char * SIZE).from_buffer(mapped)
+    with pytest.raises(ValueError):
+        client.register_memory(ctypes.addressof(raw), 1 << 40)
+    del raw
+
+
+def test_a_file_that_grew_must_be_registered_anew(client: Client, memfd: int) -> None:
+    region = client.register(memfd)
+    os.ftruncate(memfd, 2 * SIZE)
+    with pytest.raises(ValueError, match=str(2 * SIZE)):
+        client.register(memfd)
+    region.close()
+    assert client.register(memfd).size == 2 * SIZE
+
+
+def test_a_refused_region_is_a_miss_and_said_in_the_log(
+    client: Client, daemon: IpcStandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.refuse_regions = True
+    region = client.alloc(4096)
+    assert client.batch_set(["k"], region, [0], 4) == [Status.bad_region]
+    assert "no more regions" in caplog.text
+
+
+def test_no_descriptor_stays_open_behind_a_closed_region(client: Client) -> None:
+    client.ping()
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_files()
+    for _ in range(10):
+        client.alloc(4096).close()
+    assert open_files() <= before
