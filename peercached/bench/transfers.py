@@ -94,6 +94,7 @@ def _spread(samples: list[float]) -> tuple[float, float]:
 
 def measure_pages(pair: Pair, page_bytes: int, batch: int, seed: int) -> PageFigures:
     """Sets the whole buffer at node a, gets it there and at node b."""
+    batch = min(batch, pair.size_bytes // page_bytes)
     count = pair.size_bytes // page_bytes // batch * batch
     total = count * page_bytes
     producer, consumer = pair.clients
@@ -172,8 +173,8 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
         return _spread([_timed(lambda: client.batch_exists(chosen)) for _ in range(rounds)])
 
     def operations() -> dict[str, int]:
-        stats: dict[str, dict[str, int]] = consumer.stats()
-        return stats["operations"]
+        counters: dict[str, int] = consumer.stats()["daemon"]["operations"]
+        return counters
 
     # Fresh keys in each question, so that no answer comes out of the location cache.
     fresh = [keys[i : i + 128] for i in range(0, count, 128)]

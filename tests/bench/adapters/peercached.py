@@ -49,7 +49,10 @@ class Peercached(Adapter):
         self.base = addr
         self.region = self.client.register(self.node.buffer_fd)
         until = time.monotonic() + 30
-        while sum(node["connected"] for node in self.client.stats().get("nodes", [])) < 1:
+        while True:
+            daemon = self.client.stats()["daemon"] or {"nodes": []}
+            if any(node["connected"] for node in daemon["nodes"]):
+                break
             if time.monotonic() > until:
                 raise RuntimeError("the two daemons did not find each other in 30 s")
             time.sleep(0.05)
