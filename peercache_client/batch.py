@@ -101,9 +101,11 @@ def place_pages(
     if count == 0:
         return Place([], b"", b"")
     if len(regions) == 1:
-        # Two passes in C instead of one in Python; which page it is only matters if one is.
-        longest = max(length_column)
-        if min(length_column) == 0 or max(offset_column) + longest > regions[0].open_size:
+        # Passes in C instead of one in Python; which page is wrong only matters if one is.
+        one_length = isinstance(lengths, int)
+        longest = length_column[0] if one_length else max(length_column)
+        shortest = longest if one_length else min(length_column)
+        if shortest == 0 or max(offset_column) + longest > regions[0].open_size:
             _check_ranges(regions * count, offset_column, length_column)
         if regions[0].start:
             start = regions[0].start

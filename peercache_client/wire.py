@@ -92,12 +92,13 @@ def pack_keys(keys: Sequence[Key]) -> PackedKeys:
     """One pass in C for the two usual cases, all ASCII text and all bytes."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
-    try:
+    kinds = set(map(type, keys))
+    if kinds == {str}:
         text = "".join(keys)  # type: ignore[arg-type]
         if text.isascii():
             return PackedKeys(array("I", map(len, keys)).tobytes(), text.encode())
-    except TypeError:
-        pass
+    elif kinds == {bytes}:
+        return PackedKeys(array("I", map(len, keys)).tobytes(), b"".join(keys))  # type: ignore[arg-type]
     encoded = [key_bytes(key) for key in keys]
     return PackedKeys(array("I", map(len, encoded)).tobytes(), b"".join(encoded))
 
