@@ -52,6 +52,7 @@ class IpcStandIn:
         self.pages: dict[tuple[str, bytes], bytes] = {}
         self.requests: list[Request] = []
         self.attachments: list[Attachment] = []
+        self.attachments_made = 0
         self.unreached = b""
         self.stats = b"{}"
         self.refuse_regions = False
@@ -202,6 +203,7 @@ class IpcStandIn:
                 namespace = body[32 : 32 + namespace_bytes].decode()
                 attachment = Attachment(namespace, os.urandom(16))
                 self.attachments.append(attachment)
+                self.attachments_made += 1
             else:
                 same = [one for one in self.attachments if one.token == token]
                 if not same:

@@ -160,6 +160,7 @@ def test_a_forked_child_attaches_by_itself(client: Client, daemon: IpcStandIn) -
         os._exit(0 if fine else 1)
     _, status = os.waitpid(pid, 0)
     assert status == 0
+    assert daemon.attachments_made == 2, "what the child does with its regions is its own affair"
     assert bytes(region.view[200:204]) == b"page", "the memory is shared, the connection is not"
     eventually(lambda: daemon.connections == before)
     assert all(client.batch_get(["k"], region, [300], 4)), "the parent's goes on"
