@@ -20,6 +20,7 @@ from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement, RingBuilder
 from peercached.directory.publisher import Publisher
+from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.node_status import NodeStatus
@@ -320,7 +321,6 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     """Runs the node until `stop` is set. What is wrong at start is an OSError, RuntimeError or
     ValueError that says what to do."""
     from peercached import _native
-    from peercached.directory.ring import Ring
 
     secret = Secret.load(config.cluster_secret_file)
     tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key)

@@ -76,9 +76,7 @@ class Placement:
 
     def apply(self, view: View, now: float) -> Change:
         """Gives the engine the new ring; then forgets those who are gone."""
-        if self._packed is not None and len(self.nodes) > 1:
-            table = self._native.RingTable(*self._packed, self._replicas)
-            self._former.append(_FormerRing(table, dict(self.nodes), now + FORMER_S))
+        before = dict(self.nodes)
         change = Change()
         keep = {SELF}
         for member in view.members:
@@ -101,14 +99,30 @@ class Placement:
         for node in change.removed:
             del self.nodes[node.index]
         self._by_id = {node.address.node_id: node for node in self.nodes.values()}
-        ring = {node.address.node_id: node.index for node in self.nodes.values()}
-        self._packed = self._build_ring(ring)
+        if len(before) == 1:
+            # We were on our own. The others, very likely, were a cluster without us: some of
+            # what we own from now on is where they had it.
+            others = {i: node for i, node in self.nodes.items() if i != SELF}
+            self._remember(others, self._build(others) if others else None, now)
+        else:
+            self._remember(before, self._packed, now)
+        self._packed = self._build(self.nodes)
         self._engine.set_ring(*self._packed, self._replicas)
         for node in change.removed:
             self._engine.drop_node(node.index)
         self.view = view
         self._trim_at = now + FORMER_S
         return change
+
+    def _build(self, nodes: dict[int, Node]) -> tuple[bytes, bytes]:
+        return self._build_ring({node.address.node_id: i for i, node in nodes.items()})
+
+    def _remember(
+        self, nodes: dict[int, Node], packed: tuple[bytes, bytes] | None, now: float
+    ) -> None:
+        if packed is not None:
+            table = self._native.RingTable(*packed, self._replicas)
+            self._former.append(_FormerRing(table, nodes, now + FORMER_S))
 
     def trim_due(self, now: float) -> bool:
         """True once after each change of the ring, when what we no longer own may go."""

@@ -80,6 +80,7 @@ class HolderStream:
         self._queue_bytes = 0
         self._lost: list[int] = []
         self._control_turn = False
+        self._before_summary = 0  # queue entries that must go out before the summary
         self._unacked: deque[Batch] = deque()
         self._unacked_bytes = 0
         self._control: deque[Batch] = deque()  # hello and resync, not yet sent
@@ -163,6 +164,7 @@ class HolderStream:
         self._lost += [t for _, tickets in self._queue for t in tickets]
         self._queue.clear()
         self._queue_bytes = 0
+        self._before_summary = 0
 
     def take_lost(self) -> list[int]:
         """Tickets whose records an offer() has pushed out of the queue."""
@@ -188,6 +190,10 @@ class HolderStream:
         if want.mask:
             self._echo = deque()
             self._echo_bytes = 0
+        else:
+            # An addition that is queued now and whose withdrawal was lost is not in the
+            # summary any more: should it arrive behind it, nothing would ever remove it.
+            self._before_summary = len(self._queue)
 
     def give_summary(self, attempt: int, as_of: int, summary: bytes) -> None:
         if attempt != self._attempt or self._phase is not _Phase.SCANNING:
@@ -252,23 +258,22 @@ class HolderStream:
         # A full echo holds new records back until the buckets are out; else the two take
         # turns, so that neither a resync nor a publish waits for the whole of the other.
         held = self._echo is not None and self._echo_bytes >= ECHO_BYTES_MAX
-        if self._queue and not held and not (self._control and self._control_turn):
+        early = self._before_summary > 0
+        if self._queue and not held and (early or not (self._control and self._control_turn)):
             self._control_turn = True
             return self._rows_batch()
         self._control_turn = False
         return self._control.popleft() if self._control else None
 
     def _rows_batch(self) -> Batch:
-        payload, tickets = self._queue.popleft()
-        self._queue_bytes -= len(payload)
+        payload, tickets = self._pop_queue()
         if self._queue and len(payload) + len(self._queue[0][0]) <= BATCH_BYTES_MAX:
             payloads, size = [payload], len(payload)
             while self._queue and size + len(self._queue[0][0]) <= BATCH_BYTES_MAX:
-                more, more_tickets = self._queue.popleft()
+                more, more_tickets = self._pop_queue()
                 payloads.append(more)
                 tickets += more_tickets
                 size += len(more)
-                self._queue_bytes -= len(more)
             payload = b"".join(payloads)
         if self._echo is not None:
             self._echo.append(payload)
@@ -276,6 +281,12 @@ class HolderStream:
         batch = self._make(Kind.ROWS, payload)
         batch.tickets = tickets
         return batch
+
+    def _pop_queue(self) -> tuple[bytes, tuple[int, ...]]:
+        rows, tickets = self._queue.popleft()
+        self._queue_bytes -= len(rows)
+        self._before_summary = max(self._before_summary - 1, 0)
+        return rows, tickets
 
     def _finish(self) -> None:
         batch = self._make(Kind.SYNC_DONE)

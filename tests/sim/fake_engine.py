@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -161,10 +162,8 @@ class FakeEngine:
     def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]:
         taken, self._events = self._events[:limit], self._events[limit:]
         if self.event_fd >= 0 and not self._events:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self.event_fd)
-            except BlockingIOError:
-                pass
         return taken
 
     def answer(self, ticket: int, payload: bytes) -> None:

@@ -1,0 +1,164 @@
+"""Claims about whole clusters, in virtual time and by seed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sim.cluster import TIMING, SimCluster
+from sim.fake_engine import digest_of
+
+QUIET_S = 4 * TIMING.member_ttl_s + 30.0
+
+
+def test_twenty_nodes_form_one_view_and_find_each_others_pages() -> None:
+    cluster = SimCluster(seed=1, nodes=20)
+    cluster.run(5.0)
+    for name, node in cluster.nodes.items():
+        for page in range(5):
+            node.set_page(digest_of(f"{name}/{page}"))
+    cluster.run(2.0)
+    cluster.check_quiet()
+
+
+def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered() -> None:
+    cluster = SimCluster(seed=2, nodes=6)
+    cluster.run(10.0)
+    for page in range(40):
+        digest = digest_of(f"page {page}")
+        setter = cluster.net.rng.choice(list(cluster.nodes.values()))
+        answered: list[bool] = []
+
+        def check(digest: bytes = digest, answered: list[bool] = answered) -> None:
+            answered.append(True)
+            assert all(node.find(digest) for node in cluster.nodes.values())
+
+        setter.set_page(digest, check)
+        cluster.run(0.5)
+        assert answered
+
+
+def test_joins_and_leaves_cost_no_page_of_those_who_stay() -> None:
+    """Owners change with every view: until they are in sync, the others and the owners of the
+    views before are asked, too."""
+    cluster = SimCluster(seed=3, nodes=5)
+    cluster.run(10.0)
+    stayer = cluster.nodes["n00"]
+    digests = [digest_of(f"kept {page}") for page in range(100)]
+    for digest in digests:
+        stayer.set_page(digest)
+    cluster.run(2.0)
+    everything = set(digests)
+
+    def watch(seconds: float) -> None:
+        for _ in range(int(seconds / 0.02)):
+            cluster.run(0.02)
+            for node in cluster.nodes.values():
+                if len(node.placement.view.members) > 1:
+                    assert set(node.find(b"".join(digests))) == everything, node.name
+
+    for joiner in ("x1", "x2", "x3"):
+        cluster.start(joiner)
+        watch(1.0)
+    cluster.crash("n03")
+    watch(2 * TIMING.member_ttl_s)
+
+
+def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl() -> None:
+    cluster = SimCluster(seed=4, nodes=5)
+    cluster.run(10.0)
+    digest = digest_of("doomed")
+    cluster.nodes["n04"].set_page(digest)
+    cluster.run(1.0)
+    assert cluster.nodes["n01"].find(digest)
+    cluster.crash("n04")
+    cluster.run(TIMING.member_ttl_s + 2.0)
+    assert not any(node.find(digest) for node in cluster.nodes.values())
+    cluster.start("n04")
+    cluster.run(QUIET_S)
+    assert not any(node.find(digest) for node in cluster.nodes.values())
+    cluster.check_quiet()
+
+
+def test_the_only_head_restarts_and_nobody_is_thrown_out() -> None:
+    cluster = SimCluster(seed=5, nodes=6)
+    cluster.run(10.0)
+    before = {name: node.placement.view.number for name, node in cluster.nodes.items()}
+    members = {name: node.placement.nodes for name, node in cluster.nodes.items()}
+    cluster.crash("n00")
+    cluster.run(1.0)
+    cluster.start("n00")
+    for _ in range(200):
+        cluster.run(0.1)
+        for name in cluster.names[1:]:
+            view = cluster.nodes[name].placement.view
+            assert set(cluster.names[1:]) <= {m.node_id for m in view.members}
+    assert all(cluster.nodes[name].placement.view.number > before[name] for name in members)
+    cluster.check_quiet()
+
+
+def test_the_second_head_takes_over_and_hands_back() -> None:
+    cluster = SimCluster(seed=6, nodes=5, heads=2)
+    cluster.run(10.0)
+    assert {n.placement.view.master for n in cluster.nodes.values()} == {"n00"}
+    cluster.crash("n00")
+    cluster.run(3 * TIMING.member_ttl_s)
+    assert {n.placement.view.master for n in cluster.nodes.values()} == {"n01"}
+    cluster.check_quiet()
+    cluster.start("n00")
+    cluster.run(QUIET_S)
+    cluster.check_quiet()
+    cluster.crash("n04")  # the next view is the first head's again
+    cluster.run(2 * TIMING.member_ttl_s)
+    assert {n.placement.view.master for n in cluster.nodes.values()} == {"n00"}
+    cluster.check_quiet()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happened_a_quiet_cluster_agrees_and_finds_every_page(seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.randint(3, 9)
+    cluster = SimCluster(
+        seed, nodes=size, heads=rng.randint(1, 3), drop=0.05, double=0.05, delay_s=0.3
+    )
+    universe = [digest_of(f"page {page}") for page in range(80)]
+    for _ in range(300):
+        cluster.run(rng.expovariate(8.0))
+        fate = rng.random()
+        names = list(cluster.nodes)
+        node = cluster.nodes[rng.choice(names)]
+        digest = rng.choice(universe)
+        if fate < 0.03 and len(names) > 2:
+            cluster.crash(node.name)
+        elif fate < 0.06:
+            gone = [name for name in cluster.names if name not in cluster.nodes]
+            if gone:
+                cluster.start(rng.choice(gone))
+        elif digest in node.engine.pool:
+            node.evict(digest)
+        else:
+            node.set_page(digest)
+    for head in cluster.heads:
+        if head not in cluster.nodes:
+            cluster.start(head)
+    cluster.net.calm()
+    cluster.run(QUIET_S)
+    cluster.check_quiet()
+
+
+def test_twenty_nodes_survive_a_bad_network() -> None:
+    cluster = SimCluster(seed=99, nodes=20, heads=3, drop=0.03, double=0.03, delay_s=0.2)
+    rng = random.Random(99)
+    for step in range(150):
+        cluster.run(0.1)
+        node = cluster.nodes[rng.choice(list(cluster.nodes))]
+        node.set_page(digest_of(f"{step}"))
+        if step in (40, 90):
+            cluster.crash(node.name)
+    for name in cluster.names:
+        if name not in cluster.nodes:
+            cluster.start(name)
+    cluster.net.calm()
+    cluster.run(QUIET_S)
+    cluster.check_quiet()
