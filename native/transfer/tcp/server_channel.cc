@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
+#include <cstring>
 
 namespace peercached::tcp {
 namespace {
@@ -27,6 +29,21 @@ class Pins {
   Pool& pool_;
   std::vector<PinnedPage> pages_;
 };
+
+// The header of a pinned page, in a copy of our own. Everything in it is settled while the page
+// is pinned, but for the state: the page may be removed (not reused) meanwhile, and then the
+// reader finds no committed header, which is true.
+SlotHeader copy_of_header(std::byte* header) {
+  constexpr size_t kBefore = offsetof(SlotHeader, state);
+  constexpr size_t kAfter = kBefore + sizeof(SlotHeader::state);
+  SlotHeader copy;
+  auto* bytes = reinterpret_cast<std::byte*>(&copy);
+  std::memcpy(bytes, header, kBefore);
+  std::memcpy(bytes + kAfter, header + kAfter, sizeof copy - kAfter);
+  auto* state = reinterpret_cast<uint32_t*>(header + kBefore);
+  copy.state = std::atomic_ref<uint32_t>(*state).load(std::memory_order_acquire);
+  return copy;
+}
 
 bool wait_readable(int fd, int timeout_ms) {
   pollfd wait{fd, POLLIN, 0};
@@ -224,12 +241,15 @@ bool ServerChannel::send(std::span<const std::byte> bytes) {
 }
 
 bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes) {
-  std::array<iovec, 1 + kPagesPerRequestMax> pieces;
+  std::array<SlotHeader, kPagesPerRequestMax> headers;
+  std::array<iovec, 1 + 2 * kPagesPerRequestMax> pieces;
+  static_assert(std::tuple_size_v<decltype(pieces)> <= IOV_MAX);
   pieces[0] = {frame_.data(), frame_.size()};
   size_t count = 1;
-  for (const PinnedPage& page : pages) {
-    // Header and payload lie side by side in the pool: one piece.
-    pieces[count++] = {page.header, sizeof(SlotHeader) + page.length};
+  for (size_t i = 0; i < pages.size(); ++i) {
+    headers[i] = copy_of_header(pages[i].header);
+    pieces[count++] = {&headers[i], sizeof(SlotHeader)};
+    pieces[count++] = {pages[i].payload(), pages[i].length};
   }
   std::span<iovec> left(pieces.data(), count);
   const Deadline deadline =

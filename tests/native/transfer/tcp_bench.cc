@@ -42,8 +42,10 @@ std::byte* prefaulted(size_t bytes) {
 }
 
 // The same memory, sent in 1 MiB pieces and received in pieces of a gate, with no protocol.
-double raw_gigabytes_per_second(unsigned streams, const std::byte* from, std::byte* to,
-                                size_t bytes) {
+struct Raw {
+  double gigabytes_per_second, cpu_seconds_per_gigabyte;
+};
+Raw measure_raw(unsigned streams, const std::byte* from, std::byte* to, size_t bytes) {
   tcp::Socket listener(::socket(AF_INET, SOCK_STREAM, 0));
   tcp::Address address;
   std::string wrong;
@@ -53,6 +55,7 @@ double raw_gigabytes_per_second(unsigned streams, const std::byte* from, std::by
   getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address.storage), &address.bytes);
   std::vector<std::thread> threads;
   const size_t share = bytes / streams;
+  const double cpu = cpu_seconds();
   const TimePoint start = Clock::now();
   constexpr int kRounds = 4;
   for (unsigned s = 0; s < streams; ++s) {
@@ -82,7 +85,8 @@ double raw_gigabytes_per_second(unsigned streams, const std::byte* from, std::by
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return static_cast<double>(share * streams * kRounds) / seconds_since(start) / 1e9;
+  const double gigabytes = static_cast<double>(share * streams * kRounds) / 1e9;
+  return {gigabytes / seconds_since(start), (cpu_seconds() - cpu) / gigabytes};
 }
 
 void run(unsigned lanes, unsigned movers) {
@@ -98,9 +102,10 @@ void run(unsigned lanes, unsigned movers) {
 
   double raw_best = 0;
   for (unsigned streams : {1u, 2u, 4u}) {
-    const double raw = raw_gigabytes_per_second(streams, holder.pool.base(), dest, kPoolBytes / 2);
-    raw_best = std::max(raw_best, raw);
-    std::printf("raw loopback, %u streams: %5.2f GB/s\n", streams, raw);
+    const Raw raw = measure_raw(streams, holder.pool.base(), dest, kPoolBytes / 2);
+    raw_best = std::max(raw_best, raw.gigabytes_per_second);
+    std::printf("raw loopback, %u streams: %5.2f GB/s, %.3f cpu s/GB\n", streams,
+                raw.gigabytes_per_second, raw.cpu_seconds_per_gigabyte);
   }
   std::printf("lanes %u, movers %u\n%10s %6s %8s %8s %8s %9s\n", lanes, movers, "page", "batch",
               "GB/s", "of raw", "cpu s/GB", "us/batch");
