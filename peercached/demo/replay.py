@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from peercached.demo.tally import Tally
@@ -94,9 +94,14 @@ class Phase:
     """A stretch of the replay: before the kill, while a node is dead, after its return."""
 
     name: str
-    prefill: Tally = field(default_factory=Tally)
-    decode: Tally = field(default_factory=Tally)
+    prefill: list[Tally]
+    """One per node, as are those of decode."""
+    decode: list[Tally]
     seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return sum(tally.jobs for tally in self.prefill)
 
 
 @dataclass
@@ -126,19 +131,22 @@ class Replay:
         self._chance = random.Random(seed)
         self._on_progress = on_progress
         self._phase_began_s = time.monotonic()
-        self.phases = [Phase("all")]
+        self.phases = [self._new_phase("all")]
         self.taken: list[Request] = []
         """The requests that were replayed, in order."""
 
     def begin_phase(self, name: str) -> None:
         """Outcomes count for the new phase from now on. An empty phase is renamed."""
         now = time.monotonic()
-        if self.phases[-1].prefill.jobs:
+        if self.phases[-1].requests:
             self.phases[-1].seconds = now - self._phase_began_s
-            self.phases.append(Phase(name))
+            self.phases.append(self._new_phase(name))
         else:
             self.phases[-1].name = name
         self._phase_began_s = now
+
+    def _new_phase(self, name: str) -> Phase:
+        return Phase(name, [Tally() for _ in self._prefill], [Tally() for _ in self._decode])
 
     async def run(
         self,
@@ -189,26 +197,28 @@ class Replay:
     async def _one(self, request: Request, node: int, overlap: asyncio.Semaphore) -> None:
         try:
             outcome = await self._prefill[node].do(Request(request.chain))
-            self.phases[-1].prefill.add(outcome)
+            self.phases[-1].prefill[node].add(outcome)
             self._show()
             others = [place for place in range(len(self._decode)) if place != node]
-            outcome = await self._decode[self._chance.choice(others or [node])].do(request)
-            self.phases[-1].decode.add(outcome)
+            node = self._chance.choice(others or [node])
+            outcome = await self._decode[node].do(request)
+            self.phases[-1].decode[node].add(outcome)
             self._show()
         finally:
             overlap.release()
 
     def _show(self) -> None:
-        tallies = [tally for phase in self.phases for tally in (phase.prefill, phase.decode)]
-        prefills = [phase.prefill for phase in self.phases]
-        asked = sum(tally.asked_pages for tally in prefills)
+        prefill = [tally for phase in self.phases for tally in phase.prefill]
+        decode = [tally for phase in self.phases for tally in phase.decode]
+        both = prefill + decode
+        asked = sum(tally.asked_pages for tally in prefill)
         self._on_progress(
             Progress(
-                requests=sum(phase.decode.jobs for phase in self.phases),
-                hit_rate=sum(tally.hit_pages for tally in prefills) / max(1, asked),
-                got_bytes=sum(tally.got_bytes for tally in tallies),
-                set_bytes=sum(tally.set_bytes for tally in tallies),
-                wrong_pages=sum(tally.wrong_pages for tally in tallies),
+                requests=sum(tally.jobs for tally in decode),
+                hit_rate=sum(tally.hit_pages for tally in prefill) / max(1, asked),
+                got_bytes=sum(tally.got_bytes for tally in both),
+                set_bytes=sum(tally.set_bytes for tally in both),
+                wrong_pages=sum(tally.wrong_pages for tally in both),
             )
         )
 

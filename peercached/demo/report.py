@@ -25,9 +25,9 @@ def summarise(
     capacity_pages: int,
     daemons: Mapping[str, Mapping[str, Any] | None],
 ) -> dict[str, Any]:
-    """`daemons`: the status document of each daemon, None for a dead one."""
-    prefill = _sum(phase.prefill for phase in phases)
-    decode = _sum(phase.decode for phase in phases)
+    """`daemons`: the status document of each node's daemon, in order; None for a dead one."""
+    prefill = _sum(tally for phase in phases for tally in phase.prefill)
+    decode = _sum(tally for phase in phases for tally in phase.decode)
     both = _sum([prefill, decode])
     seconds = sum(phase.seconds for phase in phases)
     asked = sum(len(request.chain) for request in taken)
@@ -67,10 +67,10 @@ def summarise(
         "not_set": dict(both.unset),
         **{
             name: sum(status["operations"].get(name, 0) for status in alive)
-            for name in ("get_local", "get_remote", "stale_retries", "corrupt")
+            for name in ("get_local", "get_remote", "stale_retries")
         },
         "evictions": sum(status["pool"]["evictions"] for status in alive),
-        "phases": [_phase(phase) for phase in phases],
+        "phases": [_phase(phase, list(daemons)) for phase in phases if phase.requests],
         "errors": both.errors,
         "wrong_pages": both.wrong_pages,
         "wrong": both.wrong,
@@ -136,7 +136,6 @@ def _overview(summary: Mapping[str, Any]) -> Table:
         )
     table.add_row("evictions", f"{summary['evictions']:,}")
     table.add_row("stale retries", f"{summary['stale_retries']:,}")
-    table.add_row("corrupt, refused", f"{summary['corrupt']:,}")
     table.add_row("promised, then missed", _reasons(summary["promised_but_missed"]))
     table.add_row("not set", _reasons(summary["not_set"]))
     wrong = summary["wrong_pages"]
@@ -148,7 +147,9 @@ def _overview(summary: Mapping[str, Any]) -> Table:
 
 def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="before, while and after", title_justify="left")
-    columns = "phase", "requests", "requests/s", "hit rate", "to decode", "longest call", "not set"
+    nodes = list(phases[0]["hit_rate_by_node"])
+    hits = [f"hits on {node}" for node in nodes]
+    columns = ["phase", "requests", "requests/s", *hits, "to decode", "longest call", "not set"]
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place == 0 else "right")
     for phase in phases:
@@ -156,7 +157,7 @@ def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
             phase["name"],
             f"{phase['requests']:,}",
             f"{phase['requests_per_s']:.1f}",
-            _percent(phase["hit_rate"]),
+            *(_percent(phase["hit_rate_by_node"][node]) for node in nodes),
             _percent(phase["decode_hit_rate"]),
             f"{phase['longest_call_ms']:.0f} ms",
             _reasons(phase["not_set"]),
@@ -164,16 +165,19 @@ def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
-    both = _sum([phase.prefill, phase.decode])
+def _phase(phase: Phase, nodes: Sequence[str]) -> dict[str, Any]:
+    both = _sum([*phase.prefill, *phase.decode])
     calls = [*both.exists_s, *both.get_s, *both.set_s]
     return {
         "name": phase.name,
-        "requests": phase.prefill.jobs,
+        "requests": phase.requests,
         "seconds": phase.seconds,
-        "requests_per_s": phase.prefill.jobs / phase.seconds if phase.seconds else math.nan,
-        "hit_rate": phase.prefill.hit_rate,
-        "decode_hit_rate": phase.decode.hit_rate,
+        "requests_per_s": phase.requests / phase.seconds if phase.seconds else math.nan,
+        "hit_rate": _sum(phase.prefill).hit_rate,
+        "hit_rate_by_node": {
+            node: tally.hit_rate for node, tally in zip(nodes, phase.prefill, strict=True)
+        },
+        "decode_hit_rate": _sum(phase.decode).hit_rate,
         "longest_call_ms": max(calls, default=math.nan) * 1e3,
         "not_set": dict(both.unset),
         "promised_but_missed": dict(both.missed),

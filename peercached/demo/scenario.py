@@ -6,8 +6,10 @@ from collections.abc import Callable
 from peercached.demo.cluster import Cluster
 from peercached.demo.replay import Replay
 
-_DIES_AT = 1 / 3
-_RETURNS_AT = 2 / 3
+_DIES_AT = 0.25
+_STARTS_AGAIN_AT = 0.5
+# A short replay would be over before the daemon is a member again: then it waits here.
+_RETURNED_BY = 0.85
 _VICTIM = 1
 
 
@@ -30,8 +32,10 @@ class KillOneDaemon:
             self._victim.kill()
             self._replay.begin_phase(f"{name} dead")
             self._say(f"killed daemon {name} (kill -9); its workers go on without it")
-        elif self._killed and self._return is None and fraction >= _RETURNS_AT:
+        elif self._killed and self._return is None and fraction >= _STARTS_AGAIN_AT:
             self._return = asyncio.create_task(self._come_back())
+        elif self._return is not None and fraction >= _RETURNED_BY:
+            await self._return
 
     async def _come_back(self) -> None:
         """The replay goes on while the daemon starts and joins."""
