@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 import pytest
+from sim.fake_engine import FakeNative, build_ring, digest_of
+from sim.wire import HOLDER_AT_OWNER, Pair
 
 from peercached.directory import stream as stream_module
 from peercached.directory.layout import ROW_BYTES, digests_of, holders_of, pack_mapping
 from peercached.directory.messages import Kind
-from sim.fake_engine import FakeNative, build_ring, digest_of
-from sim.wire import HOLDER_AT_OWNER, Pair
 
 
 def pages(count: int, prefix: str = "p") -> list[bytes]:

@@ -1,0 +1,372 @@
+"""Daemons that call each other over 127.0.0.1, each with the fake data plane."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from peercached.admin.status import Located, Status
+from peercached.daemon import StartRefused, new_incarnation
+from peercached.membership import NodeAddress
+from peercached.peer.auth import SESSION_KEY, Secret
+from peercached.peer.client import PeerLink, Unreachable
+from peercached.proto import peer_pb2 as pb
+from sim.fake_engine import digest_of
+from sim.nodes import CLEAR, LOOKUP, PUBLISH, REMOVE, LoopNode, eventually, free_port, in_sync
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def stranger(node: LoopNode, secret: bytes = b"") -> PeerLink:
+    """A link to `node` of somebody who is in no view."""
+    own = NodeAddress("stranger", 5, "127.0.0.1", 1, 2)
+    endpoint = node.daemon.placement.own.address.endpoint
+    return PeerLink(endpoint, lambda: own, Secret(secret), None, 2.0, lambda link: None)
+
+
+def test_pages_set_on_one_node_are_found_on_the_others() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a]) as first,
+            LoopNode("b", b, [a]) as second,
+            LoopNode("c", c, [a]) as third,
+        ):
+            await in_sync(first, second, third)
+            await first.set("x", "y")
+            await second.set("y", "z")
+            expected = {("x", "a"), ("y", "a"), ("y", "b"), ("z", "b")}
+            for node in (first, second, third):
+                assert await node.find("x", "y", "z", "nowhere") == expected
+            assert first.engine.published == {digest_of("x"), digest_of("y")}
+
+    run(claim())
+
+
+def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await eventually(lambda: first.engine.connected and second.engine.connected)
+            ((host, port, token, incarnation),) = first.engine.connected.values()
+            assert (host, port) == ("127.0.0.1", 7)
+            assert incarnation == second.daemon.placement.own.address.incarnation
+            admitted, expected = second.engine.readers["a"]
+            assert token == expected
+            assert admitted == first.daemon.placement.own.address.incarnation
+
+    run(claim())
+
+
+def test_a_node_without_the_secret_is_kept_out_and_both_sides_say_so() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], secret=b"the right secret") as head,
+            LoopNode("b", b, [a], secret=b"another secret!!") as other,
+        ):
+            assert head.members == ["a"]
+            assert other.members == ["b"]
+            assert "cluster secret" in other.sentences()
+            assert "handshakes were refused" in head.sentences()
+            await other.set("x")
+            assert await other.find("x") == {("x", "b")}, "it serves its own pages"
+            assert "not authenticated" not in head.sentences()
+
+    run(claim())
+
+
+def test_a_server_without_the_secret_gets_no_heartbeat() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a], secret=b"") as head:
+            link = stranger(head, b"a secret")
+            with pytest.raises(Exception, match="cluster secret"):
+                await link.call("Ping", pb.PingRequest())
+            await link.close()
+
+    run(claim())
+
+
+def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            for method, request in (
+                ("Lookup", pb.LookupRequest(digests=b"x" * 17)),
+                ("Remove", pb.RemoveRequest(digests=b"x" * 17)),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await link.call(method, request)
+                assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert "17 bytes is not a multiple of 16" in str(error.value.details())
+            epoch = pb.NamespaceEpoch(namespace_id=b"short", epoch=1)
+            with pytest.raises(grpc.aio.AioRpcError, match="namespace id of 5 bytes"):
+                await link.call("RaiseEpoch", pb.RaiseEpochRequest(epoch=epoch))
+            assert node.daemon.servicer.malformed == 3
+            await link.close()
+
+    run(claim())
+
+
+def test_a_malformed_record_ends_that_stream_only() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            link = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
+            call = link.stub.Publish(metadata=link.metadata)
+            hello = pb.PublishBatch.Hello(
+                node_id="b", incarnation=second.daemon.membership.address.incarnation
+            )
+            hello.stream_epoch = next(second.daemon.streams._epochs)
+            await call.write(pb.PublishBatch(sequence=1, hello=hello))
+            assert (await call.read()).sequence == 1
+            await call.write(pb.PublishBatch(sequence=2, rows=b"x" * 47))
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "47 bytes is not a multiple of 48" in await call.details()
+            await second.set("x")
+            await eventually(lambda: first.daemon.servicer.malformed == 1)
+            assert await second.find("x") == {("x", "b")}
+
+    run(claim())
+
+
+def test_nobody_speaks_for_another_node() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
+                await link.call("Leave", pb.LeaveRequest(node_id="b", incarnation=1))
+            await link.close()
+
+    run(claim())
+
+
+def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_again() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            for metadata in ((), ((SESSION_KEY, "00" * 32),)):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await link.stub.Ping(pb.PingRequest(), metadata=metadata)
+                assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            await link.call("Ping", pb.PingRequest())
+            before = link.metadata
+            node.daemon.sessions.drop(NodeAddress("stranger", 5, "", 0, 0))
+            await link.call("Ping", pb.PingRequest())
+            assert link.metadata != before
+            await link.close()
+
+    run(claim())
+
+
+def test_a_restart_is_another_process_to_whoever_knew_the_old_one() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first:
+            async with LoopNode("b", b, [a]) as second:
+                await in_sync(first, second)
+                await second.set("old")
+                assert await first.find("old") == {("old", "b")}
+                old = second.daemon.placement.own.address
+            async with LoopNode("b", b, [a]) as second:
+                await in_sync(first, second)
+                assert await first.find("old") == set()
+                await second.set("new")
+                await first.set("mine")
+                for node in (first, second):
+                    assert await node.find("old", "new", "mine") == {("new", "b"), ("mine", "a")}
+                link = first.daemon.peers.link(old.endpoint)
+                with pytest.raises(Unreachable, match="has restarted"):
+                    await link.call("Ping", pb.PingRequest(), expect=old)
+
+    run(claim())
+
+
+def test_the_second_daemon_with_one_node_id_refuses_to_start_and_names_the_first() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as first:
+            await in_sync(head, first)
+            with pytest.raises(StartRefused, match=f"127.0.0.1:{b}"):
+                async with LoopNode("b", c, [a]):
+                    pass
+            await in_sync(head, first)
+
+    run(claim())
+
+
+def test_a_taken_port_is_named_with_the_remedy() -> None:
+    async def claim() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(OSError, match=f"127.0.0.1:{port}.*meta_port"):
+                async with LoopNode("a", port, [port]):
+                    pass
+
+    run(claim())
+
+
+def test_without_a_head_a_node_serves_alone_says_so_and_joins_later() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("b", b, [a]) as node:
+            assert "No head can be reached" in node.sentences()
+            assert "serves only its own pages" in node.sentences()
+            await node.set("x")
+            assert await node.find("x") == {("x", "b")}
+            async with LoopNode("a", a, [a]) as head:
+                await in_sync(head, node)
+                assert await head.find("x") == {("x", "b")}, "set while alone, found by all"
+                assert "No head" not in node.sentences()
+
+    run(claim())
+
+
+def test_a_node_on_its_own_opens_no_port() -> None:
+    async def claim() -> None:
+        port = free_port()
+        async with LoopNode("a", port, []) as node:
+            await node.set("x")
+            assert await node.find("x") == {("x", "a")}
+            assert await node.ask(CLEAR, b"model") == b""
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+    run(claim())
+
+
+def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        names = [f"page {i}" for i in range(50)]
+        # The time to live is long: suspicion alone must do.
+        async with LoopNode("a", a, [a], directory_replicas=2) as first:
+            first.daemon.membership._timing = type(first.daemon.timing)(0.1, 60.0)
+            async with LoopNode("b", b, [a]) as second:
+                third = LoopNode("c", c, [a])
+                await third.daemon.start()
+                await in_sync(first, second, third)
+                await second.set(*names)
+                await third.daemon.server.stop(0)  # as if killed: nobody signs off
+                expected = {(name, "b") for name in names}
+                assert await first.find(*names) == expected
+                assert "is suspect" in first.sentences()
+                await second.set("later")
+                assert await first.find("later") == {("later", "b")}
+                await third.daemon.stop()
+
+    run(claim())
+
+
+def test_remove_reaches_all_holders_and_clear_all_members() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await first.set("x")
+            await second.set("x", "y")
+            removed = await first.ask(REMOVE, digest_of("x") + digest_of("y") + digest_of("z"))
+            assert sorted((removed[:16], removed[16:])) == sorted((digest_of("x"), digest_of("y")))
+            assert await second.find("x", "y") == {("x", "a")}, "our own copy is the engine's"
+
+            namespace_id = first.engine.namespace_id("model")
+            second.engine.epochs[namespace_id] = 7
+            assert await first.ask(CLEAR, b"model") == b""
+            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] == 8
+            await second.daemon.server.stop(0)
+            assert await first.daemon.clear("model") == ["b"]
+
+    run(claim())
+
+
+def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+            await in_sync(head, late)
+            namespace_id = head.engine.namespace_id("model")
+            head.engine.raise_epoch(namespace_id, 3)
+            await eventually(lambda: late.engine.epochs.get(namespace_id) == 3)
+
+    run(claim())
+
+
+def test_withdrawals_follow_their_records() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await first.set("x", "y")
+            first.engine.post(PUBLISH, first.engine.drop_page(digest_of("x")))
+            await eventually(lambda: digest_of("x") not in {d for d, _ in second.engine.shard})
+            assert await second.find("x", "y") == {("y", "a")}
+
+    run(claim())
+
+
+def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            names = [f"page {i}" for i in range(20)]
+            await first.set(*names)
+
+            async def hangs(*_: object) -> None:
+                await asyncio.sleep(60)
+
+            second.daemon.servicer.Lookup = hangs  # type: ignore[method-assign,assignment]
+            await second.daemon.server.stop(0)
+            await second.daemon.server.start("127.0.0.1", b)
+            loop = asyncio.get_running_loop()
+            before = loop.time()
+            await first.ask(LOOKUP, digest_of("not here"), 0.3)
+            assert loop.time() - before < 0.6
+
+    run(claim())
+
+
+def test_status_and_locate_fill_their_documents() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            page = first.engine.digest("model", b"key")
+            first.engine.post(PUBLISH, first.engine.set_page(page, length=4096), 1.0)
+            await eventually(lambda: second.engine.shard)
+            status = Status.model_validate(dict(second.daemon.status()))
+            assert [m.node_id for m in status.membership.members] == ["a", "b"]
+            assert [(s.owner, s.state) for s in status.streams] == [("a", "live")]
+            assert any("not authenticated" in h.sentence for h in status.health)
+            located = Located.model_validate(dict(await second.daemon.locate("model", b"key")))
+            assert {o.node_id for o in located.owners} == {"a", "b"}
+            assert all(o.answered for o in located.owners)
+            assert [(h.node_id, h.length, h.resident) for h in located.holders] == [
+                ("a", 4096, True)
+            ]
+            with pytest.raises(ValueError, match="empty key"):
+                await second.daemon.locate("model", b"")
+
+    run(claim())
+
+
+def test_incarnations_grow_and_are_never_zero() -> None:
+    starts = [new_incarnation() for _ in range(100)]
+    assert all(0 < start < 2**63 for start in starts)
+    assert starts[-1] > starts[0]
