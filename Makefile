@@ -61,13 +61,13 @@ format: setup
 	@clang-format -i $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-## make fuzz [SECONDS=60]   the frame parsers under libFuzzer (needs clang)
-SECONDS ?= 60
+## make fuzz [FUZZ_S=60]     the frame parsers under libFuzzer (needs clang)
+FUZZ_S ?= 60
 fuzz: setup
 	@PATH=$(CURDIR)/.venv/bin:$$PATH CXX=clang++ cmake -S . -B build/fuzz -G Ninja \
 	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_FUZZ=ON -DPEERCACHED_SANITIZE=address >/dev/null
 	@.venv/bin/cmake --build build/fuzz -j $(JOBS)
-	@tools/fuzz build/fuzz $(SECONDS)
+	@tools/fuzz build/fuzz $(FUZZ_S)
 
 ## make bench         figures beside the limits of this machine
 bench: setup

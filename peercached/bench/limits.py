@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from peercached import _native
 
@@ -73,7 +74,7 @@ def median_of(measure: Callable[[], float], repeats: int) -> float:
 
 def best_loopback_gbps(total_bytes: int, repeats: int = 3) -> dict[int, float]:
     """Streams -> median GB/s, for one and two streams."""
-    return {n: median_of(lambda n=n: loopback_tcp_gbps(n, total_bytes), repeats) for n in (1, 2)}
+    return {n: median_of(partial(loopback_tcp_gbps, n, total_bytes), repeats) for n in (1, 2)}
 
 
 def _echo(peer: socket.socket, count: int) -> None:

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from peercache_client import Client, Region
@@ -81,7 +82,7 @@ def _keys(label: str, count: int) -> list[str]:
     return [hashlib.sha256(f"{label}/{i}".encode()).hexdigest() for i in range(count)]
 
 
-def _timed(body: Callable[[], None]) -> float:
+def _timed(body: Callable[[], object]) -> float:
     begin = time.perf_counter()
     body()
     return time.perf_counter() - begin
@@ -170,7 +171,7 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
         chosen = keys[:128]
         for _ in range(20):
             client.batch_exists(chosen)
-        return _spread([_timed(lambda: client.batch_exists(chosen)) for _ in range(rounds)])
+        return _spread([_timed(partial(client.batch_exists, chosen)) for _ in range(rounds)])
 
     def operations() -> dict[str, int]:
         counters: dict[str, int] = consumer.stats()["daemon"]["operations"]
@@ -178,11 +179,11 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
 
     # Fresh keys in each question, so that no answer comes out of the location cache.
     fresh = [keys[i : i + 128] for i in range(0, count, 128)]
-    remote = _spread([_timed(lambda c=chosen: consumer.batch_exists(c)) for chosen in fresh])
+    remote = _spread([_timed(partial(consumer.batch_exists, chosen)) for chosen in fresh])
     before = operations()["lookups_asked"]
     singles = [
-        _timed(lambda k=i % count: consumer.batch_get([keys[k]], dest, [offsets[k]], page_bytes))
-        for i in range(rounds)
+        _timed(partial(consumer.batch_get, [keys[k]], dest, [offsets[k]], page_bytes))
+        for k in (i % count for i in range(rounds))
     ]
     lookups = operations()["lookups_asked"] - before
     return Latencies(exists(producer), remote, _spread(singles), lookups)

@@ -28,7 +28,7 @@ def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
 @click.option("--pages", default="16k,128k,1m,4m", show_default=True, help="page sizes")
 @click.option("--batch", "batches", multiple=True, type=int, default=(32, 128), show_default=True)
 @click.option("--repeats", default=3, show_default=True, help="runs per figure; medians are shown")
-@click.option("--mib", default=256, show_default=True, help="bytes set and read per run, MiB")
+@click.option("--mib", default=512, show_default=True, help="bytes set and read per run, MiB")
 @click.option("--entries", default=10_000_000, show_default=True, help="directory records; 0: skip")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document")
 def bench(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from .base import Adapter, Service
 
@@ -16,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 class Peercached(Adapter):
     venv = str(REPOSITORY / ".venv")
     ports = ("meta_a", "data_a", "meta_b", "data_b")
-    variants = {"tcp": {}}
+    variants: ClassVar = {"tcp": {}}
     note = "one daemon a node; checksums verified on every read"
 
     @classmethod
