@@ -9,6 +9,7 @@ from harness.hammer import Hammer
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
 from peercached.demo.cluster import Cluster
 
 # Over the worker's own deadline: scheduling on a machine that runs many tests at once. A call
@@ -199,25 +200,50 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
 
-def test_a_frozen_daemon_of_the_workers_own_never_writes_after_the_deadline(
+def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(1, pool_size="128MiB")
-    page_bytes = 4 << 20
-    keys = keys_of("own", 16)
-    pages = attach(cluster[0], page_bytes=page_bytes, room_pages=16, timeout_s=0.5)
+    cluster = make_cluster(1)
+    keys = keys_of("own", 64)
+    pages = attach(cluster[0], timeout_s=0.5)
     assert all(pages.set(keys))
-    statuses: list[list[object]] = []
-    with Background(lambda: statuses.append(list(pages.get(keys)))) as getting:
-        getting.wait_rounds(3)
-        cluster[0].freeze()
-        eventually(lambda: not any(statuses[-1]), 10)
-    assert pages.longest_call_s < 0.5 + 1.1 + SLACK_S
+    cluster[0].freeze()
+    assert not any(pages.get(keys))
+    assert pages.longest_call_s < 0.5 + SLACK_S
     pages.paint(0x3C)
     cluster[0].thaw()
     cluster[0].wait_ready()
-    eventually(lambda: pages.client.batch_exists(keys) == 16, 10)
+    eventually(lambda: pages.client.batch_exists(keys) == 64, 10)
     assert pages.painted(0x3C)
+    assert pages.has(keys)
+
+
+def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_it_is_lost(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Frozen between two pieces it must not write the next; within one, nobody can stop it."""
+    cluster = make_cluster(1, pool_size="128MiB")
+    page_bytes = 1 << 20
+    keys = keys_of("own", 32)
+    writer = attach(cluster[0], page_bytes=page_bytes, room_pages=32)
+    assert all(writer.set(keys))
+    for _ in range(3):
+        pages = attach(cluster[0], page_bytes=page_bytes, room_pages=32, timeout_s=0.5)
+        statuses: list[list[Status]] = []
+        with Background(lambda: statuses.append(pages.get(keys))) as getting:  # noqa: B023
+            getting.wait_rounds(3)
+            cluster[0].freeze()
+            eventually(lambda: not any(statuses[-1]), 10)  # noqa: B023
+        assert pages.longest_call_s < 0.5 + 1.1 + SLACK_S
+        pages.paint(0x3C)
+        cluster[0].thaw()
+        cluster[0].wait_ready()
+        eventually(lambda: pages.client.batch_exists(keys) == 32, 10)  # noqa: B023
+        if not pages.painted(0x3C):
+            lost = [status for call in statuses for status in call if status == Status.region_lost]
+            assert lost, "the memory was written to after the answer, and nobody said so"
+            assert set(pages.get(keys)) == {Status.region_lost}
+        assert writer.has(keys)
 
 
 # --- workers that die -------------------------------------------------------------------------
