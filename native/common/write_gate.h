@@ -2,14 +2,16 @@
 //
 // A client whose daemon does not answer (stopped, swapped out) gives up at its deadline and
 // then owns its memory again; a daemon that wakes up later must not finish the old copy. So
-// client and daemon share one small page (passed at attach):
+// client and daemon share one small page (passed with each connection):
 //
 //   offset 0   u32 fence     set to 1 by the client when it gives up; never cleared
-//   offset 64  u32 writers   threads of the daemon that are writing right now
+//   offset 64  u32 writers   threads of the daemon that are at work in worker memory right now
 //
-// Before each piece of at most kGatePieceBytes the daemon enters (writers + 1, then looks at
-// fence) and leaves afterwards. The client sets fence and waits for writers to be 0: from
-// then on it has silence. A client that finds writers stuck treats the region as lost.
+// Before it copies a page to or from worker memory, or receives a piece of at most
+// kGatePieceBytes into it, the daemon enters (writers + 1, then looks at fence); it leaves
+// afterwards. The client sets fence and waits for writers to be 0: from then on it has silence.
+// A client that finds writers stuck treats the region as lost. A `set` looks at fence once
+// more after its copy: of a page that the client may have changed meanwhile nothing is kept.
 #pragma once
 
 #include <atomic>

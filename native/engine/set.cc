@@ -92,26 +92,35 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   }
 
   std::vector<uint64_t> sums(to_copy.size());
-  std::vector<uint8_t> copied(to_copy.size());
+  std::vector<PageStatus> copied(to_copy.size());
   engine.crew_.run(to_copy.size(), bytes, [&](size_t j) {
     const size_t k = to_copy[j];
     const PageRef& page = pages[chosen[k]];
+    // A worker that gave up on us fills its pages anew: what is read then may be torn, and its
+    // checksum would be right.
+    if (!context.gate->enter()) {
+      copied[j] = PageStatus::deadline;
+      return;
+    }
     CopyIn job{reservations[k].page.payload(), page.memory, page.length};
-    copied[j] = guarded(page.memory, page.length, CopyIn::run, &job);
+    const bool intact = guarded(page.memory, page.length, CopyIn::run, &job);
+    context.gate->leave();
+    copied[j] = !intact                  ? PageStatus::region_lost
+                : context.gate->fenced() ? PageStatus::deadline
+                                         : PageStatus::ok;
     sums[j] = job.checksum;
   });
 
   for (size_t j = 0; j < to_copy.size(); ++j) {
     const PinnedPage& slot = reservations[to_copy[j]].page;
     PageRef& page = pages[chosen[to_copy[j]]];
-    if (copied[j]) {
+    page.status = copied[j];
+    if (page.status == PageStatus::ok) {
       committing.push_back(slot);
       checksums.push_back(sums[j]);
-      page.status = PageStatus::ok;
       engine.counters_.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
     } else {
       aborting.push_back(slot);
-      page.status = PageStatus::region_lost;
     }
   }
   engine.pool_->abort(aborting);
