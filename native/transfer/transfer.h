@@ -54,6 +54,7 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
+  friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
 
 struct PeerHealth {
@@ -73,7 +74,9 @@ class TransferEngine {
  public:
   virtual ~TransferEngine() = default;
 
-  // A peer (or its new incarnation, which replaces the old one and all its channels).
+  // A peer (or its new incarnation, which replaces the old one and all its channels; the same
+  // endpoint again changes nothing). A host name that does not resolve shows as trouble when
+  // it is read from; throws std::invalid_argument for a token of a wrong length.
   virtual void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) = 0;
   // Closes its channels; reads in flight end with PageStatus::error.
   virtual void drop_peer(HolderIndex peer) = 0;

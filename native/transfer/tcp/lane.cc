@@ -11,7 +11,7 @@ namespace {
 
 // Bytes received from one channel before the others get their turn.
 constexpr size_t kTurnBytes = 4 * kGatePieceBytes;
-constexpr size_t kPlacesMax = 64;
+constexpr size_t kPlacesMax = 128;  // two for each page
 
 // How often to look for a channel when there is no descriptor left to be woken by.
 constexpr auto kBlindWait = std::chrono::milliseconds(5);

@@ -29,7 +29,7 @@ void ReadCall::stop(PageStatus status) {
 }
 
 PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannels> channels)
-    : call_(call), batch_(batch), channels_(std::move(channels)), last_progress_(call.started) {
+    : call_(call), batch_(batch), channels_(std::move(channels)) {
   size_t askable = 0;
   for (ReadOp& op : batch_.ops) {
     // No record names such a page: nothing to ask a holder for.
@@ -91,9 +91,9 @@ void PeerRead::fail(std::span<ReadOp> chunk, PageStatus status) {
 
 void PeerRead::lane_ends(const std::string& trouble) {
   const bool last = lanes_.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  if (trouble.empty()) return;
+  if (!last || trouble.empty() || settled()) return;
   failed_.store(true, std::memory_order_release);
-  if (last && !settled()) report(trouble);
+  report(trouble);
 }
 
 void PeerRead::report(const std::string& trouble) {
@@ -103,7 +103,9 @@ void PeerRead::report(const std::string& trouble) {
 }
 
 void PeerRead::report_silence(TimePoint now) {
-  const auto silent = now - last_progress_.load(std::memory_order_relaxed);
+  // Heard in any read: one that waits for a channel is no sign of trouble while others get on.
+  const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
+  const auto silent = now - std::max(heard, call_.started);
   if (silent < kSilenceMin || silent < (now - call_.started) / 2) return;
   const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
   report("silent for " + std::to_string(silent_ms) + " ms until the deadline");

@@ -45,7 +45,9 @@ class PeerRead {
   // A claimed chunk of which not a byte has come: to be claimed anew.
   void put_back(std::span<ReadOp> chunk);
 
-  void progressed() { last_progress_.store(Clock::now(), std::memory_order_relaxed); }
+  void progressed() {
+    channels_->counters.last_heard.store(Clock::now(), std::memory_order_relaxed);
+  }
   // All pages of a claimed chunk have their final status.
   void settle(std::span<const ReadOp> chunk);
   bool settled() const { return unsettled_.load(std::memory_order_acquire) == 0; }
@@ -73,8 +75,7 @@ class PeerRead {
   std::vector<std::span<ReadOp>> again_;
   std::atomic<size_t> unsettled_{0};
   std::atomic<unsigned> lanes_{0};
-  std::atomic<TimePoint> last_progress_;
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false};  // no lane is left, but pages are
   std::atomic<bool> reported_{false};
 };
 

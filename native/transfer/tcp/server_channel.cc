@@ -230,7 +230,8 @@ bool ServerChannel::wait_for_request() {
   const ssize_t n = ::recv(socket_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n > 0) return true;  // pipelined: it is there already
   if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-  return wait_readable(socket_.fd(), -1);
+  // Channels are many (peers x channels each) and each costs a thread: not for ever.
+  return wait_readable(socket_.fd(), config_.idle_timeout_ms);
 }
 
 bool ServerChannel::send(std::span<const std::byte> bytes) {

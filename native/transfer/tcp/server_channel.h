@@ -1,8 +1,7 @@
 // One connection of a reader, from hello to end, on a thread of its own.
 //
 // A plain loop (receive a request, pin, send, unpin) needs no state machine: the thread's
-// place in the code is the state. All waits are bounded but one: an idle channel may wait
-// for its next request for ever, holding nothing.
+// place in the code is the state. All waits are bounded.
 //
 // The bytes are copied into the socket (sendmsg), so pins end as soon as the last byte of an
 // answer is handed to the kernel. Zero-copy ways were measured (docs/protocol.md) and are no

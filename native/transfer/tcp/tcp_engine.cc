@@ -69,6 +69,7 @@ class TcpEngine final : public TransferEngine {
   }
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
+    if (has(index, endpoint)) return;  // reads in flight go on
     tcp::Dial dial;
     dial.source = source_;
     dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, endpoint.token};
@@ -79,7 +80,7 @@ class TcpEngine final : public TransferEngine {
     }
     (void)tcp::resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
     auto channels = std::make_shared<PeerChannels>(std::move(dial), config_.channels_per_peer_max);
-    replace(index, {endpoint.incarnation, std::move(channels)});
+    replace(index, {endpoint, std::move(channels)});
   }
 
   void drop_peer(HolderIndex index) override { replace(index, {}); }
@@ -117,14 +118,20 @@ class TcpEngine final : public TransferEngine {
 
  private:
   struct Peer {
-    Incarnation incarnation = 0;
+    PeerEndpoint endpoint;
     std::shared_ptr<PeerChannels> channels;  // reads in flight keep theirs
   };
+
+  bool has(HolderIndex index, const PeerEndpoint& endpoint) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    return it != peers_.end() && it->second.endpoint == endpoint;
+  }
 
   std::shared_ptr<PeerChannels> find(HolderIndex index, Incarnation incarnation) const {
     std::shared_lock lock(mutex_);
     auto it = peers_.find(index);
-    if (it == peers_.end() || it->second.incarnation != incarnation) return nullptr;
+    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
     return it->second.channels;
   }
 

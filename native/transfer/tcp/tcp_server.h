@@ -2,9 +2,10 @@
 //
 // One thread per channel, at most `channels_max`; a further connection is refused and counted.
 // For each request all slots are pinned and their generations checked before the first byte
-// goes out, so that the layout of the answer is fixed; they stay pinned until the peer has
-// taken the bytes (or the channel is dead). A peer that does not take them within
-// `stall_timeout_ms` is cut off, so that it cannot hold pins.
+// goes out, so that the layout of the answer is fixed; they stay pinned until the last byte
+// is copied into the socket (or the channel is dead). A peer that does not take its bytes
+// within `stall_timeout_ms` (and what a slow network may need on top) is cut off, so that it
+// cannot hold pins.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct TcpServerConfig {
   unsigned channels_max = 256;
   int hello_timeout_ms = 2000;
   int stall_timeout_ms = 5000;
+  int idle_timeout_ms = 60'000;  // without a request; the reader connects again when it has one
 };
 
 struct TcpServerStats {

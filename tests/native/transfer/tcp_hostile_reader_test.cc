@@ -171,6 +171,19 @@ TEST_F(TcpHostileReader, AReaderThatGoesAwayInMidAnswerLeavesNoPins) {
   EXPECT_EQ(holder.server->stats().stalls, 0u);
 }
 
+TEST_F(TcpHostileReader, AnIdleChannelEndsAndItsReaderConnectsAgain) {
+  TcpServerConfig config;
+  config.idle_timeout_ms = 10;
+  Holder holder(4 << 20, config);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  expect_served(holder, *engine, 1);
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
+  expect_served(holder, *engine, 2);
+  EXPECT_EQ(holder.server->stats().accepted, 2u);
+  EXPECT_TRUE(watcher.troubles().empty());
+}
+
 TEST_F(TcpHostileReader, TheServerStopsWhileReadersAreInMidAnswer) {
   Holder holder(128 << 20);
   Wire stuck = connect_and_greet(holder), idle = connect_and_greet(holder);

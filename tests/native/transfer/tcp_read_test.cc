@@ -359,6 +359,19 @@ TEST_F(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
 }
 
+TEST_F(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  const RecordRow row = holder.set(1, 1000);
+  for (int round = 0; round < 3; ++round) {
+    engine->add_peer(kPeer, holder.endpoint());
+    Reading reading({row});
+    reading.read(*engine);
+    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+  }
+  EXPECT_EQ(holder.server->stats().accepted, 1u);
+}
+
 TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddress) {
   Holder holder(1 << 20);
   TcpServerConfig config;
