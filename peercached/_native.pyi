@@ -147,8 +147,8 @@ def map_rows(rows: bytes, mapping: bytes) -> bytes:
     """Rewrites each row's holder through `mapping` (packed u16 by index); 0xffff drops the row.
     ValueError when a row's holder is outside the mapping."""
 
-def missing(digests: bytes, rows: bytes) -> bytes:
-    """The digests that no row has, in order."""
+def missing(digests: bytes, items: bytes, stride: int) -> bytes:
+    """The digests that lead none of the items, in order."""
 
 def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
     """Rows by summary bucket, ascending; buckets without rows are left out."""

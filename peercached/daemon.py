@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.05
+TICK_S = 0.1
 FLUSH_S = 1.0
 LEAVE_S = 0.5
 SERVER_GRACE_S = 0.2

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <unordered_set>
 
 #include "bindings/packed.h"
@@ -10,15 +11,22 @@ namespace peercached {
 
 namespace {
 
-nb::bytes missing(const nb::bytes& packed_digests, const nb::bytes& packed_rows) {
+nb::bytes missing(const nb::bytes& packed_digests, const nb::bytes& items, size_t stride) {
   const auto digests = unpack<Digest>(packed_digests, "digests");
-  const auto rows = unpack<RecordRow>(packed_rows, "rows");
+  if (stride < sizeof(Digest) || items.size() % stride != 0) {
+    throw std::invalid_argument("items: " + std::to_string(items.size()) +
+                                " bytes do not divide into items of " + std::to_string(stride));
+  }
   std::vector<Digest> out;
   {
     nb::gil_scoped_release unlocked;
     std::unordered_set<Digest, DigestHash> found;
-    found.reserve(rows.size());
-    for (const RecordRow& row : rows) found.insert(row.digest);
+    found.reserve(items.size() / stride);
+    for (size_t at = 0; at < items.size(); at += stride) {
+      Digest digest;
+      std::memcpy(&digest, items.c_str() + at, sizeof digest);
+      found.insert(digest);
+    }
     std::copy_if(digests.begin(), digests.end(), std::back_inserter(out),
                  [&](const Digest& digest) { return !found.contains(digest); });
   }
@@ -42,7 +50,7 @@ nb::list split_buckets(const nb::bytes& packed) {
 }  // namespace
 
 void bind_rows(nb::module_& module) {
-  module.def("missing", &missing, nb::arg("digests"), nb::arg("rows"));
+  module.def("missing", &missing, nb::arg("digests"), nb::arg("items"), nb::arg("stride"));
   module.def("split_buckets", &split_buckets, nb::arg("rows"));
 }
 

@@ -1,7 +1,8 @@
 """One lookup: which owners are asked, in what order, and when an absence is final.
 
-Each digest is asked at its first owner that is not suspect. A miss there is final if the
-owner says that every holder is in sync with it. Otherwise, and when the owner fails, the
+Every owner of a digest knows as much as the others, and a call costs far more than a digest in
+it; so as few owners as will do are asked, none of them suspect. A miss is final if the owner
+says that every holder is in sync with it. Otherwise, and when the owner fails, the
 digests that are still missing are asked at all their other owners and at the owners of the
 views before, in parallel. Every digest falls through on its own: a group shares one call,
 never one fate.
@@ -13,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, NO_HOLDER, SELF, pack_mapping
+from peercached.directory.layout import DIGEST_BYTES, NO_HOLDER, ROW_BYTES, SELF, pack_mapping
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Placement
@@ -66,14 +67,30 @@ class Lookup:
     def start(self) -> list[Ask]:
         self._counters.lookups += 1
         asks: list[Ask] = []
-        nodes = self._placement.nodes
-        for owner, part in self._engine.split(self._digests, DIGEST_BYTES, True):
-            node = nodes.get(owner)
-            if node is None or node.suspect:
-                asks += self._elsewhere(part, frozenset((owner,)))
-            else:
-                asks += self._ask(owner, part, frozenset((owner,)))
+        remaining = self._digests
+        while remaining:
+            chosen = self._largest(self._engine.split(remaining, DIGEST_BYTES))
+            if chosen is None:
+                break  # all owners of these are suspect: misses at once
+            owner, part = chosen
+            asks += self._ask(owner, part, frozenset((owner,)))
+            if len(part) == len(remaining):
+                break
+            remaining = self._native.missing(remaining, part, DIGEST_BYTES)
         return asks
+
+    def _largest(self, parts: list[tuple[int, bytes]]) -> tuple[int, bytes] | None:
+        """The owner that can answer most; we ourselves cost no call."""
+        best: tuple[int, bytes] | None = None
+        nodes = self._placement.nodes
+        for owner, part in parts:
+            if owner not in nodes or nodes[owner].suspect:
+                continue
+            if owner == SELF:
+                return owner, part
+            if best is None or len(part) > len(best[1]):
+                best = owner, part
+        return best
 
     def answered(
         self, ask: Ask, rows: bytes, holders: list[tuple[str, int]], final: bool
@@ -101,7 +118,7 @@ class Lookup:
             self._found.append(rows)
         if final:
             return []
-        missing = self._native.missing(ask.digests, rows)
+        missing = self._native.missing(ask.digests, rows, ROW_BYTES)
         return self._elsewhere(missing, ask.tried) if missing else []
 
     def _ask(self, owner: int, digests: bytes, tried: frozenset[int]) -> list[Ask]:

@@ -89,8 +89,8 @@ class FakeNative:
         return b"".join(out)
 
     @staticmethod
-    def missing(digests: bytes, rows: bytes) -> bytes:
-        found = {row[0] for row in ROW.iter_unpack(rows)}
+    def missing(digests: bytes, items: bytes, stride: int) -> bytes:
+        found = {items[i : i + 16] for i in range(0, len(items), stride)}
         each = (digests[i : i + 16] for i in range(0, len(digests), 16))
         return b"".join(d for d in each if d not in found)
 
