@@ -1,13 +1,12 @@
 // The bucket: 14 records in 512 bytes, readable without a lock and, one day, one-sidedly.
 //
-//   offset   0  u64  header: version (32 bits, odd while the bucket changes), occupied (16),
-//                    overflow (16)
+//   offset   0  u64  header: version (32 bits, odd while the bucket changes), occupied (14),
+//                    overflow (18)
 //   offset   8  u64  digest.lo of each slot        [14]
 //   offset 120  u32  the rest of each record       [14][7], see packed_record.h
 //
-// `occupied` has a bit for each slot in use. `overflow` counts the records that would be at
-// home here or before, found this bucket full and live further on: a search may end at the
-// first bucket where it is 0.
+// `occupied` has a bit for each slot in use. `overflow` counts the records that found this bucket
+// full on their way and live further on: a search may end at the first bucket where it is 0.
 //
 // A reader takes the header, then what it wants, then the header again: equal and even means
 // that it saw one state. C++ wants a fence before that second look, but ThreadSanitizer does not
@@ -16,15 +15,16 @@
 // these are plain moves.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "shard/packed_record.h"
 
 namespace peercached {
 
 inline constexpr unsigned kBucketSlots = 14;
+inline constexpr uint16_t kAllSlots = (1u << kBucketSlots) - 1;
 
 // Plain words, touched by several threads only through the functions below.
 struct alignas(64) Bucket {
@@ -38,14 +38,14 @@ static_assert(sizeof(Bucket) == 512);
 struct BucketHeader {
   uint32_t version = 0;
   uint16_t occupied = 0;
-  uint16_t overflow = 0;
+  uint32_t overflow = 0;
 
   static BucketHeader of(uint64_t word) {
-    return {static_cast<uint32_t>(word), static_cast<uint16_t>(word >> 32),
-            static_cast<uint16_t>(word >> 48)};
+    return {static_cast<uint32_t>(word), static_cast<uint16_t>(word >> 32 & kAllSlots),
+            static_cast<uint32_t>(word >> (32 + kBucketSlots))};
   }
   uint64_t word() const {
-    return uint64_t{version} | uint64_t{occupied} << 32 | uint64_t{overflow} << 48;
+    return uint64_t{version} | uint64_t{occupied} << 32 | uint64_t{overflow} << (32 + kBucketSlots);
   }
   bool changing() const { return version & 1; }
 };
@@ -63,20 +63,34 @@ void store_release(Word& word, Word value) {
   std::atomic_ref<Word>(word).store(value, std::memory_order_release);
 }
 
+// Calls f(0), ..., f(count - 1) as straight code: these loops are the whole cost of a lookup, and
+// compilers leave loops over atomics alone.
+template <unsigned count, typename F>
+void unrolled(F&& f) {
+  [&]<unsigned... i>(std::integer_sequence<unsigned, i...>) { (f(i), ...); }
+  (std::make_integer_sequence<unsigned, count>());
+}
+
 // Which slots hold this half of a digest; two records that share it are as good as certain to
 // share the other half.
 inline uint16_t slots_matching(Bucket& bucket, uint64_t lo, uint16_t occupied) {
   unsigned match = 0;
-  for (unsigned slot = 0; slot < kBucketSlots; ++slot)
-    match |= unsigned{load_acquire(bucket.lo[slot]) == lo} << slot;
+  unrolled<kBucketSlots>(
+      [&](unsigned slot) { match |= unsigned{load_acquire(bucket.lo[slot]) == lo} << slot; });
   return static_cast<uint16_t>(match & occupied);
 }
 
 inline PackedRecord load_record(Bucket& bucket, unsigned slot) {
   PackedRecord record;
-  for (unsigned w = 0; w < PackedRecord::kWords; ++w)
-    record.words[w] = load_acquire(bucket.rest[slot][w]);
+  unrolled<PackedRecord::kWords>(
+      [&](unsigned w) { record.words[w] = load_acquire(bucket.rest[slot][w]); });
   return record;
+}
+
+inline void store_record(Bucket& bucket, unsigned slot, uint64_t lo, const PackedRecord& record) {
+  store_release(bucket.lo[slot], lo);
+  unrolled<PackedRecord::kWords>(
+      [&](unsigned w) { store_release(bucket.rest[slot][w], record.words[w]); });
 }
 
 inline HolderIndex load_holder(Bucket& bucket, unsigned slot) {
@@ -100,13 +114,11 @@ class BucketChange {
   BucketChange& operator=(const BucketChange&) = delete;
 
   void put(unsigned slot, uint64_t lo, const PackedRecord& record) {
-    store_release(bucket_.lo[slot], lo);
-    for (unsigned w = 0; w < PackedRecord::kWords; ++w)
-      store_release(bucket_.rest[slot][w], record.words[w]);
+    store_record(bucket_, slot, lo, record);
     header_.occupied |= static_cast<uint16_t>(1u << slot);
   }
   void clear(unsigned slot) { header_.occupied &= static_cast<uint16_t>(~(1u << slot)); }
-  void add_overflow(int step) { header_.overflow = static_cast<uint16_t>(header_.overflow + step); }
+  void add_overflow(int step) { header_.overflow += static_cast<uint32_t>(step); }
 
  private:
   Bucket& bucket_;

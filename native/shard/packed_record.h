@@ -25,7 +25,7 @@ struct PackedRecord {
   static constexpr uint64_t kOffsetBytesMax = ((uint64_t{1} << 38) - 1) * kOffsetUnitBytes;
   static constexpr uint64_t kGenerationMax = (uint64_t{1} << 48) - 1;
 
-  std::array<uint32_t, kWords> words{};
+  std::array<uint32_t, kWords> words;
 
   // Whether it can be stored as it is. A withdrawal names no place, only digest and generation.
   static bool representable(const RecordRow& row) {

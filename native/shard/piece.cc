@@ -10,7 +10,7 @@ uint32_t Piece::buckets_for_capacity(uint64_t records) {
   // Random digests spread over the pieces with a standard deviation of sqrt(records): six of
   // them more, and no piece of a full table is short of room.
   const double most = static_cast<double>(records) + 6 * std::sqrt(records) + 1;
-  const auto pages = static_cast<uint32_t>(std::ceil(most / record_limit(kBucketsPerPage)));
+  const auto pages = static_cast<uint32_t>(std::ceil(most / (kBucketsPerPage * 12)));
   return pages * kBucketsPerPage;
 }
 
@@ -32,9 +32,12 @@ void Piece::prefetch_head(const Digest& digest) const {
 void Piece::prefetch_record(const Digest& digest) const {
   // Only a hint: what it reads unchecked is read again, checked.
   Bucket& bucket = base_[home_of(digest, buckets())];
-  const unsigned match = slots_matching(bucket, digest.lo, 0xffff);
-  if (match == 0) return;
-  const uint32_t* rest = bucket.rest[std::countr_zero(match)];
+  const auto occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
+  const unsigned match = slots_matching(bucket, digest.lo, occupied);
+  // Not there: if it is to be stored, then in the first free slot.
+  const unsigned candidates = match != 0 ? match : ~unsigned{occupied} & kAllSlots;
+  if (candidates == 0) return;
+  const uint32_t* rest = bucket.rest[std::countr_zero(candidates)];
   __builtin_prefetch(rest);
   __builtin_prefetch(rest + PackedRecord::kWords - 1);
 }
@@ -59,9 +62,8 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
   if (version & 1) return -1;
   const uint32_t count = buckets();
   unsigned found = 0;
-  uint32_t at = home_of(digest, count);
-  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
-    Bucket& bucket = base_[at];
+  for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
+    Bucket& bucket = base_[probe.at()];
     const uint64_t word = load_acquire(bucket.header);
     const auto header = BucketHeader::of(word);
     if (header.changing()) return -1;
@@ -85,15 +87,13 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
 
 bool Piece::insert(const Digest& digest, const PackedRecord& record, HolderTable& holders) {
   const uint32_t count = buckets();
-  const uint32_t first = home_of(digest, count);
-  uint32_t at = first;
-  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
-    Bucket& bucket = base_[at];
+  for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
+    Bucket& bucket = base_[probe.at()];
     unsigned occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
-    if (std::popcount(occupied) == kBucketSlots && !free_a_dead_slot(at, holders)) continue;
+    if (occupied == kAllSlots && !free_a_dead_slot(probe.at(), holders)) continue;
     occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
     // First the signs on the way, then the record: a reader never stops short of it.
-    add_overflow(first, at, 1);
+    add_overflow(Probe(digest.hi >> 8, count), probe.at(), 1);
     BucketChange(bucket).put(std::countr_one(occupied), digest.lo, record);
     ++used_;
     return true;
@@ -107,16 +107,14 @@ void Piece::overwrite(Place place, const Digest& digest, const PackedRecord& rec
 
 void Piece::erase(Place place) {
   Bucket& bucket = base_[place.bucket];
-  const uint32_t first = home_of(load_record(bucket, place.slot), buckets());
+  const Probe probe(load_record(bucket, place.slot).hi_above_low_byte(), buckets());
   BucketChange(bucket).clear(place.slot);
-  add_overflow(first, place.bucket, -1);
+  add_overflow(probe, place.bucket, -1);
   --used_;
 }
 
-void Piece::add_overflow(uint32_t from, uint32_t to, int step) {
-  const uint32_t count = buckets();
-  for (uint32_t at = from; at != to; at = next(at, count))
-    BucketChange(base_[at]).add_overflow(step);
+void Piece::add_overflow(Probe probe, uint32_t to, int step) {
+  for (; probe.at() != to; probe.next()) BucketChange(base_[probe.at()]).add_overflow(step);
 }
 
 bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {
@@ -152,7 +150,8 @@ uint32_t Piece::grow(HolderTable& holders, RebuildScratch& scratch) {
     });
   // Where throwing out the dead makes room, make sure that it is not used up at once.
   const uint64_t live = used_ - dead;
-  return rebuild(size_for(live + 1 + (dead > 0 ? live / 16 : 0)), holders, scratch);
+  const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
+  return rebuild(size_for(wanted), holders, scratch);
 }
 
 uint32_t Piece::shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch) {
@@ -199,22 +198,19 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders, RebuildScratch& sc
 
 // Within a rebuild: no reader looks, so the buckets' own versions may rest.
 bool Piece::settle_in(const RebuildScratch::Entry& entry, uint32_t count) {
-  const uint32_t first = home_of(entry.record, count);
-  uint32_t at = first;
-  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
-    Bucket& bucket = base_[at];
+  for (Probe probe(entry.record.hi_above_low_byte(), count); !probe.done(); probe.next()) {
+    Bucket& bucket = base_[probe.at()];
     auto header = BucketHeader::of(load_relaxed(bucket.header));
     const auto slot = static_cast<unsigned>(std::countr_one(header.occupied));
     if (slot == kBucketSlots) continue;
-    store_release(bucket.lo[slot], entry.lo);
-    for (unsigned w = 0; w < PackedRecord::kWords; ++w)
-      store_release(bucket.rest[slot][w], entry.record.words[w]);
+    store_record(bucket, slot, entry.lo, entry.record);
     header.occupied |= static_cast<uint16_t>(1u << slot);
     store_release(bucket.header, header.word());
-    for (uint32_t passed = first; passed != at; passed = next(passed, count)) {
-      auto sign = BucketHeader::of(load_relaxed(base_[passed].header));
+    for (Probe passed(entry.record.hi_above_low_byte(), count); passed.at() != probe.at();
+         passed.next()) {
+      auto sign = BucketHeader::of(load_relaxed(base_[passed.at()].header));
       ++sign.overflow;
-      store_release(base_[passed].header, sign.word());
+      store_release(base_[passed.at()].header, sign.word());
     }
     return true;
   }

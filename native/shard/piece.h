@@ -1,8 +1,8 @@
 // One piece of the directory table: a hash table of its own for 1/256 of the digests or less.
 //
 // Open addressing over buckets (bucket.h). A digest's home is its hash's place in the piece's
-// range; a record that finds its home full goes to the next bucket with room, at most
-// kProbeBuckets away, and every full bucket it passed counts it. Records never move but when the
+// range; a record that finds its home full goes to the first bucket with room along the digest's
+// own probe sequence, and every full bucket it passed counts it. Records never move but when the
 // piece is rebuilt in another size, with `version` odd so that readers wait; that takes well
 // under a millisecond and is why there are pieces at all.
 //
@@ -49,7 +49,7 @@ struct RebuildScratch {
 class alignas(64) Piece {
  public:
   static constexpr uint32_t kBucketsPerPage = kPageBytes / sizeof(Bucket);
-  static constexpr uint32_t kProbeBuckets = 16;
+  static constexpr uint32_t kProbeBuckets = 32;
 
   // Buckets to set aside for a piece that must hold `records`.
   static uint32_t buckets_for_capacity(uint64_t records);
@@ -84,7 +84,13 @@ class alignas(64) Piece {
   // The caller accounts for it in the holder table.
   void erase(Place place);
 
+  // Whether it should grow before the next record; or after one found no slot within reach, which
+  // is chance in a small piece. (Digests made to collide get nowhere with this, for it takes a
+  // well-filled piece.)
   bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
+  bool clustered() const {
+    return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
+  }
   // Rebuilds with room for more. Returns how many records found no place again (0 but for
   // digests made to collide); they are gone and accounted for.
   uint32_t grow(HolderTable& holders, RebuildScratch& scratch);
@@ -93,28 +99,42 @@ class alignas(64) Piece {
 
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
-  static constexpr double kGrowth = 1.25;
+  static constexpr double kGrowth = 1.3;
 
   static uint32_t record_limit(uint32_t buckets) { return buckets * kRecordsPerBucketMax; }
-  static uint32_t home(uint64_t hi_top_32_bits, uint32_t buckets) {
-    return static_cast<uint32_t>(hi_top_32_bits * buckets >> 32);
-  }
   static uint32_t home_of(const Digest& digest, uint32_t buckets) {
-    return home(digest.hi >> 32, buckets);
+    return static_cast<uint32_t>((digest.hi >> 32) * buckets >> 32);
   }
-  static uint32_t home_of(const PackedRecord& record, uint32_t buckets) {
-    return home(record.hi_above_low_byte() >> 24, buckets);
-  }
-  static uint32_t probes(uint32_t buckets) {
-    return buckets < kProbeBuckets ? buckets : kProbeBuckets;
-  }
-  static uint32_t next(uint32_t bucket, uint32_t buckets) {
-    return bucket + 1 == buckets ? 0 : bucket + 1;
-  }
+
+  // The buckets in which a digest may be, its home first. The stride is the digest's own: with
+  // one stride for all, full buckets would grow together into runs, and records end up ever
+  // further from home. It is odd, so that in the smallest pieces it reaches every bucket.
+  class Probe {
+   public:
+    Probe(uint64_t hi_above_low_byte, uint32_t buckets)
+        : buckets_(buckets),
+          home_(static_cast<uint32_t>((hi_above_low_byte >> 24) * buckets >> 32)),
+          at_(home_),
+          stride_(static_cast<uint32_t>((hi_above_low_byte & 0xffffffff) * (buckets / 2) >> 32) *
+                      2 +
+                  1) {}
+    uint32_t at() const { return at_; }
+    bool done() const { return done_; }
+    void next() {
+      at_ += stride_;
+      if (at_ >= buckets_) at_ -= buckets_;
+      // Back home: it has seen every bucket that the stride reaches, and must not see one twice.
+      done_ = ++steps_ == kProbeBuckets || at_ == home_;
+    }
+
+   private:
+    uint32_t buckets_, home_, at_, stride_, steps_ = 0;
+    bool done_ = false;
+  };
 
   int try_read(const Digest& digest, const HolderTable& holders,
                RecordRow out[kHoldersPerDigestMax]) const;
-  void add_overflow(uint32_t from, uint32_t to, int step);
+  void add_overflow(Probe probe, uint32_t to, int step);
   bool free_a_dead_slot(uint32_t bucket, HolderTable& holders);
   uint32_t size_for(uint64_t records) const;
   uint32_t rebuild(uint32_t buckets, HolderTable& holders, RebuildScratch& scratch);
@@ -131,15 +151,14 @@ class alignas(64) Piece {
 template <typename Visit>
 void Piece::for_each_of(const Digest& digest, Visit&& visit) const {
   const uint32_t count = buckets();
-  uint32_t at = home_of(digest, count);
-  for (uint32_t step = 0; step < probes(count); ++step, at = next(at, count)) {
-    Bucket& bucket = base_[at];
+  for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
+    Bucket& bucket = base_[probe.at()];
     const auto header = BucketHeader::of(load_relaxed(bucket.header));
     for (unsigned match = slots_matching(bucket, digest.lo, header.occupied); match != 0;
          match &= match - 1) {
       const auto slot = static_cast<uint32_t>(std::countr_zero(match));
       const PackedRecord record = load_record(bucket, slot);
-      if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{at, slot}, record);
+      if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{probe.at(), slot}, record);
     }
     if (header.overflow == 0) return;
   }

@@ -114,12 +114,16 @@ std::vector<Ring::Part> Ring::split(std::span<const std::byte> items, size_t str
       ++sizes[part];
     }
   }
-  for (size_t p = 0; p < parts.size(); ++p) parts[p].items.reserve(sizes[p] * stride);
+  std::vector<std::byte*> ends(parts.size());
+  for (size_t p = 0; p < parts.size(); ++p) {
+    parts[p].items.resize(sizes[p] * stride);
+    ends[p] = parts[p].items.data();
+  }
   for (size_t i = 0; i < count; ++i) {
-    auto item = items.subspan(i * stride, stride);
     for (unsigned c = 0; c < copies; ++c) {
-      auto& out = parts[targets[i * copies + c]].items;
-      out.insert(out.end(), item.begin(), item.end());
+      std::byte*& end = ends[targets[i * copies + c]];
+      std::memcpy(end, items.data() + i * stride, stride);
+      end += stride;
     }
   }
   return parts;

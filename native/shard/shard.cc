@@ -17,7 +17,10 @@ namespace {
 constexpr uint64_t kRecordsPerPieceMax = 64 * 1024;
 
 // Rows sorted by piece at a time; bounds the memory that takes.
-constexpr size_t kRowsPerRound = 64 * 1024;
+constexpr size_t kRowsPerRound = 32 * 1024;
+
+// How far ahead of its use a slot is fetched; its bucket's head twice, the row three times as far.
+constexpr uint32_t kRowsAhead = 6;
 
 // Digests whose cache misses overlap.
 constexpr size_t kDigestsInFlight = 16;
@@ -105,14 +108,26 @@ ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
       if (PackedRecord::representable(round[i]))
         order[piece_ends[impl_->piece_of(round[i].digest)]++] = i;
 
+    const auto digest_at = [&](uint32_t i) -> const Digest& { return round[order[i]].digest; };
+    // Also beyond the piece at hand: small batches have a row or two for each.
+    const auto fetch_ahead = [&](uint32_t i) {
+      if (i + 3 * kRowsAhead < good) __builtin_prefetch(&digest_at(i + 3 * kRowsAhead));
+      if (i + 2 * kRowsAhead < good) {
+        const Digest& digest = digest_at(i + 2 * kRowsAhead);
+        impl_->pieces[impl_->piece_of(digest)].prefetch_head(digest);
+      }
+      if (i + kRowsAhead < good) {
+        const Digest& digest = digest_at(i + kRowsAhead);
+        impl_->pieces[impl_->piece_of(digest)].prefetch_record(digest);
+      }
+    };
     for (uint32_t begin = 0; begin < good;) {
-      const size_t p = impl_->piece_of(round[order[begin]].digest);
+      const size_t p = impl_->piece_of(digest_at(begin));
       const uint32_t end = piece_ends[p];
-      Piece& piece = impl_->pieces[p];
-      PieceUpdate update(piece, impl_->holders, impl_->scratch, holder, end - begin, applied);
-      constexpr uint32_t kAhead = 6;
+      PieceUpdate update(impl_->pieces[p], impl_->holders, impl_->scratch, holder, end - begin,
+                         applied);
       for (uint32_t i = begin; i < end; ++i) {
-        if (i + kAhead < end) piece.prefetch_head(round[order[i + kAhead]].digest);
+        fetch_ahead(i);
         update.apply(round[order[i]]);
       }
       begin = end;

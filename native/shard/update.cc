@@ -72,7 +72,7 @@ PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
   return found;
 }
 
-void PieceUpdate::add(const RecordRow& row, Siblings siblings) {
+void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
   if (siblings.others_count == kHoldersPerDigestMax) {
     // The oldest gives way, in its own slot, so that no reader sees more or fewer than three.
     const Stored& oldest = siblings.others[0];
@@ -81,18 +81,25 @@ void PieceUpdate::add(const RecordRow& row, Siblings siblings) {
     holders_.removed(oldest.record.holder());
     ++added_;
     ++applied_.added;
-    return;
-  }
-  if (!take_room()) {
+  } else if (!take_room()) {
     ++applied_.full;
-    return;
-  }
-  if (piece_.crowded()) {
+  } else if (piece_.crowded()) {
     applied_.full += piece_.grow(holders_, scratch_);
-    siblings = find(row.digest);
+    insert(row, find(row.digest));  // they have moved
+  } else {
+    insert(row, siblings);
   }
+}
+
+void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
   const unsigned age = newest_age(row.digest, siblings, 0);
-  if (!piece_.insert(row.digest, PackedRecord::of(row, holder_, age), holders_)) {
+  const PackedRecord record = PackedRecord::of(row, holder_, age);
+  bool placed = piece_.insert(row.digest, record, holders_);
+  if (!placed && piece_.clustered()) {
+    applied_.full += piece_.grow(holders_, scratch_);
+    placed = piece_.insert(row.digest, record, holders_);
+  }
+  if (!placed) {
     ++applied_.full;
     return;
   }

@@ -43,7 +43,8 @@ class PieceUpdate {
   };
 
   Siblings find(const Digest& digest) const;
-  void add(const RecordRow& row, Siblings siblings);
+  void add(const RecordRow& row, const Siblings& siblings);
+  void insert(const RecordRow& row, const Siblings& siblings);
   unsigned newest_age(const Digest& digest, const Siblings& siblings, unsigned skip);
   bool take_room();
 

@@ -1,0 +1,97 @@
+#include "shard/packed_record.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/summary.h"
+#include "records.h"
+
+namespace peercached {
+namespace {
+
+using test::random_digest;
+using test::record;
+
+TEST(PackedRecord, every_field_survives_at_its_limits) {
+  std::mt19937_64 random(1);
+  for (uint64_t generation : {uint64_t{0}, uint64_t{1}, PackedRecord::kGenerationMax}) {
+    for (uint64_t offset : {uint64_t{0}, uint64_t{64}, PackedRecord::kOffsetBytesMax}) {
+      for (uint32_t length : {1u, kPageBytesMax}) {
+        for (uint8_t flags : {0, int{kRecordResident}}) {
+          for (HolderIndex holder : {0, 1, 0xfffe}) {
+            for (unsigned age : {0u, 3u}) {
+              RecordRow row;
+              row.digest = random_digest(random);
+              row.generation = generation;
+              row.offset = offset;
+              row.length = length;
+              row.check = static_cast<uint32_t>(random());
+              row.flags = flags;
+              ASSERT_TRUE(PackedRecord::representable(row));
+              const PackedRecord packed = PackedRecord::of(row, holder, age);
+              const RecordRow back = packed.row();
+              EXPECT_EQ(packed.hi_above_low_byte(), row.digest.hi >> 8);
+              EXPECT_EQ(back.generation, generation);
+              EXPECT_EQ(back.offset, offset);
+              EXPECT_EQ(back.length, length);
+              EXPECT_EQ(back.check, row.check);
+              EXPECT_EQ(back.flags, flags);
+              EXPECT_EQ(back.holder, holder);
+              EXPECT_EQ(packed.age(), age);
+              const PackedRecord aged = packed.with_age(3 - age);
+              EXPECT_EQ(aged.age(), 3 - age);
+              EXPECT_EQ(aged.with_age(age), packed);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedRecord, what_does_not_fit_is_not_representable) {
+  const RecordRow good = record({1, 2}, 3);
+  const auto with = [&](auto change) {
+    RecordRow row = good;
+    change(row);
+    return PackedRecord::representable(row);
+  };
+  EXPECT_TRUE(with([](RecordRow&) {}));
+  EXPECT_FALSE(with([](RecordRow& row) { row.offset = 65; }));
+  EXPECT_FALSE(with([](RecordRow& row) { row.offset = PackedRecord::kOffsetBytesMax + 64; }));
+  EXPECT_FALSE(with([](RecordRow& row) { row.length = 0; }));
+  EXPECT_FALSE(with([](RecordRow& row) { row.length = kPageBytesMax + 1; }));
+  EXPECT_FALSE(with([](RecordRow& row) { row.generation = PackedRecord::kGenerationMax + 1; }));
+  EXPECT_FALSE(with([](RecordRow& row) { row.flags = 4; }));
+  // A withdrawal names no place.
+  EXPECT_TRUE(with([](RecordRow& row) { row = {.digest = {1, 2}, .flags = kRecordWithdraw}; }));
+}
+
+TEST(Summary, a_term_depends_on_digest_generation_and_residence_alone) {
+  const RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
+  const auto changed = [&](auto change) {
+    RecordRow other = row;
+    change(other);
+    return summary_term(other) != summary_term(row);
+  };
+  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.hi; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.lo; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { std::swap(r.digest.lo, r.digest.hi); }));
+  EXPECT_TRUE(changed([](RecordRow& r) { ++r.generation; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { r.flags = 0; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { r.holder = 7; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { r.offset += 64; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { r.length += 64; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { ++r.check; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { r.generation |= uint64_t{1} << 48; }));
+}
+
+TEST(Summary, a_bucket_is_the_first_byte_in_memory) {
+  Digest digest;
+  reinterpret_cast<unsigned char*>(&digest)[0] = 0xab;
+  EXPECT_EQ(bucket_of(digest), 0xabu);
+}
+
+}  // namespace
+}  // namespace peercached

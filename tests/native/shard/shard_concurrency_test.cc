@@ -1,0 +1,211 @@
+// Readers without locks beside everything that changes the table. Run under ThreadSanitizer.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "records.h"
+#include "shard/ring.h"
+#include "shard/shard.h"
+
+namespace peercached {
+namespace {
+
+using test::random_digest;
+using test::random_records;
+using test::record;
+
+// Every field follows from digest and generation, so a row mixed from two states shows.
+bool whole(const RecordRow& row) {
+  const RecordRow expected = record(row.digest, row.generation, row.flags);
+  return row.offset == expected.offset && row.length == expected.length &&
+         row.check == expected.check;
+}
+
+TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
+  Shard shard(200'000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  const auto stable = random_records(300, 1);
+  shard.apply(1, stable);
+
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> hidden{0}, mixed{0}, lookups{0};
+  std::vector<std::thread> readers;
+  for (uint64_t reader = 0; reader < 2; ++reader)
+    readers.emplace_back([&, reader] {
+      std::mt19937_64 random(reader);
+      std::vector<Digest> digests(64);
+      std::vector<RecordRow> rows;
+      do {
+        size_t next = random();
+        for (auto& digest : digests) digest = stable[next++ % stable.size()].digest;
+        rows.clear();
+        shard.lookup(digests, rows);
+        size_t at = 0;
+        for (const auto& digest : digests) {
+          bool found = false;
+          for (; at < rows.size() && rows[at].digest == digest; ++at) {
+            found |= rows[at].holder == 1;
+            mixed += !whole(rows[at]);
+          }
+          hidden += !found;
+        }
+        ++lookups;
+      } while (!done);
+    });
+  // The table grows from nothing to 100 000 records and back, twice, while the stable records
+  // themselves change all the time.
+  Generation generation = 1000;
+  for (int round = 0; round < 2; ++round) {
+    auto rows = random_records(100'000, 2);
+    for (size_t at = 0; at < rows.size(); at += 500) {
+      auto some = std::span(rows).subspan(at, 500);
+      for (auto& row : some) row = record(row.digest, ++generation);
+      shard.apply(2, some);
+      const RecordRow again = record(stable[at / 500 % stable.size()].digest, ++generation);
+      shard.apply(1, std::span(&again, 1));
+      shard.apply(2, std::span(&again, 1));
+    }
+    shard.drop_holder(2);
+    while (shard.sweep(1000) > 0) {
+    }
+    shard.add_holder(2);
+  }
+  // On a busy machine the writer may be through before the readers had a turn.
+  while (lookups < 50) std::this_thread::yield();
+  done = true;
+  for (auto& reader : readers) reader.join();
+  EXPECT_EQ(hidden, 0u);
+  EXPECT_EQ(mixed, 0u);
+}
+
+TEST(ShardConcurrency, a_reused_index_never_shows_its_former_holder) {
+  Shard shard(50'000);
+  std::atomic<uint64_t> life{1};
+  shard.add_holder(3);
+  const auto rows = random_records(2000, 1);
+
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> revived{0}, mixed{0};
+  // The caller's part: a batch is applied only while its incarnation has the index. Drop and sweep
+  // come in the middle of it all the same.
+  std::mutex index_mutex;
+  std::atomic<bool> index_wanted{false};  // mutexes are not fair
+  std::thread publisher([&] {
+    std::mt19937_64 random(5);
+    Generation step = 0;
+    while (!done) {
+      if (index_wanted) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::lock_guard lock(index_mutex);
+      std::vector<RecordRow> batch;
+      for (int i = 0; i < 200; ++i)
+        batch.push_back(record(rows[random() % rows.size()].digest, life << 30 | ++step));
+      shard.apply(3, batch);
+    }
+  });
+  std::thread reader([&] {
+    std::mt19937_64 random(6);
+    std::vector<RecordRow> found;
+    while (!done) {
+      const uint64_t now = life;
+      std::vector<Digest> digests;
+      for (int i = 0; i < 64; ++i) digests.push_back(rows[random() % rows.size()].digest);
+      found.clear();
+      shard.lookup(digests, found);
+      for (const auto& row : found) {
+        mixed += !whole(row);
+        revived += row.generation >> 30 < now;
+      }
+    }
+  });
+  for (int i = 0; i < 60; ++i) {
+    while (shard.stats().entries < 500) std::this_thread::yield();
+    shard.drop_holder(3);
+    while (!shard.swept(3)) shard.sweep(500);
+    index_wanted = true;
+    std::lock_guard lock(index_mutex);
+    index_wanted = false;
+    ++life;
+    shard.add_holder(3);
+  }
+  done = true;
+  publisher.join();
+  reader.join();
+  EXPECT_EQ(mixed, 0u);
+  EXPECT_EQ(revived, 0u);
+}
+
+TEST(ShardConcurrency, everything_at_once_leaves_the_counts_right) {
+  Shard shard(20'000);
+  for (HolderIndex holder = 0; holder < 6; ++holder) shard.add_holder(holder);
+  std::vector<Digest> digests;
+  std::mt19937_64 seed(1);
+  for (int i = 0; i < 5000; ++i) digests.push_back(random_digest(seed));
+  std::vector<uint64_t> positions;
+  std::vector<HolderIndex> nodes;
+  for (int i = 0; i < 32; ++i) {
+    positions.push_back(uint64_t(i) << 59);
+    nodes.push_back(static_cast<HolderIndex>(i % 3));
+  }
+  const Ring ring(positions, nodes, 2);
+
+  const auto writer = [&](uint64_t id) {
+    std::mt19937_64 random(id);
+    Generation generation = 0;
+    for (int round = 0; round < 150; ++round) {
+      std::vector<RecordRow> rows;
+      for (int i = 0; i < 100; ++i) {
+        const uint8_t flags = random() % 3 ? kRecordResident : kRecordWithdraw;
+        rows.push_back(record(digests[random() % digests.size()], ++generation, flags));
+      }
+      shard.apply(static_cast<HolderIndex>(random() % 6), rows);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t id = 0; id < 2; ++id) threads.emplace_back(writer, id);
+  threads.emplace_back([&] {
+    std::mt19937_64 random(7);
+    std::vector<RecordRow> found;
+    for (int round = 0; round < 400; ++round) {
+      found.clear();
+      shard.lookup(std::span(digests).subspan(random() % 4900, 100), found);
+      for (const auto& row : found) ASSERT_TRUE(whole(row));
+    }
+  });
+  threads.emplace_back([&] {
+    std::mt19937_64 random(8);
+    std::vector<BucketSummary> summary(kSummaryBuckets);
+    for (int round = 0; round < 20; ++round) {
+      shard.drop_holder(static_cast<HolderIndex>(3 + round % 3));
+      shard.sweep(700);
+      for (HolderIndex holder = 3; holder < 6; ++holder)
+        if (shard.swept(holder)) shard.add_holder(holder);
+      shard.summary(1, ring, 1, summary);
+      if (round % 5 == 0) shard.trim(ring, 1);
+      shard.replace(2, static_cast<unsigned>(random() % 256), 1000, ring, 1, {});
+      shard.stats();
+    }
+  });
+  for (auto& thread : threads) thread.join();
+
+  while (shard.sweep(1000) > 0) {
+  }
+  std::vector<RecordRow> found;
+  shard.lookup(digests, found);
+  EXPECT_EQ(shard.stats().entries, found.size());
+  EXPECT_EQ(shard.stats().dead_entries, 0u);
+  for (HolderIndex holder = 0; holder < 6; ++holder) shard.drop_holder(holder);
+  EXPECT_EQ(shard.stats().entries, 0u);
+  while (shard.sweep(1000) > 0) {
+  }
+  for (HolderIndex holder = 0; holder < 6; ++holder) EXPECT_TRUE(shard.swept(holder));
+}
+
+}  // namespace
+}  // namespace peercached

@@ -1,0 +1,249 @@
+// The shard against a model that says the rules in the plainest words, under random operations.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "common/summary.h"
+#include "records.h"
+#include "shard/ring.h"
+#include "shard/shard.h"
+
+namespace peercached {
+namespace {
+
+using test::record;
+using test::withdrawal;
+
+constexpr HolderIndex kHolders = 7;
+
+class Model {
+ public:
+  // Oldest first.
+  std::map<Digest, std::vector<RecordRow>> records;
+
+  ShardApplied apply(HolderIndex holder, const std::vector<RecordRow>& rows) {
+    ShardApplied applied;
+    for (const RecordRow& row : rows) apply_one(holder, row, applied);
+    return applied;
+  }
+
+  void drop(HolderIndex holder) {
+    remove_if([&](const RecordRow& row) { return row.holder == holder; });
+  }
+
+  ShardApplied replace(HolderIndex holder, unsigned bucket, Generation as_of, const Ring& ring,
+                       HolderIndex self, const std::vector<RecordRow>& rows) {
+    ShardApplied applied;
+    applied.withdrawn += static_cast<uint32_t>(remove_if([&](const RecordRow& stored) {
+      return stored.holder == holder && bucket_of(stored.digest) == bucket &&
+             stored.generation <= as_of && ring.owned_by(stored.digest, self) &&
+             std::none_of(rows.begin(), rows.end(),
+                          [&](const RecordRow& row) { return row.digest == stored.digest; });
+    }));
+    for (const RecordRow& row : rows) {
+      RecordRow* own = find(holder, row.digest);
+      if (own && own->generation <= as_of && own->generation > row.generation)
+        own->generation = 0;  // overruled
+      apply_one(holder, row, applied);
+    }
+    return applied;
+  }
+
+  template <typename Predicate>
+  size_t remove_if(Predicate predicate) {
+    size_t removed = 0;
+    for (auto at = records.begin(); at != records.end();) {
+      removed += std::erase_if(at->second, predicate);
+      at = at->second.empty() ? records.erase(at) : std::next(at);
+    }
+    return removed;
+  }
+
+  size_t size() const {
+    size_t count = 0;
+    for (const auto& [digest, rows] : records) count += rows.size();
+    return count;
+  }
+
+ private:
+  RecordRow* find(HolderIndex holder, const Digest& digest) {
+    auto at = records.find(digest);
+    if (at == records.end()) return nullptr;
+    for (RecordRow& row : at->second)
+      if (row.holder == holder) return &row;
+    return nullptr;
+  }
+
+  void apply_one(HolderIndex holder, RecordRow row, ShardApplied& applied) {
+    row.holder = holder;
+    const RecordRow* own = find(holder, row.digest);
+    const bool withdraw = row.flags & kRecordWithdraw;
+    if (own ? (withdraw ? own->generation > row.generation : own->generation >= row.generation)
+            : withdraw) {
+      ++applied.old;
+      return;
+    }
+    auto& rows = records[row.digest];
+    std::erase_if(rows, [&](const RecordRow& other) { return other.holder == holder; });
+    if (withdraw) {
+      ++applied.withdrawn;
+      if (rows.empty()) records.erase(row.digest);
+      return;
+    }
+    if (rows.size() == kHoldersPerDigestMax) rows.erase(rows.begin());
+    rows.push_back(row);
+    ++(own ? applied.changed : applied.added);
+  }
+};
+
+auto key(const RecordRow& row) {
+  return std::tuple(row.holder, row.generation, row.offset, row.length, row.check, row.flags);
+}
+
+auto counts(const ShardApplied& a) {
+  return std::tuple(a.added, a.changed, a.withdrawn, a.old, a.full, a.bad);
+}
+
+class ShardModel : public testing::TestWithParam<uint64_t> {
+ protected:
+  ShardModel() : random_(GetParam()), ring_(random_ring(random_)) {
+    // Few summary buckets, so that pieces grow; some digests that share all but the low half,
+    // so that buckets overflow.
+    for (int i = 0; i < 3000; ++i)
+      digests_.push_back({(random_() & ~uint64_t{0xff}) | random_() % 3, random_()});
+    for (int i = 0; i < 60; ++i) digests_.push_back({0x77ff00ff00ff0001, random_()});
+    for (HolderIndex holder = 0; holder < kHolders; ++holder) shard_.add_holder(holder);
+  }
+
+  static Ring random_ring(std::mt19937_64& random) {
+    std::vector<uint64_t> positions;
+    std::vector<HolderIndex> nodes;
+    for (int i = 0; i < 64; ++i) {
+      positions.push_back(random());
+      nodes.push_back(static_cast<HolderIndex>(random() % 4));
+    }
+    std::sort(positions.begin(), positions.end());
+    return Ring(positions, nodes, 2);
+  }
+
+  RecordRow random_row() {
+    const Digest& digest = digests_[random_() % digests_.size()];
+    const Generation generation = 1 + generation_ + random_() % 50;
+    if (random_() % 4 == 0) return withdrawal(digest, generation);
+    return record(digest, generation, random_() % 3 ? kRecordResident : 0);
+  }
+
+  void check(const Digest& digest) {
+    std::vector<RecordRow> found;
+    shard_.lookup(std::span(&digest, 1), found);
+    std::vector<RecordRow> expected;
+    if (auto at = model_.records.find(digest); at != model_.records.end()) expected = at->second;
+    ASSERT_EQ(found.size(), expected.size());
+    const auto by_holder = [](const RecordRow& a, const RecordRow& b) {
+      return a.holder < b.holder;
+    };
+    std::sort(found.begin(), found.end(), by_holder);
+    std::sort(expected.begin(), expected.end(), by_holder);
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].digest, digest);
+      ASSERT_EQ(key(found[i]), key(expected[i]));
+    }
+  }
+
+  void check_summary(HolderIndex holder, HolderIndex self) {
+    std::vector<BucketSummary> expected(kSummaryBuckets), found(kSummaryBuckets);
+    for (const auto& [digest, rows] : model_.records)
+      for (const RecordRow& row : rows)
+        if (row.holder == holder && ring_.owned_by(digest, self)) {
+          expected[bucket_of(digest)].hash += summary_term(row);
+          ++expected[bucket_of(digest)].count;
+        }
+    shard_.summary(holder, ring_, self, found);
+    ASSERT_EQ(found, expected);
+  }
+
+  void step() {
+    generation_ += 5;
+    const auto holder = static_cast<HolderIndex>(random_() % kHolders);
+    switch (random_() % 12) {
+      default: {
+        std::vector<RecordRow> rows;
+        for (size_t i = random_() % 200; i > 0; --i) rows.push_back(random_row());
+        ShardApplied expected;
+        if (live_[holder])
+          expected = model_.apply(holder, rows);
+        else
+          expected.bad = static_cast<uint32_t>(rows.size());
+        ASSERT_EQ(counts(shard_.apply(holder, rows)), counts(expected));
+        break;
+      }
+      case 0:
+        if (random_() % 4 != 0) break;
+        shard_.drop_holder(holder);
+        model_.drop(holder);
+        live_[holder] = false;
+        break;
+      case 1:
+        if (live_[holder] || !shard_.swept(holder)) break;
+        shard_.add_holder(holder);
+        live_[holder] = true;
+        break;
+      case 2:
+        shard_.sweep(random_() % 300);
+        break;
+      case 3: {
+        if (!live_[holder]) break;
+        const auto self = static_cast<HolderIndex>(random_() % 4);
+        const auto bucket = static_cast<unsigned>(random_() % 3);
+        const Generation as_of = generation_ + random_() % 50;
+        std::map<Digest, RecordRow> rows;  // a holder names a digest once
+        for (size_t i = random_() % 200; i > 0; --i) {
+          const RecordRow row = random_row();
+          if (bucket_of(row.digest) == bucket && !(row.flags & kRecordWithdraw))
+            rows[row.digest] = row;
+        }
+        std::vector<RecordRow> list;
+        for (const auto& [digest, row] : rows) list.push_back(row);
+        ASSERT_EQ(counts(shard_.replace(holder, bucket, as_of, ring_, self, list)),
+                  counts(model_.replace(holder, bucket, as_of, ring_, self, list)));
+        break;
+      }
+      case 4: {
+        if (random_() % 8 != 0) break;
+        const auto self = static_cast<HolderIndex>(random_() % 4);
+        shard_.trim(ring_, self);
+        model_.remove_if([&](const RecordRow& row) { return !ring_.owned_by(row.digest, self); });
+        break;
+      }
+      case 5:
+        check_summary(holder, static_cast<HolderIndex>(random_() % 4));
+        break;
+    }
+    ASSERT_EQ(shard_.stats().entries, model_.size());
+    for (int i = 0; i < 30; ++i) check(digests_[random_() % digests_.size()]);
+  }
+
+  std::mt19937_64 random_;
+  Ring ring_;
+  Shard shard_{1'000'000};
+  Model model_;
+  std::vector<Digest> digests_;
+  std::array<bool, kHolders> live_{true, true, true, true, true, true, true};
+  Generation generation_ = 0;
+};
+
+TEST_P(ShardModel, agrees_with_the_model_under_random_operations) {
+  for (int i = 0; i < 600; ++i) {
+    step();
+    if (HasFatalFailure()) FAIL() << "at step " << i;
+  }
+  for (const Digest& digest : digests_) check(digest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ShardModel, testing::Range(uint64_t{1}, uint64_t{7}));
+
+}  // namespace
+}  // namespace peercached

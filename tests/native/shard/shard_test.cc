@@ -1,0 +1,331 @@
+#include "shard/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "records.h"
+
+namespace peercached {
+namespace {
+
+using test::random_digest;
+using test::random_records;
+using test::record;
+using test::withdrawal;
+
+std::vector<RecordRow> lookup(const Shard& shard, const Digest& digest) {
+  std::vector<RecordRow> rows;
+  shard.lookup(std::span(&digest, 1), rows);
+  return rows;
+}
+
+std::set<HolderIndex> holders_of(const Shard& shard, const Digest& digest) {
+  std::set<HolderIndex> holders;
+  for (const RecordRow& row : lookup(shard, digest)) holders.insert(row.holder);
+  return holders;
+}
+
+ShardApplied apply(Shard& shard, HolderIndex holder, const RecordRow& row) {
+  return shard.apply(holder, std::span(&row, 1));
+}
+
+void sweep_all(Shard& shard) {
+  while (shard.sweep(100) > 0) {
+  }
+}
+
+constexpr Digest kDigest{0x1111111111111111, 0x2222222222222222};
+
+TEST(Shard, a_record_is_found_as_it_was_given) {
+  Shard shard(1000);
+  shard.add_holder(7);
+  const RecordRow given = record(kDigest, 5);
+  EXPECT_EQ(apply(shard, 7, given).added, 1u);
+  const auto rows = lookup(shard, kDigest);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].digest, given.digest);
+  EXPECT_EQ(rows[0].offset, given.offset);
+  EXPECT_EQ(rows[0].generation, given.generation);
+  EXPECT_EQ(rows[0].length, given.length);
+  EXPECT_EQ(rows[0].check, given.check);
+  EXPECT_EQ(rows[0].flags, given.flags);
+  EXPECT_EQ(rows[0].holder, 7);
+}
+
+TEST(Shard, digests_that_differ_in_any_byte_are_different) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  apply(shard, 1, record(kDigest, 1));
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    EXPECT_TRUE(lookup(shard, {kDigest.hi ^ uint64_t{1} << bit, kDigest.lo}).empty()) << bit;
+    EXPECT_TRUE(lookup(shard, {kDigest.hi, kDigest.lo ^ uint64_t{1} << bit}).empty()) << bit;
+  }
+}
+
+TEST(Shard, lookup_answers_in_the_order_of_the_digests) {
+  Shard shard(10'000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  const auto rows = random_records(2000, 1);
+  shard.apply(1, rows);
+  shard.apply(2, std::span(rows).first(1000));
+  std::mt19937_64 random(2);
+  std::vector<Digest> asked;
+  for (int i = 0; i < 500; ++i)
+    asked.push_back(i % 3 == 0 ? random_digest(random) : rows[random() % rows.size()].digest);
+  std::vector<RecordRow> found{record(kDigest, 99)};
+  shard.lookup(asked, found);
+  ASSERT_EQ(found[0].digest, kDigest) << "what was there before is gone";
+  size_t at = 1;
+  for (const Digest& digest : asked)
+    for (const RecordRow& row : lookup(shard, digest)) {
+      ASSERT_LT(at, found.size());
+      EXPECT_EQ(found[at].digest, row.digest);
+      EXPECT_EQ(found[at].holder, row.holder);
+      ++at;
+    }
+  EXPECT_EQ(at, found.size());
+}
+
+TEST(Shard, an_older_generation_never_wins) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  apply(shard, 1, record(kDigest, 5));
+  EXPECT_EQ(apply(shard, 1, record(kDigest, 4)).old, 1u);
+  EXPECT_EQ(apply(shard, 1, record(kDigest, 5)).old, 1u);
+  EXPECT_EQ(apply(shard, 1, withdrawal(kDigest, 4)).old, 1u);
+  EXPECT_EQ(lookup(shard, kDigest)[0].generation, 5u);
+  EXPECT_EQ(apply(shard, 1, record(kDigest, 6, 0)).changed, 1u);
+  EXPECT_EQ(lookup(shard, kDigest)[0].generation, 6u);
+  EXPECT_EQ(lookup(shard, kDigest)[0].flags, 0);
+  EXPECT_EQ(apply(shard, 1, withdrawal(kDigest, 6)).withdrawn, 1u);
+  EXPECT_TRUE(lookup(shard, kDigest).empty());
+  EXPECT_EQ(apply(shard, 1, withdrawal(kDigest, 7)).old, 1u) << "not there";
+}
+
+TEST(Shard, rows_of_one_batch_count_in_their_order) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  const std::vector<RecordRow> rows{record(kDigest, 1), withdrawal(kDigest, 2), record(kDigest, 3),
+                                    record(kDigest, 2)};
+  const auto applied = shard.apply(1, rows);
+  EXPECT_EQ(applied.added, 2u);
+  EXPECT_EQ(applied.withdrawn, 1u);
+  EXPECT_EQ(applied.old, 1u);
+  EXPECT_EQ(lookup(shard, kDigest)[0].generation, 3u);
+}
+
+TEST(Shard, a_holder_changes_only_its_own_records) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  RecordRow claim = record(kDigest, 100);
+  apply(shard, 1, record(kDigest, 5));
+  claim.holder = 1;  // says so, but comes from 2
+  EXPECT_EQ(apply(shard, 2, claim).added, 1u);
+  EXPECT_EQ(apply(shard, 2, withdrawal(kDigest, 200)).withdrawn, 1u);
+  const auto rows = lookup(shard, kDigest);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].holder, 1);
+  EXPECT_EQ(rows[0].generation, 5u);
+}
+
+TEST(Shard, a_fourth_holder_takes_the_place_of_the_oldest_record) {
+  Shard shard(1000);
+  for (HolderIndex holder = 1; holder <= 6; ++holder) shard.add_holder(holder);
+  // Generations of different holders say nothing about age.
+  apply(shard, 1, record(kDigest, 900));
+  apply(shard, 2, record(kDigest, 800));
+  apply(shard, 3, record(kDigest, 700));
+  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{1, 2, 3}));
+  EXPECT_EQ(apply(shard, 4, record(kDigest, 1)).added, 1u);
+  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{2, 3, 4}));
+  apply(shard, 2, record(kDigest, 801));  // news make a record young again
+  apply(shard, 5, record(kDigest, 1));
+  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{2, 4, 5}));
+  apply(shard, 4, withdrawal(kDigest, 1));
+  apply(shard, 6, record(kDigest, 1));
+  apply(shard, 1, record(kDigest, 901));
+  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{1, 5, 6}));
+  EXPECT_EQ(shard.stats().entries, 3u);
+}
+
+TEST(Shard, a_dropped_holder_is_gone_at_once_and_for_ever) {
+  Shard shard(10'000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  const auto rows = random_records(3000, 1);
+  shard.apply(1, rows);
+  shard.apply(2, std::span(rows).first(1000));
+  shard.drop_holder(1);
+  EXPECT_EQ(shard.stats().entries, 1000u);
+  EXPECT_EQ(shard.stats().dead_entries, 3000u);
+  for (size_t i = 0; i < rows.size(); ++i)
+    ASSERT_EQ(holders_of(shard, rows[i].digest),
+              i < 1000 ? std::set<HolderIndex>{2} : std::set<HolderIndex>{});
+  EXPECT_EQ(apply(shard, 1, record(kDigest, 9999)).bad, 1u);
+
+  EXPECT_FALSE(shard.swept(1));
+  EXPECT_THROW(shard.add_holder(1), std::invalid_argument);
+  EXPECT_GT(shard.sweep(1), 0u);
+  sweep_all(shard);
+  EXPECT_EQ(shard.stats().dead_entries, 0u);
+  EXPECT_EQ(shard.stats().entries, 1000u);
+  ASSERT_TRUE(shard.swept(1));
+  shard.add_holder(1);
+  EXPECT_FALSE(shard.swept(1));
+  for (size_t i = 1000; i < rows.size(); ++i) ASSERT_TRUE(lookup(shard, rows[i].digest).empty());
+  // Nor does an old generation of the former holder stand in the new one's way.
+  EXPECT_EQ(apply(shard, 1, record(rows[0].digest, 1)).added, 1u);
+}
+
+TEST(Shard, an_index_in_use_is_not_given_twice) {
+  Shard shard(10);
+  shard.add_holder(3);
+  EXPECT_THROW(shard.add_holder(3), std::invalid_argument);
+  EXPECT_THROW(shard.add_holder(kNoHolder), std::invalid_argument);
+  shard.drop_holder(3);
+  shard.drop_holder(3);  // harmless
+  EXPECT_TRUE(shard.swept(3));
+  shard.add_holder(3);
+}
+
+TEST(Shard, dead_records_make_room_without_a_sweep) {
+  constexpr size_t kCapacity = 50'000;
+  Shard shard(kCapacity);
+  for (HolderIndex life = 1; life <= 4; ++life) {
+    shard.add_holder(life);
+    EXPECT_EQ(shard.apply(life, random_records(kCapacity, life)).added, kCapacity);
+    EXPECT_EQ(shard.stats().entries, kCapacity);
+    shard.drop_holder(life);
+  }
+  EXPECT_LT(shard.stats().bytes, kCapacity * 64u);
+}
+
+TEST(Shard, a_full_table_refuses_and_counts) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  const auto rows = random_records(1500, 1);
+  auto applied = shard.apply(1, rows);
+  EXPECT_EQ(applied.added, 1000u);
+  EXPECT_EQ(applied.full, 500u);
+  EXPECT_EQ(shard.stats().full, 500u);
+  EXPECT_EQ(shard.stats().entries, 1000u);
+  EXPECT_EQ(apply(shard, 2, record(kDigest, 1)).full, 1u);
+  // What is there can still change and go, and then there is room.
+  for (const RecordRow& row : rows) {
+    if (lookup(shard, row.digest).empty()) continue;
+    EXPECT_EQ(apply(shard, 1, record(row.digest, 5000)).changed, 1u);
+    EXPECT_EQ(apply(shard, 1, withdrawal(row.digest, 5000)).withdrawn, 1u);
+    break;
+  }
+  EXPECT_EQ(apply(shard, 2, record(kDigest, 1)).added, 1u);
+  EXPECT_EQ(apply(shard, 2, record({5, 6}, 1)).full, 1u);
+}
+
+TEST(Shard, every_table_takes_as_many_records_as_it_says) {
+  for (size_t capacity : {1u, 255u, 4000u, 120'000u}) {
+    Shard shard(capacity);
+    shard.add_holder(1);
+    const auto rows = random_records(capacity, capacity);
+    EXPECT_EQ(shard.apply(1, rows).added, capacity);
+    std::vector<Digest> digests;
+    for (const auto& row : rows) digests.push_back(row.digest);
+    std::vector<RecordRow> found;
+    shard.lookup(digests, found);
+    EXPECT_EQ(found.size(), capacity);
+  }
+}
+
+TEST(Shard, records_cost_at_most_48_bytes_at_any_size) {
+  constexpr size_t kRecords = 600'000;
+  Shard shard(2'000'000);
+  shard.add_holder(1);
+  const auto rows = random_records(kRecords, 1);
+  for (size_t at = 0; at < kRecords; at += 5000) {
+    shard.apply(1, std::span(rows).subspan(at, 5000));
+    const auto stats = shard.stats();
+    if (stats.entries < 100'000) continue;
+    ASSERT_LE(stats.bytes, 48 * stats.entries) << stats.entries;
+  }
+}
+
+TEST(Shard, memory_goes_back_when_records_go) {
+  Shard shard(300'000);
+  shard.add_holder(1);
+  shard.add_holder(2);
+  shard.apply(1, random_records(100'000, 1));
+  auto rows = random_records(100'000, 2);
+  shard.apply(2, rows);
+  const uint64_t bytes_full = shard.stats().bytes;
+  shard.drop_holder(1);
+  sweep_all(shard);
+  EXPECT_LT(shard.stats().bytes, bytes_full * 3 / 4);
+  for (auto& row : rows) row.flags = kRecordWithdraw;
+  shard.apply(2, rows);
+  EXPECT_EQ(shard.stats().entries, 0u);
+  EXPECT_LT(shard.stats().bytes, bytes_full / 4);
+}
+
+TEST(Shard, digests_made_to_collide_cannot_grow_the_table_without_bound) {
+  Shard shard(1'000'000);
+  shard.add_holder(1);
+  std::mt19937_64 random(1);
+  std::vector<RecordRow> rows;
+  for (int i = 0; i < 20'000; ++i) rows.push_back(record({0x42, random()}, i + 1));
+  const auto applied = shard.apply(1, rows);
+  EXPECT_EQ(applied.added + applied.full, rows.size());
+  EXPECT_GT(applied.full, 0u);
+  EXPECT_LT(shard.stats().bytes, 3'000'000u);
+  // Others do not suffer, unless by chance in that very place; those that were taken are there.
+  EXPECT_LT(shard.apply(1, random_records(100'000, 2)).full, 1000u);
+  size_t found = 0;
+  for (const auto& row : rows) found += lookup(shard, row.digest).size();
+  EXPECT_EQ(found, applied.added);
+}
+
+TEST(Shard, bad_rows_are_refused_and_counted_and_the_rest_taken) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  std::vector<RecordRow> rows = random_records(5, 1);
+  rows[1].offset += 1;
+  rows[3].length = 0;
+  const auto applied = shard.apply(1, rows);
+  EXPECT_EQ(applied.added, 3u);
+  EXPECT_EQ(applied.bad, 2u);
+  EXPECT_EQ(shard.stats().bad, 2u);
+  EXPECT_TRUE(lookup(shard, rows[1].digest).empty());
+  EXPECT_EQ(apply(shard, 2, rows[0]).bad, 1u) << "nobody said that 2 exists";
+}
+
+TEST(Shard, an_impossible_capacity_is_refused) {
+  EXPECT_THROW(Shard(0), std::invalid_argument);
+  EXPECT_THROW(Shard(Shard::kCapacityEntriesMax + 1), std::invalid_argument);
+}
+
+TEST(Shard, stats_tell_what_happened) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  shard.apply(1, random_records(10, 1));
+  shard.apply(1, random_records(10, 1));
+  apply(shard, 1, record(kDigest, 1));
+  apply(shard, 1, record(kDigest, 2));
+  lookup(shard, kDigest);
+  lookup(shard, {1, 1});
+  const auto stats = shard.stats();
+  EXPECT_EQ(stats.added, 11u);
+  EXPECT_EQ(stats.old, 10u);
+  EXPECT_EQ(stats.changed, 1u);
+  EXPECT_EQ(stats.entries, 11u);
+  EXPECT_EQ(stats.capacity_entries, 1000u);
+  EXPECT_EQ(stats.lookups, 2u);
+  EXPECT_EQ(stats.hits, 1u);
+}
+
+}  // namespace
+}  // namespace peercached
