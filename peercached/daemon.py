@@ -248,7 +248,11 @@ class Daemon:
         while True:
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
-            self.publisher.expire(now)
+            for owner in self.publisher.expire(now):
+                if owner in self.placement.nodes:
+                    self.trouble.suspect(
+                        self.placement.nodes[owner], "it did not take records in time"
+                    )
             self.streams.check(now)
             if self.placement.trim_due(now):
                 await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)

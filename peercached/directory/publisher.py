@@ -27,6 +27,7 @@ class _Pending:
     waiting: dict[int, bytes]  # owner -> its part
     accepted: list[bytes]  # parts that an owner has
     deadline: float
+    fair: bool  # it has the whole time-out
     done: Callable[[], None]
     complete: bool = True  # no owner failed yet
 
@@ -51,7 +52,7 @@ class Publisher:
         self._streams = streams
         self._timeout_s = timeout_s
         self._tickets = count(1)
-        self._pending: dict[int, _Pending] = {}  # deadlines hardly ascend: see expire()
+        self._pending: dict[int, _Pending] = {}
         self.batches = 0
         self.unreached = 0  # batches answered although no owner had all their records
         self.timeouts = 0
@@ -71,7 +72,9 @@ class Publisher:
             else:
                 complete = False
         deadline = now + min(left_s, self._timeout_s)
-        pending = _Pending(rows, waiting, accepted, deadline, done, complete)
+        pending = _Pending(
+            rows, waiting, accepted, deadline, left_s >= self._timeout_s, done, complete
+        )
         if waiting:
             self._pending[ticket] = pending
         else:
@@ -116,12 +119,18 @@ class Publisher:
             del self._pending[ticket]
             self._finish(pending)
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: float) -> set[int]:
+        """Answers what is overdue. Returns the owners that let the whole time-out pass: the
+        next batch should not wait for them."""
+        silent: set[int] = set()
         for ticket in [t for t, p in self._pending.items() if now >= p.deadline]:
             pending = self._pending.pop(ticket)
             self.timeouts += 1
+            if pending.fair:
+                silent |= pending.waiting.keys()
             pending.complete = False
             self._finish(pending)
+        return silent
 
     def _finish(self, pending: _Pending) -> None:
         # Marked per part: when an owner failed, only the records another one took are

@@ -36,8 +36,8 @@ WINDOW_BATCHES = 32
 WINDOW_BYTES = 4 << 20
 QUEUE_BYTES_MAX = 4 << 20
 ECHO_BYTES_MAX = 1 << 20
-# Rows asked of the pool at once during a resync: 24 MB.
-GROUP_ROWS_MAX = 500_000
+# Rows asked of the pool at once during a resync: 12 MB.
+GROUP_ROWS_MAX = 250_000
 ACK_TIMEOUT_S = 5.0
 # An owner answers a summary only once it has our view; views spread within a heartbeat.
 ANSWER_TIMEOUT_S = 10.0
@@ -69,6 +69,7 @@ class HolderStream:
         self.owner = owner
         self.connected = False
         self.broken = ""  # why the connection has to be made anew; "" while it is fine
+        self.overdue = False  # it is because the owner is silent
         self.resyncs = 0
         self.overflows = 0
         self.refused_full = 0
@@ -100,6 +101,7 @@ class HolderStream:
         """A connection is up. `epoch` is above all before it, also of earlier objects."""
         self.connected = True
         self.broken = ""
+        self.overdue = False
         self._epoch = epoch
         self._sequence = 0
         self._acknowledged = 0
@@ -338,6 +340,7 @@ class HolderStream:
             return
         if self._unacked and now - self._unacked[0].sent_at > ACK_TIMEOUT_S:
             self.broken = f"no acknowledgement for {ACK_TIMEOUT_S:g} s"
+            self.overdue = True
         elif (
             self._phase is _Phase.AWAIT_ANSWER
             and self._summary_sequence

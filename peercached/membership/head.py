@@ -49,17 +49,19 @@ class HeadTable:
             entry.address = sender
             entry.heard = now
             return Verdict.ACCEPTED, ""
-        if entry.address.endpoint == sender.endpoint:
+        if (
+            entry.address.endpoint == sender.endpoint
+            and sender.incarnation > entry.address.incarnation
+        ):
             # Only one process can listen there, so the older start is gone.
-            if sender.incarnation < entry.address.incarnation:
-                return Verdict.DUPLICATE, _taken(sender, entry.address)
             self._entries[sender.node_id] = _Entry(sender, now)
             return Verdict.ACCEPTED, ""
         return self._contend(entry, sender, now)
 
     def _contend(self, entry: _Entry, sender: NodeAddress, now: float) -> tuple[Verdict, str]:
-        # Elsewhere: a node that moved, or a second one with a copied configuration. Only
-        # the silence of the first tells them apart.
+        # Elsewhere: a node that moved, or a second one with a copied configuration. The same
+        # place but a lower number: a late message of an older start, or a clock that was set
+        # back. Only the silence of the first tells them apart.
         if now - entry.heard >= self._timing.replace_after_s:
             self._entries[sender.node_id] = _Entry(sender, now)
             return Verdict.ACCEPTED, ""

@@ -193,6 +193,8 @@ class Streams:
             if stream.broken:
                 line.problem = stream.broken
                 log.warning("stream to %s: %s", line.node.address.node_id, stream.broken)
+                if stream.overdue:
+                    raise Unreachable(stream.broken)
                 return
             if reader.done():
                 reader.result()

@@ -274,6 +274,35 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
     run(claim())
 
 
+def test_an_owner_that_does_not_answer_delays_one_set_only() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        settings = {"publish_timeout_ms": 150}
+        async with (
+            LoopNode("a", a, [a], **settings) as first,
+            LoopNode("b", b, [a], **settings) as second,
+        ):
+            await in_sync(first, second)
+            second.daemon.node.batch = lambda holder, batch: None  # type: ignore[method-assign]
+
+            def broken() -> NodeAddress:
+                raise RuntimeError("so that pings fail")
+
+            second.daemon.node.address = broken  # type: ignore[method-assign]
+            loop = asyncio.get_running_loop()
+            before = loop.time()
+            await first.set("x")
+            assert 0.1 < loop.time() - before < 1.0
+            assert "did not take records in time" in first.sentences()
+            before = loop.time()
+            for number in range(20):
+                await first.set(f"{number}")
+            assert loop.time() - before < 1.0
+            assert await first.find("x") == {("x", "a")}
+
+    run(claim())
+
+
 def test_remove_reaches_all_holders_and_clear_all_members() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()

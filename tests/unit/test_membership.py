@@ -114,8 +114,16 @@ def test_a_restart_at_the_same_address_replaces_the_old_start_at_once() -> None:
     assert answer.verdict is Verdict.ACCEPTED
     assert answer.view is not None and answer.view.has(node("a", 2))
     late, _ = state.on_heartbeat(beat(node("a", 1)), 2.5)
-    assert late.verdict is Verdict.DUPLICATE, "a late heartbeat of the old start changes nothing"
+    assert late.verdict is Verdict.WAIT, "a late heartbeat of the old start changes nothing"
     assert state.view.has(node("a", 2))
+
+
+def test_a_restart_whose_clock_was_set_back_is_accepted_after_a_silence() -> None:
+    state = head()
+    state.on_heartbeat(beat(node("a", 9)), 1.0)
+    assert state.on_heartbeat(beat(node("a", 5)), 2.0)[0].verdict is Verdict.WAIT
+    assert state.on_heartbeat(beat(node("a", 5)), 3.0)[0].verdict is Verdict.ACCEPTED
+    assert state.view.has(node("a", 5))
 
 
 def test_one_node_id_at_two_addresses_the_second_is_refused_and_told_of_the_first() -> None:
