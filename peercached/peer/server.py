@@ -265,16 +265,13 @@ class PeerServer:
                 if self._tls is None
                 else server.add_secure_port(address, self._tls.server_credentials())
             )
-        except RuntimeError as error:
+        except RuntimeError:  # of gRPC, without the reason
             bound = 0
-            reason = str(error)
-        else:
-            reason = ""
         if bound == 0:
             raise OSError(
-                f"cannot listen for peers on {address} ({reason or 'the address is taken'}): stop "
-                "what uses that port, or set meta_port (and the heads' discovery_addr), or set "
-                "host to an address of this machine"
+                f"cannot listen for peers on {address}: the port is taken, or the address is none "
+                "of this machine's. Stop what uses the port, or set meta_port (and the heads' "
+                "discovery_addr) or host"
             )
         await server.start()
         self._server = server
