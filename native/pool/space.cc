@@ -16,9 +16,6 @@ constexpr uint64_t kSpansAboutMax = 65536;
 // must not cost much of the pool.
 constexpr uint64_t kSpanShareMax = 64;
 
-// A class without spans only keeps its count of evictions; more of them than this are forgotten.
-constexpr size_t kClassesKept = 256;
-
 uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 uint64_t slots_per_span(uint64_t stride, uint64_t bytes_min, uint64_t bytes_max) {
@@ -48,7 +45,7 @@ uint64_t Space::stride_of(uint32_t payload_bytes) {
 
 SizeClass& Space::class_of_stride(uint64_t stride_bytes) {
   if (const auto at = classes_.find(stride_bytes); at != classes_.end()) return *at->second;
-  if (classes_.size() >= kClassesKept) forget_empty_classes();
+  if (classes_.size() >= classes_max_) forget_empty_classes();
   auto made = std::make_unique<SizeClass>();
   made->stride_bytes = stride_bytes;
   made->slots_per_span = slots_per_span(stride_bytes, span_bytes_min_, span_bytes_max_);
@@ -57,6 +54,8 @@ SizeClass& Space::class_of_stride(uint64_t stride_bytes) {
 
 void Space::forget_empty_classes() {
   std::erase_if(classes_, [](const auto& entry) { return entry.second->spans == 0; });
+  // Twice what is in use: lengths without end must not mean a walk over all classes for each.
+  classes_max_ = std::max(kClassesKept, 2 * classes_.size());
 }
 
 uint64_t Space::span_bytes_wanted(const SizeClass& size_class) const {

@@ -107,6 +107,9 @@ class Space {
   std::set<std::pair<uint64_t, uint64_t>> runs_;  // free ones: (bytes, offset)
   std::vector<Span> spans_;
   std::vector<uint32_t> spans_unused_;
+  // A class without spans only keeps its count of evictions: from so many on it is forgotten.
+  static constexpr size_t kClassesKept = 256;
+  size_t classes_max_ = kClassesKept;
   std::unordered_map<uint64_t, std::unique_ptr<SizeClass>> classes_;
 };
 

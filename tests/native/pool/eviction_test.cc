@@ -208,6 +208,23 @@ TEST_F(PoolEviction, PinnedPagesAreWalkedAroundByALargePage) {
   pool->unpin(pinned);
 }
 
+TEST_F(PoolEviction, SizeInUseTakesTheRoomOfOneThatIsNot) {
+  open(32 * kMiB);
+  const uint64_t old_pages = fill(0, 64 * kKiB);
+  for (uint64_t i = 0; i < 2 * 32 * 8; ++i) set(1'000'000 + i, 128 * kKiB);
+  uint64_t left = 0;
+  for (uint64_t i = 0; i < old_pages; ++i) left += held(i);
+  EXPECT_LE(left, old_pages / 50) << "single ones between spans of the other size may last";
+  EXPECT_GT(used(), 0.95);
+}
+
+TEST_F(PoolEviction, SizesWithoutEndAreServedAndForgotten) {
+  open(8 * kMiB);
+  for (uint32_t i = 0; i < 1500; ++i) set_unpainted(i, (1 + i % 1000) * 4 * kKiB);
+  EXPECT_LE(pool->stats().classes.size(), 600u);
+  EXPECT_GT(pool->stats().keys, 0u);
+}
+
 class PoolChurn : public PoolEviction {
  protected:
   uint32_t random_length() {
@@ -234,12 +251,7 @@ TEST_F(PoolChurn, MixedSizesUse95PercentOfThePool) {
   double sum = 0, least = 1;
   int samples = 0;
   for (uint64_t i = 0; i < 6000; ++i) {
-    const Reservation one = reserve(i, random_length());
-    ASSERT_EQ(one.outcome, ReserveOutcome::reserved);
-    const uint64_t sum_of_page = 0;
-    RecordRow row;
-    pool->commit({&one.page, 1}, {&sum_of_page, 1}, {&row, 1});
-    unpin(one.page);
+    set_unpainted(i, random_length());
     if (i < 2000) continue;
     sum += used();
     least = std::min(least, used());
@@ -256,18 +268,31 @@ TEST_F(PoolChurn, EvictedBytesFollowTheBytesSet) {
   uint64_t set_bytes = 0, evicted_bytes = 0;
   for (uint64_t i = 0; i < 4000; ++i) {
     const uint32_t length = random_length();
-    const Reservation one = reserve(i, length);
-    ASSERT_EQ(one.outcome, ReserveOutcome::reserved);
-    const uint64_t sum = 0;
-    RecordRow row;
-    pool->commit({&one.page, 1}, {&sum, 1}, {&row, 1});
-    unpin(one.page);
+    set_unpainted(i, length);
     set_bytes += length;
   }
   for (const RecordRow& row : evicted_rows()) evicted_bytes += row.length;
   const uint64_t held_bytes = pool->stats().payload_bytes;
   EXPECT_EQ(set_bytes, evicted_bytes + held_bytes);
   EXPECT_GE(held_bytes, 128 * kMiB * 93 / 100);
+}
+
+// A page of another size may cost a younger neighbour its place, but rarely a fresh one.
+TEST_F(PoolChurn, EvictedPagesAreOldWhateverTheirSize) {
+  open(128 * kMiB);
+  std::map<Digest, uint64_t> set_at_bytes;
+  uint64_t set_bytes = 0, young = 0;
+  size_t seen = 0;
+  for (uint64_t i = 0; i < 4000; ++i) {
+    const uint32_t length = random_length();
+    const RecordRow row = set_unpainted(i, length);
+    set_bytes += length;
+    set_at_bytes[row.digest] = set_bytes;
+    for (const auto rows = evicted_rows(); seen < rows.size(); ++seen)
+      if (set_bytes - set_at_bytes[rows[seen].digest] < 128 * kMiB / 4) ++young;
+  }
+  EXPECT_GT(seen, 2000u);
+  EXPECT_LT(young, seen / 12);
 }
 
 TEST_F(PoolEviction, BackgroundKeepsBetweenTheWatermarks) {

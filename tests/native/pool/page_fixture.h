@@ -80,6 +80,18 @@ class PageFixture : public ::testing::Test {
     return row;
   }
 
+  // The same without the bytes, where only their place matters.
+  RecordRow set_unpainted(uint64_t number, uint32_t length) {
+    const Reservation reservation = reserve(number, length);
+    EXPECT_EQ(reservation.outcome, ReserveOutcome::reserved) << "page " << number;
+    if (reservation.outcome != ReserveOutcome::reserved) return {};
+    const uint64_t sum = 0;
+    RecordRow row;
+    pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1});
+    unpin(reservation.page);
+    return row;
+  }
+
   // The pages in one batch, as a chain.
   void set_batch(const std::vector<uint64_t>& numbers, uint32_t length,
                  const Digest* parent = nullptr) {
