@@ -339,9 +339,12 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("namespace_id"), nb::arg("epoch"))
       .def(
-          "forget_locations",
-          [](Engine& self, HolderIndex index) { self.locations().forget_holder(index); },
-          Unlocked(), nb::arg("index"))
+          "location_cached",
+          [](Engine& self, const nb::bytes& digest) {
+            RecordRow row;
+            return self.locations().find(unpack_digest(digest), TimePoint::min(), row);
+          },
+          nb::arg("digest"))
       .def("stats",
            [](Engine& self) {
              std::string text;

@@ -26,7 +26,7 @@ namespace peercached {
 enum class EventKind : uint8_t {
   publish = 1,  // payload: RecordRow[], in order; withdrawals among them. Ticket: somebody waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
-  remove = 3,   // payload: Digest[]: remove at all other holders; answer: RecordRow[] removed
+  remove = 3,   // payload: Digest[]: remove at all other holders; answer: Digest[] removed there
   clear = 4,    // payload: the namespace's name; answer: text, what could not be reached
   peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
   lost_updates = 6,  // withdrawals were dropped: resync

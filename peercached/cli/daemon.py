@@ -86,6 +86,8 @@ def _load_or_exit(config_file: Path | None, options: dict[str, Any]) -> Effectiv
 
 
 def _serve(effective: Effective) -> int:
+    # gRPC would print lines of its own beside our log; what goes wrong reaches us as errors anyway.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
 
     config = effective.config

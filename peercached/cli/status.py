@@ -96,7 +96,9 @@ def _operations(document: Status) -> list[str]:
     """A line per operation: how many pages, and what became of those that were not ok."""
     lines = []
     for name, outcomes in document.operations.items():
-        if not isinstance(outcomes, dict) or not any(outcomes.values()):
+        if name not in ("set", "get") or not isinstance(outcomes, dict):
+            continue
+        if not any(outcomes.values()):
             continue
         total = sum(outcomes.values())
         others = sorted(outcomes.items(), key=lambda item: -item[1])

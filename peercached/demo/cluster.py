@@ -138,7 +138,9 @@ class Daemon:
         self.wait_exit()
 
     def freeze(self) -> None:
+        """SIGSTOP, and every thread has stopped when this returns: the signal alone only asks."""
         self._signal(signal.SIGSTOP)
+        wait_until(self._all_threads_stopped, 10.0, f"daemon {self.node_id} to stop")
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
@@ -170,6 +172,11 @@ class Daemon:
     def log_tail(self) -> str:
         lines = self.log_text().splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([f"--- end of the log of daemon {self.node_id}:", *lines])
+
+    def _all_threads_stopped(self) -> bool:
+        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        # "pid (command) state ...", and a command may hold anything but a newline.
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     def _answers(self) -> bool:
         try:

@@ -118,6 +118,7 @@ class ClusterWide:
                 for node, (_, error) in zip(owners, answers, strict=True)
             ],
             "holders": list(holders.values()),
+            "cached": self._engine.location_cached(digest),
         }
 
     async def _records_at(self, owner: Node, digest: bytes) -> tuple[list[dict[str, Any]], str]:

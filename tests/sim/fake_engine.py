@@ -319,7 +319,9 @@ class FakeEngine:
         self.epochs[namespace_id] = epoch
         return True
 
-    def forget_locations(self, index: int) -> None: ...
+    def location_cached(self, digest: bytes) -> bool:
+        return False
+
     def stats(self) -> dict[str, Any]:
         return {}
 
