@@ -243,7 +243,7 @@ TEST(Shard, every_table_takes_as_many_records_as_it_says) {
 }
 
 TEST(Shard, records_cost_at_most_48_bytes_at_any_size) {
-  constexpr size_t kRecords = 600'000;
+  constexpr size_t kRecords = 300'000;
   Shard shard(2'000'000);
   shard.add_holder(1);
   const auto rows = random_records(kRecords, 1);
