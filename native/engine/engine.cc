@@ -88,7 +88,9 @@ void Engine::start() {
 }
 
 void Engine::stop() {
+  // Requests under way end now, not at their deadlines: nobody answers them any more.
   control_.close();
+  for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
 }

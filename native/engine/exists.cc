@@ -10,8 +10,9 @@ namespace peercached {
 
 namespace {
 
-// Long enough for an `exists` asked again while its request waits, short beside the life of a page.
-constexpr auto kRecent = std::chrono::seconds(1);
+// Long enough for an `exists` asked again while its request waits, short beside the life of a page
+// even in a pool that turns over in a second.
+constexpr auto kRecent = std::chrono::milliseconds(200);
 
 // Which of one digest's records to use: resident and at a node that is not suspect; among
 // several a different one for each digest, so that readers spread.
