@@ -51,6 +51,7 @@ std::string Engine::status_json() const {
   json.field("bytes", shard.bytes).field("capacity_entries", shard.capacity_entries);
   json.field("added", shard.added).field("changed", shard.changed);
   json.field("withdrawn", shard.withdrawn).field("old", shard.old).field("full", shard.full);
+  json.field("bad", shard.bad);
   json.field("lookups", shard.lookups).field("hits", shard.hits).close('}');
 
   json.key("locations").open('{');

@@ -98,6 +98,7 @@ class Shard(_Part):
     withdrawn: int = 0
     old: int = 0
     full: int = 0
+    bad: int = 0  # rows refused because they cannot be records
     lookups: int = 0
     hits: int = 0
 
