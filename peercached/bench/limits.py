@@ -12,7 +12,10 @@ from functools import partial
 from peercached import _native
 
 _CHUNK_BYTES = 1 << 20
-_WARM_CHUNKS = 64
+# Pages come out of memory and go into memory; a limit taken from one block that stays in the cache
+# would be that of the cache.
+_RING_BYTES = 256 << 20
+_WARM_BYTES = _RING_BYTES
 
 
 def memory_gbps(bytes_per_case: int) -> dict[str, float]:
@@ -20,17 +23,31 @@ def memory_gbps(bytes_per_case: int) -> dict[str, float]:
     return _native.limits(bytes_per_case)
 
 
-def _stream_sender(port: int, chunks: int) -> None:
+def _stream_sender(port: int, ring: memoryview, total_bytes: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as out:
-        block = memoryview(bytearray(os.urandom(_CHUNK_BYTES)))
-        for _ in range(chunks + _WARM_CHUNKS):
-            out.sendall(block)
+        for at in range(0, total_bytes, _CHUNK_BYTES):
+            place = at % _RING_BYTES
+            out.sendall(ring[place : place + _CHUNK_BYTES])
 
 
-def _drain(stream: socket.socket, room: memoryview, total_bytes: int) -> None:
+def _send_all(port: int, streams: int, bytes_each: int) -> None:
+    ring = memoryview(bytearray(os.urandom(_CHUNK_BYTES)) * (_RING_BYTES // _CHUNK_BYTES))
+    threads = [
+        threading.Thread(target=_stream_sender, args=(port, ring, bytes_each))
+        for _ in range(streams)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _drain(stream: socket.socket, ring: memoryview, total_bytes: int) -> None:
     taken = 0
     while taken < total_bytes:
-        got = stream.recv_into(room[: total_bytes - taken])
+        place = taken % _RING_BYTES
+        room = min(_CHUNK_BYTES, _RING_BYTES - place, total_bytes - taken)
+        got = stream.recv_into(ring[place : place + room])
         if got == 0:
             raise ConnectionError("the sender ended early")
         taken += got
@@ -38,34 +55,34 @@ def _drain(stream: socket.socket, room: memoryview, total_bytes: int) -> None:
 
 def loopback_tcp_gbps(streams: int, total_bytes: int) -> float:
     """GB/s from one process to another over `streams` sockets, in 1 MiB calls."""
-    chunks = total_bytes // streams // _CHUNK_BYTES
+    each = total_bytes // streams // _CHUNK_BYTES * _CHUNK_BYTES
     with socket.create_server(("127.0.0.1", 0), backlog=streams) as server:
         port = server.getsockname()[1]
-        context = multiprocessing.get_context("fork")
-        senders = [
-            context.Process(target=_stream_sender, args=(port, chunks)) for _ in range(streams)
-        ]
-        for sender in senders:
-            sender.start()
+        sender = multiprocessing.get_context("fork").Process(
+            target=_send_all, args=(port, streams, each + _WARM_BYTES)
+        )
+        sender.start()
         accepted = [server.accept()[0] for _ in range(streams)]
-        rooms = [memoryview(bytearray(_CHUNK_BYTES)) for _ in accepted]
-        for stream, room in zip(accepted, rooms, strict=True):
-            _drain(stream, room, _WARM_CHUNKS * _CHUNK_BYTES)
-        threads = [
-            threading.Thread(target=_drain, args=(stream, room, chunks * _CHUNK_BYTES))
-            for stream, room in zip(accepted, rooms, strict=True)
-        ]
+        ring = memoryview(bytearray(_RING_BYTES))
+
+        def drain_all(bytes_each: int) -> None:
+            threads = [
+                threading.Thread(target=_drain, args=(stream, ring, bytes_each))
+                for stream in accepted
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        drain_all(_WARM_BYTES)  # touches the memory, opens the windows
         begin = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        drain_all(each)
         took = time.perf_counter() - begin
         for stream in accepted:
             stream.close()
-        for sender in senders:
-            sender.join()
-    return streams * chunks * _CHUNK_BYTES / took / 1e9
+        sender.join()
+    return streams * each / took / 1e9
 
 
 def median_of(measure: Callable[[], float], repeats: int) -> float:
