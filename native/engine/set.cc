@@ -2,7 +2,8 @@
 //
 // A batch goes through in pieces, so that a batch larger than the pool's free space does not pin
 // it whole, and so that the records of one piece travel while the next one is copied. A piece stays
-// pinned until its records are queued: a withdrawal by eviction can then never overtake them.
+// pinned until its records are queued: a withdrawal by eviction can then never overtake them, and
+// what was removed meanwhile is withdrawn once more behind them.
 
 #include <algorithm>
 #include <deque>
@@ -135,6 +136,9 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
                            context.deadline);
   }
   pinned.insert(pinned.end(), committing.begin(), committing.end());
+  rows.clear();
+  engine.pool_->withdrawals_of(pinned, rows);
+  engine.on_evict(rows);
   engine.pool_->unpin(pinned);
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   checksums.clear();

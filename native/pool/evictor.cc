@@ -21,6 +21,7 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   row.flags = kRecordWithdraw;
   row.generation = next_generation();
   rows.push_back(row);
+  slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
   recency.remove(id);

@@ -232,6 +232,17 @@ void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows)
   for (size_t i = 0; i < pages.size(); ++i) rows[i] = impl_->row_of(impl_->slots[pages[i].slot]);
 }
 
+void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordRow>& rows) const {
+  std::lock_guard lock(impl_->mutex);
+  for (const PinnedPage& page : pages) {
+    const Slot& slot = impl_->slots[page.slot];
+    if (slot.state != SlotState::removed) continue;
+    RecordRow row = impl_->row_of(slot);
+    row.flags = kRecordWithdraw;
+    rows.push_back(row);
+  }
+}
+
 void Pool::mark_published(std::span<const RecordRow> rows) {
   std::lock_guard lock(impl_->mutex);
   for (const RecordRow& row : rows) {

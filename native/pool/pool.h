@@ -116,6 +116,10 @@ class Pool {
 
   // The records of pinned, committed pages, for publishing again.
   void rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const;
+  // Withdrawals, appended, of pinned pages that were removed since they were pinned: the same
+  // ones as remove() gave. Whoever publishes a page sends them behind its record, because the
+  // remover's may have gone ahead of it. Owners keep no tombstones: the record would stay.
+  void withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordRow>& rows) const;
   // "Visible when told": which pinned pages no owner has accepted yet.
   void mark_published(std::span<const RecordRow> rows);
   bool is_published(const PinnedPage& page) const;

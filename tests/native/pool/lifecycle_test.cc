@@ -158,6 +158,30 @@ TEST_F(PoolLifecycle, RemovedWhilePinnedIsInvisibleAtOnceAndFreedByTheLastUnpin)
   EXPECT_EQ(pool->stats().used_bytes, 64u + 4096u);
 }
 
+TEST_F(PoolLifecycle, WhatIsRemovedWhilePinnedIsWithdrawnAgainBehindItsRecord) {
+  open(4 * kMiB);
+  const Reservation first = reserve(1, 4096), second = reserve(2, 4096);
+  const RecordRow row = commit(first, 1);
+  commit(second, 2);
+  const PinnedPage pins[] = {first.page, second.page};
+  std::vector<RecordRow> again;
+  pool->withdrawals_of(pins, again);
+  EXPECT_TRUE(again.empty()) << "nothing was removed";
+
+  std::vector<RecordRow> removed;
+  ASSERT_EQ(remove(1, removed), 1u);
+  // A later page of the same key must not be hit by the withdrawal of the earlier one.
+  const RecordRow later = set(1, 4096);
+  pool->withdrawals_of(pins, again);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].digest, row.digest);
+  EXPECT_EQ(again[0].flags, kRecordWithdraw);
+  EXPECT_EQ(again[0].generation, removed[0].generation);
+  EXPECT_GT(again[0].generation, row.generation);
+  EXPECT_LT(again[0].generation, later.generation);
+  pool->unpin(pins);
+}
+
 TEST_F(PoolLifecycle, RecordPinsOnlyTheUseOfTheSlotThatItNames) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);

@@ -1,0 +1,171 @@
+// Two engines in one process, read from each other over loopback, with the control plane played by
+// a thread that knows both: who owns what is the ring's affair, the rest is the real thing.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "engine/engine.h"
+
+namespace peercached {
+
+inline constexpr int64_t kPatienceMs = 20'000;
+
+struct Pages {
+  std::vector<std::string> keys;
+  std::vector<std::byte> memory;
+  uint32_t page_bytes;
+
+  Pages(const std::string& label, size_t count, uint32_t bytes)
+      : memory(count * bytes), page_bytes(bytes) {
+    for (size_t i = 0; i < count; ++i) keys.push_back(label + std::to_string(i));
+  }
+  void fill() {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      std::mt19937_64 random(std::hash<std::string>{}(keys[i]));
+      for (size_t at = 0; at < page_bytes; ++at) {
+        memory[i * page_bytes + at] = static_cast<std::byte>(random());
+      }
+    }
+  }
+  std::vector<PageRef> refs() {
+    std::vector<PageRef> pages(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      pages[i].key = keys[i];
+      pages[i].memory = memory.data() + i * page_bytes;
+      pages[i].length = page_bytes;
+    }
+    return pages;
+  }
+};
+
+class Side {
+ public:
+  Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
+       const std::string& faults)
+      : engine(config(name, folder, pool_bytes, faults)) {
+    engine.start();
+  }
+
+  std::vector<PageStatus> set(Pages& pages) { return run(pages, &Engine::set); }
+  std::vector<PageStatus> get(Pages& pages) { return run(pages, &Engine::get); }
+  std::vector<PageStatus> remove(Pages& pages) { return run(pages, &Engine::remove); }
+  ExistsAnswer exists(Pages& pages) {
+    auto refs = pages.refs();
+    return engine.exists(context(kPatienceMs), refs, true);
+  }
+  RequestContext context(int64_t ms) {
+    return {engine.open_namespace("ns"), Deadline::after_ms(ms), &gate_, {}};
+  }
+  // The worker gives up on its connection, or comes back with another one.
+  void fence(bool on) { gate_page_.fence = on ? 1 : 0; }
+  bool copying() const { return gate_page_.writers != 0; }
+
+  int64_t patience_ms = kPatienceMs;
+  Engine engine;
+  Side* peer = nullptr;
+  HolderIndex peer_index = kNoHolder;
+
+ private:
+  static EngineConfig config(const char* name, const std::filesystem::path& folder,
+                             uint64_t pool_bytes, const std::string& faults) {
+    EngineConfig config;
+    config.node_id = name;
+    config.incarnation = name[0];
+    config.socket_path = folder / (std::string(name) + ".sock");
+    config.pool_bytes = pool_bytes;
+    config.shard_entries = 100'000;
+    config.location_cache_entries = 4096;
+    config.data_host = "127.0.0.1";
+    config.faults = faults;
+    return config;
+  }
+
+  std::vector<PageStatus> run(Pages& pages, void (Engine::*operation)(const RequestContext&,
+                                                                      std::span<PageRef>)) {
+    auto refs = pages.refs();
+    (engine.*operation)(context(patience_ms), refs);
+    std::vector<PageStatus> statuses;
+    for (const PageRef& ref : refs) statuses.push_back(ref.status);
+    return statuses;
+  }
+
+  WriteGatePage gate_page_{};
+  WriteGate gate_{&gate_page_};
+};
+
+// Both sides own every digest; records are applied to both shards.
+class EnginePair : public testing::Test {
+ protected:
+  void open(uint64_t pool_bytes, const std::string& faults = "") {
+    char name[] = "/tmp/peercached-engine-XXXXXX";
+    folder_ = mkdtemp(name);
+    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults);
+    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults);
+    join(*a_, *b_);
+    join(*b_, *a_);
+    for (Side* side : {a_.get(), b_.get()}) {
+      threads_.emplace_back([this, side] { control(*side); });
+    }
+  }
+  void TearDown() override {
+    stopping_ = true;
+    for (auto& thread : threads_) thread.join();
+    for (auto* side : {&a_, &b_}) {
+      if (*side) (*side)->engine.stop();
+    }
+    a_.reset();
+    b_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void join(Side& side, Side& other) {
+    const std::string token(32, 't');
+    const char* name = &other == a_.get() ? "a" : "b";
+    const Incarnation incarnation = static_cast<Incarnation>(name[0]);
+    side.peer = &other;
+    side.peer_index = side.engine.add_node(name, incarnation);
+    side.engine.admit_reader(name, incarnation, token);
+    side.engine.connect_node(side.peer_index,
+                             {"127.0.0.1", other.engine.data_port(), token, incarnation});
+    side.engine.set_ring(
+        std::make_shared<const Ring>(std::vector<uint64_t>{1ull << 62, 1ull << 63},
+                                     std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));
+  }
+
+  void control(Side& side) {
+    while (!stopping_) {
+      pollfd one{side.engine.control().event_fd(), POLLIN, 0};
+      if (poll(&one, 1, 20) != 1 || deaf_) continue;
+      for (Event& event : side.engine.control().take(256)) {
+        std::vector<std::byte> answer;
+        if (event.kind == EventKind::publish) {
+          std::vector<RecordRow> rows(event.payload.size() / sizeof(RecordRow));
+          std::memcpy(rows.data(), event.payload.data(), event.payload.size());
+          side.engine.shard().apply(kSelfHolder, rows);
+          side.peer->engine.shard().apply(side.peer->peer_index, rows);
+          side.engine.pool().mark_published(rows);
+        } else if (event.kind == EventKind::peer_trouble) {
+          side.engine.suspect_node(side.peer_index, false);  // probed, and well
+        }
+        if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
+      }
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<Side> a_, b_;
+  std::vector<std::thread> threads_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> deaf_{false};  // the control planes hear nothing
+};
+
+}  // namespace peercached

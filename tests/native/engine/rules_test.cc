@@ -1,0 +1,264 @@
+// The rules that engine code alone keeps (docs/architecture.md), each where it would break first.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "engine/engine_fixture.h"
+
+namespace peercached {
+namespace {
+
+bool eventually(const std::function<bool()>& condition) {
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (!condition()) {
+    if (deadline.passed()) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
+  return std::all_of(statuses.begin(), statuses.end(),
+                     [&](PageStatus status) { return status == expected; });
+}
+
+// --- 1: the right bytes or a miss
+
+TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
+  open(64 << 20);
+  Pages out("k", 2, 70'000);
+  out.fill();
+  a_->set(out);
+  const Digest first[] = {digest_of(a_->engine.open_namespace("ns")->current().key, out.keys[0])};
+  PinnedPage page;
+  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  page.payload()[69'999] ^= std::byte{1};
+  a_->engine.pool().unpin({&page, 1});
+
+  Pages in("k", 2, 70'000);
+  EXPECT_EQ(b_->get(in), (std::vector{PageStatus::stale, PageStatus::ok})) << "read by a peer";
+  const auto here = a_->get(in);
+  EXPECT_NE(here[0], PageStatus::ok);
+  EXPECT_EQ(here[1], PageStatus::ok);
+  EXPECT_EQ(a_->exists(in).present, (std::vector<uint8_t>{0, 1}));
+  EXPECT_TRUE(is(a_->set(out), PageStatus::ok));
+  for (Side* side : {a_.get(), b_.get()}) {
+    EXPECT_TRUE(is(side->get(in), PageStatus::ok));
+    EXPECT_EQ(in.memory, out.memory);
+  }
+}
+
+// --- 2: a reply is a promise of silence
+
+TEST_F(EnginePair, NothingIsWrittenForAWorkerThatHasGivenUp) {
+  open(64 << 20);
+  Pages out("k", 20, 4096);
+  out.fill();
+  a_->set(out);
+  for (Side* side : {a_.get(), b_.get()}) {
+    side->fence(true);
+    Pages in("k", 20, 4096);
+    EXPECT_TRUE(is(side->get(in), PageStatus::deadline));
+    EXPECT_EQ(in.memory, std::vector<std::byte>(in.memory.size()));
+    EXPECT_FALSE(side->copying());
+  }
+}
+
+TEST_F(EnginePair, NothingIsTakenFromAWorkerThatHasGivenUp) {
+  open(64 << 20);
+  Pages out("k", 20, 4096);
+  a_->fence(true);
+  EXPECT_TRUE(is(a_->set(out), PageStatus::deadline));
+  EXPECT_EQ(a_->exists(out).prefix, 0u);
+  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+}
+
+TEST_F(EnginePair, APageWhoseWorkerGivesUpWhileItIsCopiedIsNotKept) {
+  open(256 << 20);
+  bool met = false;
+  for (int round = 0; !met && round < 100; ++round) {
+    Pages out("k" + std::to_string(round), 1, 64 << 20);
+    a_->fence(false);
+    std::atomic<bool> done{false};
+    std::thread giving_up([&] {
+      while (!a_->copying() && !done) {
+      }
+      a_->fence(true);
+      met = a_->copying();  // still at it: what it copies now may be filled anew
+    });
+    const auto statuses = a_->set(out);
+    done = true;
+    giving_up.join();
+    if (!met) continue;
+    EXPECT_TRUE(is(statuses, PageStatus::deadline));
+    EXPECT_EQ(a_->exists(out).prefix, 0u);
+  }
+  EXPECT_TRUE(met) << "the copies were never met";
+}
+
+// --- 3: visible when told
+
+std::string counted(Side& side, const std::string& name) {
+  const std::string json = side.engine.status_json();
+  const size_t at = json.find('"' + name + "\":");
+  return at == std::string::npos ? "" : json.substr(at + name.size() + 3, 1);
+}
+
+TEST_F(EnginePair, APageThatNoOwnerKnowsYetIsPublishedAgainByTheNextSet) {
+  open(64 << 20);
+  Pages out("k", 4, 4096);
+  out.fill();
+  deaf_ = true;
+  a_->patience_ms = 50;
+  EXPECT_TRUE(is(a_->set(out), PageStatus::ok)) << "caching goes on without owners";
+  EXPECT_EQ(counted(*a_, "unpublished"), "1");
+  EXPECT_TRUE(is(a_->set(out), PageStatus::ok));
+  EXPECT_EQ(counted(*a_, "unpublished"), "2") << "held, but visible to nobody: it has to be told";
+  deaf_ = false;
+  a_->patience_ms = kPatienceMs;
+  EXPECT_TRUE(is(a_->set(out), PageStatus::ok));
+  EXPECT_EQ(b_->exists(out).prefix, 4u);
+}
+
+TEST_F(EnginePair, APageRemovedWhileItIsBeingSetLeavesNoRecordBehind) {
+  open(64 << 20);
+  // Many pages, so that it takes a while to queue their records; the last is hunted meanwhile.
+  // Other keys in every round: the next set of a key would repair what this one left.
+  std::atomic<int> round{0};
+  std::atomic<size_t> caught{0};
+  constexpr int kRounds = 100;
+  auto pages_of = [](int number) { return Pages("k" + std::to_string(number) + "/", 2000, 16); };
+  std::thread hunter([&] {
+    for (int at = round; at < kRounds; at = round) {
+      Pages hunted("k" + std::to_string(at) + "/1999", 1, 16);
+      hunted.keys[0].pop_back();  // of the digit that Pages adds
+      while (round == at) caught += a_->remove(hunted)[0] == PageStatus::ok;
+    }
+  });
+  for (; round < kRounds; ++round) {
+    Pages pages = pages_of(round);
+    EXPECT_TRUE(is(a_->set(pages), PageStatus::ok));
+    a_->remove(pages);
+  }
+  hunter.join();
+  EXPECT_GT(caught, 0u);
+  for (Side* side : {a_.get(), b_.get()}) EXPECT_EQ(side->engine.shard().stats().entries, 0u);
+}
+
+TEST_F(EnginePair, APageEvictedAsSoonAsItIsSetLeavesNoRecordBehind) {
+  open(1 << 20);  // three pages
+  std::vector<std::thread> setters;
+  for (int setter = 0; setter < 4; ++setter) {
+    setters.emplace_back([this, setter] {
+      for (int round = 0; round < 300; ++round) {
+        Pages page(std::to_string(setter) + "/" + std::to_string(round) + "/", 1, 256 << 10);
+        a_->set(page);
+      }
+    });
+  }
+  for (auto& setter : setters) setter.join();
+  Pages last("last", 1, 256 << 10);
+  EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered behind all that was queued before
+  const auto agree = [&](Side& side) {
+    return side.engine.shard().stats().entries == a_->engine.pool().stats().keys;
+  };
+  EXPECT_TRUE(eventually([&] { return agree(*a_) && agree(*b_); }))
+      << b_->engine.shard().stats().entries << " records of " << a_->engine.pool().stats().keys
+      << " pages";
+}
+
+TEST_F(EnginePair, ClearGivesTheRoomBack) {
+  open(64 << 20);
+  Pages pages("k", 20, 65'536);
+  a_->set(pages);
+  ASSERT_TRUE(a_->engine.raise_epoch(a_->engine.namespaces().id_of("ns"), 1));
+  EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().keys == 0; }));
+  EXPECT_TRUE(eventually([&] { return b_->engine.shard().stats().entries == 0; }));
+}
+
+// --- 4: never wait for a peer in trouble, never promise what it has
+
+TEST_F(EnginePair, ExistsPromisesNothingOfANodeThatCannotBeRead) {
+  open(64 << 20);
+  const HolderIndex stranger = b_->engine.add_node("c", 'c');
+  Pages pages("k", 1, 4096);
+  RecordRow row;
+  row.digest = digest_of(b_->engine.open_namespace("ns")->current().key, pages.keys[0]);
+  row.generation = 1;
+  row.length = 4096;
+  row.flags = kRecordResident;
+  b_->engine.shard().apply(stranger, {&row, 1});
+  EXPECT_EQ(b_->exists(pages).present[0], 0);
+  EXPECT_NE(b_->get(pages)[0], PageStatus::ok);
+}
+
+TEST_F(EnginePair, NothingIsReadFromASuspectNodeThoughItsPagesAreKnown) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  EXPECT_EQ(b_->exists(pages).prefix, 4u);  // locations are cached from here on
+  b_->engine.suspect_node(b_->peer_index, true);
+  EXPECT_EQ(b_->exists(pages).prefix, 0u);
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::suspect));
+  b_->engine.suspect_node(b_->peer_index, false);
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
+// --- 6: a process may die, or pull its memory away, at any instruction
+
+TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
+  open(64 << 20);
+  constexpr size_t kBytes = 1 << 20;
+  Pages out("k", 1, kBytes);
+  out.fill();
+  a_->set(out);
+  const int fd = memfd_create("region", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, kBytes), 0);
+  void* region = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(region, MAP_FAILED);
+  ASSERT_EQ(ftruncate(fd, kBytes / 2), 0);
+  std::vector<PageRef> page(1);
+  const auto status_of = [&](Side& side, const std::string& key,
+                             void (Engine::*operation)(const RequestContext&, std::span<PageRef>)) {
+    page[0] = {key, static_cast<std::byte*>(region), kBytes};
+    (side.engine.*operation)(side.context(kPatienceMs), page);
+    return page[0].status;
+  };
+  EXPECT_EQ(status_of(*a_, "k0", &Engine::get), PageStatus::region_lost);
+  EXPECT_EQ(status_of(*b_, "k0", &Engine::get), PageStatus::region_lost);
+  EXPECT_EQ(status_of(*a_, "new", &Engine::set), PageStatus::region_lost);
+  EXPECT_EQ(b_->exists(out).prefix, 1u) << "an innocent peer is suspect";
+  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+  EXPECT_EQ(a_->engine.pool().stats().pins, 0u);
+  Pages in("k", 1, kBytes);
+  for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(is(side->get(in), PageStatus::ok));
+  munmap(region, kBytes);
+  close(fd);
+}
+
+// --- 7: least privilege
+
+TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  const PeerEndpoint right{"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'};
+  PeerEndpoint wrong = right;
+  wrong.token.back() = 'x';
+  b_->engine.connect_node(b_->peer_index, wrong);
+  for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok);
+
+  b_->engine.connect_node(b_->peer_index, right);
+  EXPECT_TRUE(eventually([&] { return is(b_->get(pages), PageStatus::ok); }));
+  a_->engine.expel_reader("b", 'b');
+  for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
+}
+
+}  // namespace
+}  // namespace peercached
