@@ -175,6 +175,7 @@ class Daemon:
             self.heartbeats,
             self.epochs,
             timeout_s,
+            self._handle_events,
         )
         self.sessions = Sessions(secret, lambda: self.placement.own.address, engine.admit_reader)
         self.servicer = PeerServicer(self.node, self.sessions)
@@ -256,6 +257,9 @@ class Daemon:
             self.streams.check(now)
             if self.placement.trim_due(now):
                 await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
+
+    def _handle_events(self) -> None:
+        self.events.drain()
 
     # --- views
 

@@ -35,9 +35,9 @@
 namespace peercached {
 
 struct PoolConfig {
-  uint64_t size_bytes = 0;      // rounded down to units; at least 1 MiB
+  uint64_t size_bytes = 0;  // rounded down to units; at least 1 MiB
   Incarnation incarnation = 0;
-  bool huge_pages = false;      // MFD_HUGETLB; an error if there are too few, never a fallback
+  bool huge_pages = false;        // MFD_HUGETLB; an error if there are too few, never a fallback
   unsigned prefault_threads = 0;  // 0: one per processor, at most 16
   double high_watermark = 0.98;   // used fraction at which background eviction starts
   double low_watermark = 0.96;    // and at which it stops
@@ -79,7 +79,9 @@ struct PoolStats {
   uint64_t keys = 0;            // committed
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, evictions = 0, removals = 0, span_moves = 0, no_space = 0;
-  struct Class { uint64_t stride_bytes, slots, used, spans, evictions; };
+  struct Class {
+    uint64_t stride_bytes, slots, used, spans, evictions;
+  };
   std::vector<Class> classes;
 };
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from peercached.directory.epochs import Epochs
@@ -43,6 +44,7 @@ class LocalNode:
         heartbeats: Heartbeats,
         epochs: Epochs,
         timeout_s: float,
+        handle_events: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._native = native
@@ -52,6 +54,7 @@ class LocalNode:
         self._heartbeats = heartbeats
         self._epochs = epochs
         self._timeout_s = timeout_s
+        self._handle_events = handle_events
         self._senders: dict[int, tuple[int, SendAck]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -129,6 +132,9 @@ class LocalNode:
         rows = self._engine.remove_local(digests)
         if not rows:
             return b""
+        # The records of these pages may still be on their way to us: they go first, or they
+        # would come to the owners behind their withdrawals, to stay.
+        self._handle_events()
         # Answered once the owners know, so that a lookup after it finds nothing.
         known = asyncio.Event()
         self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set)

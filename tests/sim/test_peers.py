@@ -349,6 +349,23 @@ def test_withdrawals_follow_their_records() -> None:
     run(claim())
 
 
+def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            page = digest_of("x")
+            # Set, but the event loop has not come to its record yet.
+            ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
+            assert await first.daemon.node.remove_here(page) == page
+            await eventually(lambda: ticket in first.engine.answers)
+            await eventually(first.daemon.streams.idle)
+            for node in (first, second):
+                assert page not in {digest for digest, _ in node.engine.shard}
+
+    run(claim())
+
+
 def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
