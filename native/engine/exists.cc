@@ -14,6 +14,15 @@ namespace {
 // even in a pool that turns over in a second.
 constexpr auto kRecent = std::chrono::milliseconds(200);
 
+// Whole items of an answer; an empty one has no memory to copy from.
+template <typename Item>
+void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
+  const size_t count = packed.size() / sizeof(Item);
+  if (count == 0) return;
+  items.resize(items.size() + count);
+  std::memcpy(items.data() + items.size() - count, packed.data(), count * sizeof(Item));
+}
+
 // Which of one digest's records to use: resident and at a node that is not suspect; among
 // several a different one for each digest, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
@@ -111,8 +120,8 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
     auto answer =
         control_.ask(EventKind::lookup, std::as_bytes(std::span<const Digest>(asked)), deadline);
     if (answer) {
-      std::vector<RecordRow> found(answer->size() / sizeof(RecordRow));
-      std::memcpy(found.data(), answer->data(), found.size() * sizeof(RecordRow));
+      std::vector<RecordRow> found;
+      append_items(found, *answer);
       merge(found);
     } else {
       for (PageStatus& status : why) {
@@ -178,12 +187,7 @@ void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
   }
   auto elsewhere = control_.ask(EventKind::remove, std::as_bytes(std::span<const Digest>(wanted)),
                                 context.deadline);
-  if (elsewhere) {
-    const size_t before = removed.size();
-    removed.resize(before + elsewhere->size() / sizeof(Digest));
-    std::memcpy(removed.data() + before, elsewhere->data(),
-                (removed.size() - before) * sizeof(Digest));
-  }
+  if (elsewhere) append_items(removed, *elsewhere);
   std::sort(removed.begin(), removed.end());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].status != PageStatus::pending) continue;
