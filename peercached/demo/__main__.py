@@ -174,7 +174,9 @@ async def _replay(
 
         prefill, decode = workers
         replay = Replay(prefill, decode, seed=options.seed, on_progress=on_progress)
-        kill = KillOneDaemon(cluster, replay, progress.console.print) if options.kill else None
+        kill: KillOneDaemon | None = None
+        if options.kill:
+            kill = KillOneDaemon(cluster, workers, replay, progress.console.print)
 
         async def before(number: int) -> None:
             if kill is not None:

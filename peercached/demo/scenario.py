@@ -1,10 +1,11 @@
 """The kill in the middle: one daemon dies by `kill -9`, and comes back later."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from peercached.demo.cluster import Cluster
-from peercached.demo.replay import Replay
+from peercached.demo.replay import Replay, WorkerProcess
+from peercached.demo.workload import Request
 
 _DIES_AT = 0.25
 _STARTS_AGAIN_AT = 0.5
@@ -12,12 +13,24 @@ _STARTS_AGAIN_AT = 0.5
 _RETURNED_BY = 0.85
 _VICTIM = 1
 
+# A block of no request: what its workers are asked for to learn whether they are served again.
+_PROBE = Request((1 << 61,))
+_PROBE_EVERY_S = 0.05
+
 
 class KillOneDaemon:
     """Called ahead of every request with how much of the replay is over, 0 to 1."""
 
-    def __init__(self, cluster: Cluster, replay: Replay, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        workers: Sequence[Sequence[WorkerProcess]],
+        replay: Replay,
+        say: Callable[[str], None],
+    ) -> None:
+        """`workers`: for every role, one per node."""
         self._cluster = cluster
+        self._victims_workers = [of_role[_VICTIM] for of_role in workers]
         self._replay = replay
         self._say = say
         self._victim = cluster[_VICTIM]
@@ -43,8 +56,14 @@ class KillOneDaemon:
         self._say(f"starting daemon {name} again")
         self._victim.start()
         await asyncio.to_thread(self._cluster.wait_complete)
+        for worker in self._victims_workers:
+            # They try again by themselves, but not all the time.
+            outcome = await worker.do(_PROBE)
+            while outcome.unset:
+                await asyncio.sleep(_PROBE_EVERY_S)
+                outcome = await worker.do(_PROBE)
         self._replay.begin_phase(f"{name} back")
-        self._say(f"daemon {name} is a member again")
+        self._say(f"daemon {name} is a member again, and its workers are served")
 
     async def finish(self) -> None:
         """Until the daemon has returned, if it was to: raises what kept it from that."""
