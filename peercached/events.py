@@ -99,7 +99,10 @@ class Events:
             log.error("the data plane sent an event of unknown kind %d", kind)
 
     async def _clear(self, namespace: str) -> bytes:
-        return describe_unreached(await self._cluster_wide.clear(namespace)).encode()
+        try:
+            return describe_unreached(await self._cluster_wide.clear(namespace)).encode()
+        except ValueError as error:  # an empty answer would mean: cleared everywhere
+            return str(error).encode()
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
         task = asyncio.ensure_future(self._answer(ticket, work))

@@ -50,7 +50,7 @@ enum class PageStatus : uint8_t {
   too_large = 7,         // set: larger than the pool can ever hold
   bad_key = 8,           // empty, or longer than kKeyBytesMax
   bad_region = 9,        // no such region in this attachment
-  bad_range = 10,        // outside the region, or of length zero
+  bad_range = 10,        // outside the region, of length zero, or (get) over another page's room
   duplicate_key = 11,    // set: the same key earlier in the same batch
   length_mismatch = 12,  // get: the page stored has another length than the room given
   region_lost = 13,      // the worker's memory faulted (truncated memfd)

@@ -8,8 +8,10 @@
 
 namespace peercached {
 
-ControlQueue::ControlQueue(size_t events_max)
-    : events_max_(events_max), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ControlQueue::ControlQueue(size_t events_max, size_t bytes_max)
+    : events_max_(events_max),
+      bytes_max_(bytes_max),
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 
@@ -21,15 +23,22 @@ void ControlQueue::wake() {
   [[maybe_unused]] auto written = ::write(event_fd_, &one, sizeof one);
 }
 
+bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
+  // One event alone may exceed the bound in bytes: it has to go through somehow.
+  if (events_.size() < events_max_ && (events_.empty() || bytes_ + payload_bytes <= bytes_max_)) {
+    return false;
+  }
+  ++dropped_;
+  lost_updates_ = lost_updates_ || kind == EventKind::publish;
+  return true;
+}
+
 void ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    if (events_.size() >= events_max_) {
-      ++dropped_;
-      lost_updates_ = lost_updates_ || kind == EventKind::publish;
-      return;
-    }
+    if (refuse(kind, payload.size())) return;
+    bytes_ += payload.size();
     events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
     if (events_.size() > 1) return;  // the one before has woken the reader
   }
@@ -43,11 +52,8 @@ ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
   {
     std::lock_guard lock(queue_.mutex_);
     if (queue_.closed_) return;
-    if (queue_.events_.size() >= queue_.events_max_) {
-      ++queue_.dropped_;
-      queue_.lost_updates_ = queue_.lost_updates_ || kind == EventKind::publish;
-      return;
-    }
+    if (queue_.refuse(kind, payload.size())) return;
+    queue_.bytes_ += payload.size();
     ticket_ = queue_.next_ticket_++;
     queue_.questions_.emplace(ticket_, this);
     queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
@@ -79,8 +85,15 @@ std::vector<Event> ControlQueue::take(size_t limit) {
     taken.push_back({EventKind::lost_updates, 0, TimePoint::max(), {}});
   }
   while (!events_.empty() && taken.size() < limit) {
-    taken.push_back(std::move(events_.front()));
+    Event event = std::move(events_.front());
     events_.pop_front();
+    bytes_ -= event.payload.size();
+    // Records concern the owners whoever waits; other questions end with the one who asked.
+    if (event.kind != EventKind::publish && event.ticket != 0 &&
+        !questions_.contains(event.ticket)) {
+      continue;
+    }
+    taken.push_back(std::move(event));
   }
   if (!events_.empty()) wake();
   return taken;

@@ -3,9 +3,9 @@
 // Native threads post events; the control plane is woken through an eventfd, takes all that
 // are there and answers those that have a ticket. A caller waits for its answer no longer
 // than its deadline; an answer that comes later finds its ticket gone and is dropped. The
-// queue is bounded: at the bound an event with a ticket is refused at once (the caller goes on
-// without), and withdrawals are dropped with `lost_updates` set, which makes the control
-// plane resync its streams.
+// queue is bounded in events and bytes: at the bound an event with a ticket is refused at once (the
+// caller goes on without), and withdrawals are dropped with `lost_updates` set, which makes the
+// control plane resync its streams.
 #pragma once
 
 #include <condition_variable>
@@ -41,7 +41,7 @@ struct Event {
 
 class ControlQueue {
  public:
-  explicit ControlQueue(size_t events_max);
+  ControlQueue(size_t events_max, size_t bytes_max);
   ~ControlQueue();
 
   int event_fd() const { return event_fd_; }
@@ -85,11 +85,14 @@ class ControlQueue {
 
  private:
   void wake();
+  bool refuse(EventKind kind, size_t payload_bytes);  // at a bound; under the mutex
 
   const size_t events_max_;
+  const size_t bytes_max_;
   int event_fd_;
   mutable std::mutex mutex_;
   std::deque<Event> events_;
+  size_t bytes_ = 0;  // of the payloads in it
   std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
   uint64_t dropped_ = 0;

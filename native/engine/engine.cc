@@ -11,6 +11,7 @@ namespace peercached {
 namespace {
 
 constexpr size_t kEventsMax = 16'384;
+constexpr size_t kEventBytesMax = 64 << 20;
 constexpr size_t kSweepPages = 4096;
 constexpr size_t kSweepBuckets = 4096;
 
@@ -26,7 +27,7 @@ unsigned copy_helpers(unsigned threads) {
 
 Engine::Engine(const EngineConfig& config)
     : config_(config),
-      control_(kEventsMax),
+      control_(kEventsMax, kEventBytesMax),
       nodes_(config.node_id, config.incarnation),
       namespaces_(config.cluster_key),
       locations_(config.location_cache_entries),

@@ -10,6 +10,7 @@
 #include "common/fault_guard.h"
 #include "engine/digests.h"
 #include "engine/engine.h"
+#include "engine/overlap.h"
 
 namespace peercached {
 
@@ -160,6 +161,7 @@ void Engine::GetRun::from_peers(Trust trust) {
 
 void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   const NamespaceEpoch ns = context.ns->current();
+  mark_overlaps(pages);
   const std::vector<Digest> digests = digests_of(ns.key, pages);
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 EPOCH_MAX = 1 << 62
 EPOCHS_PER_MESSAGE_MAX = 64
+
+
+class TooManyNamespaces(ValueError):
+    """No room for one more cleared namespace; until the restart of this daemon, that is."""
 
 
 class Epochs:
@@ -33,17 +38,24 @@ class Epochs:
 
     def learn(self, epochs: Iterable[tuple[bytes, int]]) -> None:
         for namespace_id, epoch in epochs:
-            self.raise_to(namespace_id, epoch)
+            with contextlib.suppress(TooManyNamespaces):  # of no use to who told us
+                self.raise_to(namespace_id, epoch)
 
     def raise_to(self, namespace_id: bytes, epoch: int) -> int:
-        """Returns the epoch that holds here now. ValueError for what cannot be one."""
+        """Returns the epoch that holds here now. ValueError for what cannot be one, and when the
+        table is full: an epoch that is not in force must not be reported as if it were."""
         if len(namespace_id) != DIGEST_BYTES:
             raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
         if not 0 < epoch < EPOCH_MAX:
             raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
         if self._engine.raise_epoch(namespace_id, epoch):
             return epoch
-        return max(epoch, self._engine.namespace_epochs().get(namespace_id, 0))
+        known = self._engine.namespace_epochs().get(namespace_id, 0)
+        if known < epoch:
+            raise TooManyNamespaces(
+                "too many namespaces were cleared since this daemon started: restart it"
+            )
+        return known
 
     def next_of(self, namespace_id: bytes) -> int:
         return self._engine.namespace_epochs().get(namespace_id, 0) + 1

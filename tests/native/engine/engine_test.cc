@@ -45,6 +45,24 @@ TEST_F(EnginePair, DuplicatesInABatchAreNamed) {
             (std::vector{PageStatus::ok, PageStatus::ok, PageStatus::duplicate_key}));
 }
 
+TEST_F(EnginePair, PagesThatWouldOverwriteEachOtherAreNotBothGot) {
+  open(64 << 20);
+  Pages out("k", 3, 4096);
+  out.fill();
+  a_->set(out);
+  for (Side* side : {a_.get(), b_.get()}) {
+    Pages in("k", 3, 4096);
+    auto refs = in.refs();
+    refs[0].memory = in.memory.data() + 4096;
+    refs[1].memory = in.memory.data() + 100;  // reaches into the room of the first
+    side->engine.get(side->context(kPatienceMs), refs);
+    EXPECT_EQ(refs[1].status, PageStatus::ok);
+    EXPECT_EQ(refs[0].status, PageStatus::bad_range);
+    EXPECT_EQ(refs[2].status, PageStatus::ok);
+    EXPECT_EQ(std::memcmp(in.memory.data() + 100, out.memory.data() + 4096, 4096), 0);
+  }
+}
+
 TEST_F(EnginePair, ABatchLargerThanThePoolDoesNotDeadlock) {
   open(8 << 20);
   Pages pages("k", 300, 65'536);

@@ -26,7 +26,7 @@ bool readable(int fd) {
 }
 
 TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
-  ControlQueue queue(16);
+  ControlQueue queue(16, 1 << 20);
   std::thread plane([&] {
     pollfd one{queue.event_fd(), POLLIN, 0};
     poll(&one, 1, 10'000);
@@ -39,15 +39,13 @@ TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
 }
 
 TEST(ControlQueue, NobodyAnswersWithinTheDeadlineIsNoAnswer) {
-  ControlQueue queue(16);
+  ControlQueue queue(16, 1 << 20);
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
-  auto events = queue.take(16);
-  ASSERT_EQ(events.size(), 1u);
-  queue.answer(events[0].ticket, payload("late"));  // its ticket is gone: no harm
+  queue.answer(1, payload("late"));  // its ticket is gone: no harm
 }
 
 TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
-  ControlQueue queue(2);
+  ControlQueue queue(2, 1 << 20);
   queue.post(EventKind::publish, payload("1"));
   queue.post(EventKind::publish, payload("2"));
   queue.post(EventKind::publish, payload("3"));
@@ -60,8 +58,27 @@ TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
   EXPECT_FALSE(readable(queue.event_fd()));
 }
 
+TEST(ControlQueue, IsBoundedInBytesButLetsOneLargeEventThrough) {
+  ControlQueue queue(16, 8);
+  queue.post(EventKind::publish, payload("larger than eight"));
+  queue.post(EventKind::publish, payload("x"));
+  EXPECT_EQ(queue.dropped(), 1u);
+  EXPECT_EQ(queue.take(16).size(), 2u);  // lost_updates, and the large one
+  queue.post(EventKind::publish, payload("x"));
+  EXPECT_EQ(queue.take(16).size(), 1u);
+}
+
+TEST(ControlQueue, QuestionsNobodyWaitsForAreNotPassedOnButTheirRecordsAre) {
+  ControlQueue queue(16, 1 << 20);
+  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("l"), Deadline::after_ms(1)));
+  EXPECT_FALSE(queue.ask(EventKind::publish, payload("p"), Deadline::after_ms(1)));
+  auto events = queue.take(16);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, EventKind::publish);
+}
+
 TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
-  ControlQueue queue(16);
+  ControlQueue queue(16, 1 << 20);
   for (int i = 0; i < 3; ++i) queue.post(EventKind::publish, payload("x"));
   EXPECT_EQ(queue.take(2).size(), 2u);
   EXPECT_TRUE(readable(queue.event_fd()));
@@ -70,7 +87,7 @@ TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
 }
 
 TEST(ControlQueue, CloseWakesWhoeverWaits) {
-  ControlQueue queue(16);
+  ControlQueue queue(16, 1 << 20);
   std::thread closer([&] { queue.close(); });
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(60'000)));
   closer.join();
