@@ -1,0 +1,104 @@
+// The parsers of both ends of a TCP channel against arbitrary bytes: the holder's (hello, read) and
+// the reader's (hello reply, preamble of an answer).
+//
+// The first byte chooses the parser. What is accepted must be within the protocol's bounds, and
+// must come out the same when it is written and parsed again.
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "transfer/tcp/frames.h"
+
+using namespace peercached;
+using namespace peercached::tcp;
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
+  return std::span(frame).subspan(sizeof(FrameHeader));
+}
+
+void fuzz_hello(std::span<const std::byte> body) {
+  Hello hello;
+  if (parse_hello(body, hello) != nullptr) return;
+  require(hello.token.size() == kTokenBytes && hello.node_id.size() <= kNodeIdBytesMax);
+  std::vector<std::byte> again;
+  append_hello(again, hello);
+  Hello same;
+  require(parse_hello(body_of(again), same) == nullptr);
+  require(same.node_id == hello.node_id && same.incarnation == hello.incarnation);
+}
+
+void fuzz_read(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  std::vector<PageWanted> pages;
+  if (parse_read(body, request, pages) != nullptr) return;
+  require(!pages.empty() && pages.size() <= kPagesPerRequestMax);
+  require(check_wanted(pages) == nullptr);
+  std::vector<std::byte> again;
+  append_read(again, request, pages);
+  uint64_t same_request = 0;
+  std::vector<PageWanted> same;  // but for what was in reserved fields
+  require(parse_read(body_of(again), same_request, same) == nullptr);
+  require(same_request == request && same.size() == pages.size());
+  for (size_t i = 0; i < pages.size(); ++i) {
+    require(same[i].offset == pages[i].offset && same[i].digest == pages[i].digest);
+    require(same[i].generation == pages[i].generation && same[i].length == pages[i].length);
+  }
+}
+
+void fuzz_hello_reply(FrameKind kind, std::span<const std::byte> body) {
+  HelloReply reply;
+  if (parse_hello_reply(kind, body, reply) != nullptr) return;
+  require(reply.text.size() <= kRefusalTextBytesMax);
+}
+
+void fuzz_pages(std::span<const std::byte> preamble) {
+  const size_t fixed = preamble_bytes(0);
+  if (preamble.size() < fixed) return;
+  uint64_t request = 0;
+  std::memcpy(&request, preamble.data() + sizeof(FrameHeader), sizeof request);
+  std::vector<PageStatus> statuses(preamble.size() - fixed);
+  uint64_t following_bytes = 0;
+  parse_pages(preamble, request, statuses, following_bytes);
+}
+
+void fuzz_header(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(FrameHeader)) return;
+  FrameHeader header;
+  if (parse_header(bytes.first(sizeof(FrameHeader)), {FrameKind::hello, FrameKind::read},
+                   kReadBodyBytesMax, header) == nullptr) {
+    require(header.body_bytes <= kReadBodyBytesMax);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
+  switch (data[0] % 6) {
+    case 0:
+      fuzz_hello(bytes);
+      break;
+    case 1:
+      fuzz_read(bytes);
+      break;
+    case 2:
+      fuzz_hello_reply(FrameKind::hello_ok, bytes);
+      break;
+    case 3:
+      fuzz_hello_reply(FrameKind::refused, bytes);
+      break;
+    case 4:
+      fuzz_pages(bytes);
+      break;
+    default:
+      fuzz_header(bytes);
+  }
+  return 0;
+}
