@@ -9,10 +9,13 @@ neither an error nor a reset, only silence. Unix sockets do not care about netwo
 namespaces, so the test process is a worker on every host at once.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+
+_numbers = itertools.count(1)
 
 _BRIDGE_PORT_DISABLED = "0"
 _BRIDGE_PORT_FORWARDING = "3"
@@ -40,7 +43,8 @@ class Network:
     """Hosts by name, in order. Nothing of it is left after `remove`."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        self._tag = f"pc{os.getpid()}"
+        # Never the same twice: the kernel takes its time to remove the one before.
+        self._tag = f"pc{os.getpid()}-{next(_numbers)}"
         self._switch = f"{self._tag}-switch"
         self._hosts = {name: f"10.77.0.{number}" for number, name in enumerate(hosts, start=1)}
         try:
