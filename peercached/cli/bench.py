@@ -5,10 +5,10 @@ import statistics
 from dataclasses import fields
 
 import click
-from rich.console import Console
 
 from peercached.bench import directory as directory_bench
 from peercached.bench import limits, report, transfers
+from peercached.cli.output import report_console
 from peercached.demo.cluster import Cluster
 
 _SIZES = {"16k": 16 << 10, "128k": 128 << 10, "1m": 1 << 20, "4m": 4 << 20}
@@ -45,7 +45,7 @@ def bench(
             f"{unknown[0]!r}: choose from {', '.join(_SIZES)}", param_hint="pages"
         )
     size_bytes = mib << 20
-    console = Console(stderr=as_json)
+    console = report_console(stderr=as_json)
     memory = limits.memory_gbps(256 << 20)
     wire = limits.best_loopback_gbps(1 << 30)
     round_trip_us = limits.unix_round_trip_us()

@@ -77,3 +77,9 @@ def duration(seconds: float) -> str:
 def share(part: int | float, whole: int | float) -> str:
     """Percent, or a dash of nothing."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def report_console(*, stderr: bool) -> Console:
+    """For reports with wide tables: a file or a pipe has no width, so none is cut to 80 columns."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_COLUMNS)

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from peercached.cli.output import report_console
 from peercached.demo import replay as running
 from peercached.demo import report
 from peercached.demo.cluster import Cluster, ClusterError, Daemon
@@ -89,7 +90,7 @@ def main(as_json: bool, **values: Any) -> None:
     Ends with 1 if any byte was wrong.
     """
     options = Options(**values)
-    console = Console(stderr=as_json)
+    console = report_console(stderr=as_json)
     try:
         summary = asyncio.run(_run(options, console))
     except (ClusterError, TraceError, WorkerDied) as problem:

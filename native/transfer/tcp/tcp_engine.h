@@ -17,12 +17,13 @@ struct TcpEngineConfig {
   std::string node_id;
   Incarnation incarnation = 0;  // ours
   unsigned channels_per_peer_max = 8;
-  unsigned channels_per_read_max = 4;   // parallel sockets one large batch may use per peer
-  unsigned movers = 2;                  // helper threads; 0: the caller does it all
+  unsigned channels_per_read_max = 4;  // parallel sockets one large batch may use per peer
+  unsigned movers = 2;                 // helper threads; 0: the caller does it all
   int connect_timeout_ms = 1000;
-  std::string bind_host;                // source address of connections; empty: any
+  std::string bind_host;  // source address of connections; empty: any
 };
 
-std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);
+std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config,
+                                                PeerWatcher& watcher);
 
 }  // namespace peercached
