@@ -182,7 +182,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "shard_apply",
           [](Engine& self, HolderIndex holder, const nb::bytes& packed) {
-            const auto rows = unpack<RecordRow>(packed, "rows");
+            const InPlace<RecordRow> rows(packed, "rows");
             ShardApplied applied;
             {
               nb::gil_scoped_release unlocked;
@@ -194,7 +194,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "shard_lookup",
           [](Engine& self, const nb::bytes& packed) {
-            const auto digests = unpack<Digest>(packed, "digests");
+            const InPlace<Digest> digests(packed, "digests");
             std::vector<RecordRow> rows;
             {
               nb::gil_scoped_release unlocked;
@@ -223,7 +223,7 @@ void bind_engine(nb::module_& module) {
               throw std::invalid_argument("bucket: " + std::to_string(bucket) +
                                           " is not below 256");
             }
-            const auto rows = unpack<RecordRow>(packed, "rows");
+            const InPlace<RecordRow> rows(packed, "rows");
             auto ring = ring_of(self);
             ShardApplied applied;
             {
@@ -275,7 +275,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "mark_published",
           [](Engine& self, const nb::bytes& packed) {
-            const auto rows = unpack<RecordRow>(packed, "rows");
+            const InPlace<RecordRow> rows(packed, "rows");
             nb::gil_scoped_release unlocked;
             self.pool().mark_published(rows);
           },
@@ -283,7 +283,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "remove_local",
           [](Engine& self, const nb::bytes& packed) {
-            const auto digests = unpack<Digest>(packed, "digests");
+            const InPlace<Digest> digests(packed, "digests");
             std::vector<RecordRow> rows;
             {
               nb::gil_scoped_release unlocked;
@@ -295,7 +295,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "local_rows",
           [](Engine& self, const nb::bytes& packed) {
-            const auto digests = unpack<Digest>(packed, "digests");
+            const InPlace<Digest> digests(packed, "digests");
             std::vector<RecordRow> rows;
             {
               nb::gil_scoped_release unlocked;

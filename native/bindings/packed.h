@@ -18,17 +18,44 @@ namespace peercached {
 
 namespace nb = nanobind;
 
-// A copy, because Python's bytes promise no alignment.
 template <typename T>
-std::vector<T> unpack(const nb::bytes& packed, const char* what) {
+void check_whole(const nb::bytes& packed, const char* what) {
   if (packed.size() % sizeof(T) != 0) {
     throw std::invalid_argument(std::string(what) + ": " + std::to_string(packed.size()) +
                                 " bytes is not a multiple of " + std::to_string(sizeof(T)));
   }
+}
+
+template <typename T>
+std::vector<T> unpack(const nb::bytes& packed, const char* what) {
+  check_whole<T>(packed, what);
   std::vector<T> items(packed.size() / sizeof(T));
   if (!items.empty()) std::memcpy(items.data(), packed.c_str(), packed.size());
   return items;
 }
+
+// The items in place, where Python's bytes happen to be aligned for them (they nearly always are,
+// but promise nothing); else a copy. Valid while `packed` is.
+template <typename T>
+class InPlace {
+ public:
+  InPlace(const nb::bytes& packed, const char* what) {
+    check_whole<T>(packed, what);
+    if (reinterpret_cast<uintptr_t>(packed.c_str()) % alignof(T) == 0) {
+      items_ = {reinterpret_cast<const T*>(packed.c_str()), packed.size() / sizeof(T)};
+    } else {
+      copy_ = unpack<T>(packed, what);
+      items_ = copy_;
+    }
+  }
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
+  operator std::span<const T>() const { return items_; }
+
+ private:
+  std::vector<T> copy_;
+  std::span<const T> items_;
+};
 
 template <typename T>
 nb::bytes pack(std::span<const T> items) {

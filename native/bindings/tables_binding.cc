@@ -150,7 +150,7 @@ void bind_tables(nb::module_& module) {
       .def(
           "apply",
           [](Shard& self, HolderIndex holder, const nb::bytes& packed) {
-            const auto rows = unpack<RecordRow>(packed, "rows");
+            const InPlace<RecordRow> rows(packed, "rows");
             ShardApplied applied;
             {
               nb::gil_scoped_release unlocked;
@@ -163,7 +163,7 @@ void bind_tables(nb::module_& module) {
           "lookup",
           [](Shard& self, const nb::bytes& packed) {
             std::vector<RecordRow> rows;
-            self.lookup(unpack<Digest>(packed, "digests"), rows);
+            self.lookup(InPlace<Digest>(packed, "digests"), rows);
             return pack(rows);
           },
           nb::arg("digests"))
