@@ -19,6 +19,7 @@ EVENT_REMOVE: Final = 3
 EVENT_CLEAR: Final = 4
 EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
+EVENT_CONNECT_CHANNEL: Final = 7
 
 class Engine:
     def __init__(
@@ -40,6 +41,16 @@ class Engine:
         copy_threads: int,  # 0: by processors
         workers_max: int,
         faults: str,  # fault plan, "" = none
+        protocol: str,  # "auto" | "rdma" | "tcp"; RuntimeError if it is rdma and there is none
+        device_names: list[str],  # "mlx5_0" or "mlx5_0:2" (port); empty: chosen
+        rdma_gid_index: int,  # -1: chosen by type and address
+        rdma_mtu: int,  # bytes, 256..4096; 0: the port's active one
+        rdma_traffic_class: int,  # 0..255
+        rdma_hop_limit: int,  # 1..255
+        rdma_pkey: int,  # looked up in the port's table
+        rdma_timeout: int,  # 0..31: 4.096 us * 2^n
+        rdma_retry_count: int,  # 0..7
+        rdma_rd_atomic: int,  # 0: what both devices can
     ) -> None: ...
     def start(self) -> None:
         """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
@@ -48,6 +59,13 @@ class Engine:
     def event_fd(self) -> int: ...
     @property
     def data_port(self) -> int: ...
+    @property
+    def rails(self) -> int:
+        """RDMA rails in use; 0: TCP only."""
+    def transport(self) -> dict[str, Any]:
+        """{"protocol": "rdma" | "tcp", "why": str, "rails": [{"rail": int, "device": str,
+        "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int, "rate_gbps": float,
+        "numa_node": int, "up": bool, "why": str, "registered_bytes": int}]}"""
 
     # --- events (engine/control.h): (kind, ticket, seconds left, payload)
     def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...
@@ -58,9 +76,17 @@ class Engine:
     def add_node(self, node_id: str, incarnation: int) -> int: ...
     def drop_node(self, index: int) -> None: ...
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int
+        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
     ) -> None:
-        """Where and how to READ from this node, after the peers' handshake."""
+        """Where and how to READ from this node, after the peers' handshake. `rails`: that it has;
+        0: over TCP."""
+    def channel_connected(self, connect_id: int, answer: bytes) -> None:
+        """To EVENT_CONNECT_CHANNEL: the holder's packed ChannelAnswer."""
+    def channel_refused(self, connect_id: int, why: str) -> None: ...
+    def accept_channel(self, node_id: str, incarnation: int, offer: bytes, closed: bytes) -> bytes:
+        """As the holder: a packed ChannelAnswer for the reader's packed ChannelEnd. `closed`:
+        packed u32 numbers of its channels that are no more. ValueError for nonsense; RuntimeError
+        when it cannot."""
     def suspect_node(self, index: int, suspect: bool) -> None:
         """While suspect, its pages are misses without waiting."""
     def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:

@@ -24,9 +24,11 @@ from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.node_status import NodeStatus
+from peercached.peer.accepts import Accepts
 from peercached.peer.auth import AuthError, Secret, Sessions, Tls
 from peercached.peer.client import PeerLink, Peers, Unreachable
 from peercached.peer.cluster_wide import ClusterWide
+from peercached.peer.connects import Connects
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.server import PeerServer, PeerServicer
@@ -125,6 +127,7 @@ class Daemon:
             config.meta_port,
             config.data_port or engine.data_port,
             config.pool_size,
+            engine.rails,
         )
         self.secret = secret
         self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
@@ -157,6 +160,8 @@ class Daemon:
         self.lookups = Lookups(
             engine, native, self.placement, self.owner_side, self.peers, self.trouble
         )
+        self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
+        self.accepts = Accepts(engine, self.placement)
         self.cluster_wide = ClusterWide(
             engine,
             self.placement,
@@ -174,6 +179,7 @@ class Daemon:
             self.publisher,
             self.heartbeats,
             self.epochs,
+            self.accepts,
             timeout_s,
             self._handle_events,
         )
@@ -188,6 +194,7 @@ class Daemon:
             self.lookups,
             self.cluster_wide,
             self.trouble,
+            self.connects,
         )
         self.started_at = time.monotonic()
         self._starting = True
@@ -268,6 +275,7 @@ class Daemon:
         change = self.placement.apply(view, time.monotonic())
         for node in change.removed:
             self.trouble.forget(node)
+            self.connects.forget(node)
             self.sessions.drop(node.address)
             self.engine.expel_reader(node.address.node_id, node.address.incarnation)
         number = self.placement.view.number
@@ -309,7 +317,7 @@ class Daemon:
         if who is None or node is None or node is self.placement.own:
             return
         self.engine.connect_node(
-            node.index, who.host, who.data_port, link.read_token, who.incarnation
+            node.index, who.host, who.data_port, link.read_token, who.incarnation, who.rails
         )
         node.data_ready = True
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.peer.cluster_wide import ClusterWide, describe_unreached
+from peercached.peer.connects import Connects
 from peercached.peer.lookups import Lookups
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # EventKind of native/engine/control.h.
-PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES = range(1, 7)
+PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL = range(1, 8)
 _TROUBLE = struct.Struct("<HQ")
 _TAKE = 256
 
@@ -42,6 +43,7 @@ class Events:
         lookups: Lookups,
         cluster_wide: ClusterWide,
         trouble: Trouble,
+        connects: Connects,
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -50,6 +52,7 @@ class Events:
         self._lookups = lookups
         self._cluster_wide = cluster_wide
         self._trouble = trouble
+        self._connects = connects
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -59,6 +62,7 @@ class Events:
         asyncio.get_running_loop().remove_reader(self._engine.event_fd)
         for task in self._tasks:
             task.cancel()
+        self._connects.stop()
 
     def drain(self) -> None:
         while True:
@@ -92,6 +96,8 @@ class Events:
             if node is not None and node.address.incarnation == incarnation:
                 reason = payload[_TROUBLE.size :].decode(errors="replace")
                 self._trouble.suspect(node, f"reading its pages failed: {reason}")
+        elif kind == CONNECT_CHANNEL:
+            self._connects.wish(payload)
         elif kind == LOST_UPDATES:
             log.warning("withdrawals were lost under load: all record streams resync")
             self._streams.resync_all()

@@ -35,6 +35,7 @@ class NodeAddress:
     peer_port: int
     data_port: int
     pool_bytes: int = 0
+    rails: int = 0  # of RDMA; 0: pages over TCP only
 
     @property
     def endpoint(self) -> str:

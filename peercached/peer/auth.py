@@ -24,7 +24,7 @@ import grpc
 
 from peercached.membership import NodeAddress
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 PROOF_BYTES = 32
@@ -67,11 +67,12 @@ class Secret:
                 _sized(prover.node_id.encode()),
                 _sized(prover.host.encode()),
                 struct.pack(
-                    "<QIIQ",
+                    "<QIIQI",
                     prover.incarnation,
                     prover.peer_port,
                     prover.data_port,
                     prover.pool_bytes,
+                    prover.rails,
                 ),
                 _sized(nonce),
                 _sized(server_nonce),

@@ -21,7 +21,8 @@ from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.messages import Ack, Batch
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.membership.view import join_host_port
-from peercached.peer import wire
+from peercached.peer import channel_ends, wire
+from peercached.peer.accepts import Unable
 from peercached.peer.auth import (
     PROTOCOL_VERSION,
     SESSION_KEY,
@@ -55,7 +56,7 @@ Reply = TypeVar("Reply")
 
 class NodeService(Protocol):
     """What the service asks of the node. On the event loop's thread. ValueError: the caller
-    sent something that cannot be; LookupError: the caller is not in our view."""
+    sent something that cannot be; LookupError: the caller is not in our view; Unable: not now."""
 
     def address(self) -> NodeAddress: ...
     def heartbeat(
@@ -73,6 +74,9 @@ class NodeService(Protocol):
         """(holder table, rows, final, our view's number)"""
 
     async def remove_here(self, digests: bytes) -> bytes: ...
+    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
+        """A packed ChannelAnswer; Unable"""
+
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> int: ...
 
 
@@ -98,6 +102,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         elif isinstance(error, LookupError):
             code, details = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        elif isinstance(error, Unable):
+            code, details = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
         else:
             log.error("a peer's call failed", exc_info=error)
             code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
@@ -208,6 +214,15 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 final=final,
                 view_number=view_number,
             )
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def ConnectChannel(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            end, closed = channel_ends.offer_of(request)
+            answer = await self._node.accept_channel(caller, end, closed)
+            return channel_ends.answer_message(answer)
         except Exception as error:
             await self._refuse(context, error)
 

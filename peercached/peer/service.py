@@ -22,6 +22,7 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.peer.accepts import Accepts
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.server import SendAck
 
@@ -43,6 +44,7 @@ class LocalNode:
         publisher: Publisher,
         heartbeats: Heartbeats,
         epochs: Epochs,
+        accepts: Accepts,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -53,6 +55,7 @@ class LocalNode:
         self._publisher = publisher
         self._heartbeats = heartbeats
         self._epochs = epochs
+        self._accepts = accepts
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[int, tuple[int, SendAck]] = {}
@@ -127,6 +130,9 @@ class LocalNode:
         return table, rows, final, self._placement.view.number
 
     # --- as a holder
+
+    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
+        return await self._accepts.accept(caller, end, closed)
 
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)

@@ -13,6 +13,7 @@ from peercached.proto import peer_pb2 as pb
 # Large enough for one bucket of a pool of hundreds of millions of pages; see stream.py.
 MESSAGE_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
+RAILS_MAX = 64
 
 
 def address_message(address: NodeAddress) -> pb.NodeAddress:
@@ -23,6 +24,7 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
         peer_port=address.peer_port,
         data_port=address.data_port,
         pool_bytes=address.pool_bytes,
+        rails=address.rails,
     )
 
 
@@ -36,6 +38,10 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
     for port in (message.peer_port, message.data_port):
         if not 0 < port < 65536:
             raise ValueError(f"port {port} of node {message.node_id!r} is not within 1..65535")
+    if message.rails > RAILS_MAX:
+        raise ValueError(
+            f"node {message.node_id!r} says it has {message.rails} rails; {RAILS_MAX} are the limit"
+        )
     return NodeAddress(
         message.node_id,
         message.incarnation,
@@ -43,6 +49,7 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
         message.peer_port,
         message.data_port,
         message.pool_bytes,
+        message.rails,
     )
 
 

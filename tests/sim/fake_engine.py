@@ -109,13 +109,15 @@ class FakeEngine:
         self.shard_capacity = shard_capacity
         self.nodes: dict[int, tuple[str, int]] = {}
         self.suspected: set[int] = set()
-        self.connected: dict[int, tuple[str, int, bytes, int]] = {}
+        self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
         self.readers: dict[str, tuple[int, bytes]] = {}
         self.published: set[bytes] = set()
         self.answers: dict[int, bytes] = {}
         self.epochs: dict[bytes, int] = {}
         self.shard_final = False
         self.data_port = 7
+        self.rails = 0
+        self.channels: dict[int, bytes | str] = {}  # connect id -> the answer, or why there is none
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
         self.ring: RingTable | None = None
         self._events: list[tuple[int, int, float, bytes]] = []
@@ -182,9 +184,23 @@ class FakeEngine:
         self.shard = {key: row for key, row in self.shard.items() if key[1] != index}
 
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int
+        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
     ) -> None:
-        self.connected[index] = (host, port, token, incarnation)
+        self.connected[index] = (host, port, token, incarnation, rails)
+
+    def transport(self) -> dict[str, Any]:
+        return {"protocol": "tcp", "why": "this data plane is a fake", "rails": []}
+
+    def channel_connected(self, connect_id: int, answer: bytes) -> None:
+        assert connect_id not in self.channels
+        self.channels[connect_id] = answer
+
+    def channel_refused(self, connect_id: int, why: str) -> None:
+        assert connect_id not in self.channels
+        self.channels[connect_id] = why
+
+    def accept_channel(self, node_id: str, incarnation: int, offer: bytes, closed: bytes) -> bytes:
+        raise RuntimeError("this data plane is a fake and has no rails")
 
     def suspect_node(self, index: int, suspect: bool) -> None:
         (self.suspected.add if suspect else self.suspected.discard)(index)

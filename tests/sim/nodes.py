@@ -40,6 +40,7 @@ class LoopNode:
         heads: list[int],
         secret: bytes = b"",
         incarnation: int = 0,
+        rails: int = 0,
         **settings: Any,
     ) -> None:
         self.config = Config(
@@ -55,6 +56,7 @@ class LoopNode:
             **settings,
         )
         self.engine = FakeEngine()
+        self.engine.rails = rails
         self.daemon = Daemon(
             self.config,
             cast(Any, self.engine),

@@ -57,8 +57,8 @@ def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> N
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             await eventually(lambda: first.engine.connected and second.engine.connected)
-            ((host, port, token, incarnation),) = first.engine.connected.values()
-            assert (host, port) == ("127.0.0.1", 7)
+            ((host, port, token, incarnation, rails),) = first.engine.connected.values()
+            assert (host, port, rails) == ("127.0.0.1", 7, 0)
             assert incarnation == second.daemon.placement.own.address.incarnation
             admitted, expected = second.engine.readers["a"]
             assert token == expected

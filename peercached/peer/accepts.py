@@ -1,0 +1,81 @@
+"""RDMA channels, the holder's side: gives a member a queue pair that may READ our pool.
+
+A peer gets one only for itself (its session says who it is) and only while it is in the view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# At work for one reader at a time; more than a reader asks for at once (connects.py).
+ACCEPTS_PER_PEER_MAX = 8
+
+
+class Unable(Exception):
+    """This node cannot do now what a peer asks; the text says why. The peer may ask again."""
+
+
+class Accepts:
+    def __init__(self, engine: Engine, placement: Placement) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._at_work: dict[Node, int] = {}
+        self.accepted = 0
+        self.refused = 0
+
+    async def accept(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
+        """A packed ChannelAnswer for the caller's packed ChannelEnd; `closed`: packed u32 numbers
+        of the caller's channels that are no more. LookupError: the caller is not in our view.
+        ValueError: the data plane can make nothing of it. Unable."""
+        try:
+            answer = await self._accept(self._member(caller), end, closed)
+        except Exception:
+            self.refused += 1
+            raise
+        self.accepted += 1
+        return answer
+
+    def _member(self, caller: NodeAddress) -> Node:
+        node = self._placement.find(caller.node_id, caller.incarnation)
+        if node is None or node is self._placement.own:
+            raise LookupError(
+                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
+                f"{self._placement.view.number} of {self._placement.own.address.node_id}"
+            )
+        return node
+
+    async def _accept(self, node: Node, end: bytes, closed: bytes) -> bytes:
+        if self._at_work.get(node, 0) >= ACCEPTS_PER_PEER_MAX:
+            raise Unable(
+                f"{ACCEPTS_PER_PEER_MAX} channels for {node.address.node_id} are being made"
+            )
+        self._at_work[node] = self._at_work.get(node, 0) + 1
+        # Off the loop: a queue pair takes the device milliseconds.
+        work = asyncio.get_running_loop().run_in_executor(None, self._make, node, end, closed)
+        # Counted until the thread is done, not until the caller has given up.
+        work.add_done_callback(lambda _: self._done(node))
+        answer = await asyncio.shield(work)
+        if self._placement.nodes.get(node.index) is not node:
+            # It left the view meanwhile: its queue pairs were freed before this one was made.
+            self._engine.expel_reader(node.address.node_id, node.address.incarnation)
+            raise LookupError(f"{node.address.node_id} is no longer in the view")
+        return answer
+
+    def _make(self, node: Node, end: bytes, closed: bytes) -> bytes:
+        address = node.address
+        try:
+            return self._engine.accept_channel(address.node_id, address.incarnation, end, closed)
+        except RuntimeError as error:
+            raise Unable(str(error)) from error
+
+    def _done(self, node: Node) -> None:
+        left = self._at_work.pop(node) - 1
+        if left:
+            self._at_work[node] = left

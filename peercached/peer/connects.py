@@ -1,0 +1,125 @@
+"""RDMA channels, the reader's side: the data plane has made its end and wants the holder's.
+
+Each wish (EVENT_CONNECT_CHANNEL) is answered exactly once, with `channel_connected` or
+`channel_refused`, whatever becomes of the call: the data plane keeps a queue pair until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from peercached.directory.placement import Node, Placement
+from peercached.peer import channel_ends
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.trouble import Trouble
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# Calls to one holder at a time. Below what a holder takes (accepts.py): a call that has timed out
+# here may still be at work there.
+CONNECTS_PER_PEER_MAX = 4
+_WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
+
+
+class Connects:
+    """`timeout_s` bounds each wish, its wait for a turn included."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        trouble: Trouble,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._trouble = trouble
+        self._timeout_s = timeout_s
+        self._turns: dict[Node, asyncio.Semaphore] = {}
+        self._tasks: set[asyncio.Task[bytes]] = set()
+        self.connected = 0
+        self.refused = 0
+
+    def wish(self, payload: bytes) -> None:
+        """An event's payload. On the event loop's thread."""
+        index, connect_id = _WISH.unpack_from(payload)
+        closed_at = _WISH.size + channel_ends.END.size
+        end, closed = payload[_WISH.size : closed_at], payload[closed_at:]
+        task = asyncio.ensure_future(self._connect(index, end, closed))
+        self._tasks.add(task)
+
+        # Not in the task itself: one that is cancelled before it has begun would answer nothing.
+        def done(task: asyncio.Task[bytes]) -> None:
+            self._tasks.discard(task)
+            self._answer(connect_id, task)
+
+        task.add_done_callback(done)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def forget(self, node: Node) -> None:
+        """A node that is out of the view."""
+        self._turns.pop(node, None)
+
+    def _answer(self, connect_id: int, task: asyncio.Task[bytes]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self._refused(connect_id, "this daemon stops")
+        elif error is None:
+            self.connected += 1
+            self._engine.channel_connected(connect_id, task.result())
+        elif isinstance(error, _Refused):
+            self._refused(connect_id, str(error))
+        else:
+            log.error("an RDMA channel could not be connected", exc_info=error)
+            self._refused(connect_id, f"{type(error).__name__}: {error}")
+
+    def _refused(self, connect_id: int, why: str) -> None:
+        self.refused += 1
+        self._engine.channel_refused(connect_id, why)
+
+    async def _connect(self, index: int, end: bytes, closed: bytes) -> bytes:
+        """A packed ChannelAnswer, or _Refused."""
+        node = self._placement.nodes.get(index)
+        if node is None or node is self._placement.own:
+            raise _Refused("it is no longer in the view")
+        if node not in self._turns:
+            self._turns[node] = asyncio.Semaphore(CONNECTS_PER_PEER_MAX)
+        turns = self._turns[node]
+        name, endpoint = node.address.node_id, node.address.endpoint
+        try:
+            return await asyncio.wait_for(self._ask(node, turns, end, closed), self._timeout_s)
+        except (Unreachable, asyncio.TimeoutError) as error:
+            why = str(error) or f"{endpoint} did not answer in time"
+            self._trouble.unreachable(node, why, self._timeout_s)
+            raise _Refused(why) from error
+        except AuthError as error:
+            raise _Refused(str(error)) from error
+        except grpc.aio.AioRpcError as error:
+            raise _Refused(describe(endpoint, error)) from error
+        except ValueError as error:
+            raise _Refused(f"{name} gave a malformed answer: {error}") from error
+
+    async def _ask(self, node: Node, turns: asyncio.Semaphore, end: bytes, closed: bytes) -> bytes:
+        link = self._peers.link(node.address.endpoint)
+        request = channel_ends.offer_message(end, closed)
+        async with turns:
+            reply = await link.call("ConnectChannel", request, expect=node.address)
+        return channel_ends.answer_of(reply, node.address.incarnation)
+
+
+class _Refused(Exception):
+    """No channel; the text says why."""

@@ -1,0 +1,277 @@
+"""RDMA channels between daemons: who gets one, and that every wish is answered exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from peercached.membership import NodeAddress
+from peercached.peer import channel_ends
+from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX
+from peercached.peer.connects import CONNECTS_PER_PEER_MAX
+from sim.nodes import LoopNode, eventually, free_port, in_sync
+from sim.test_peers import stranger
+
+CONNECT_CHANNEL = 7
+GID = bytes(10) + b"\xff\xff\x0a\x63\x00\x01"
+END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, GID, 2, 5)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def answer_of(node: LoopNode, qpn: int = 18, incarnation: int | None = None) -> bytes:
+    """A packed ChannelAnswer of a pool of one piece."""
+    if incarnation is None:
+        incarnation = node.daemon.placement.own.address.incarnation
+    end = channel_ends.END.pack(1, qpn, 4712, 0, 3, 16, GID, 2, 5)
+    return end + struct.pack("<QQQQII", incarnation, 1 << 40, 4096, 4096, 1, 77)
+
+
+def wish(reader: LoopNode, holder: LoopNode, connect_id: int, closed: bytes = b"") -> None:
+    node = reader.daemon.placement.find(
+        holder.config.node_id, holder.daemon.placement.own.address.incarnation
+    )
+    assert node is not None
+    head = struct.pack("<H6xQ", node.index, connect_id)
+    reader.engine.post(CONNECT_CHANNEL, head + END + closed)
+
+
+def why_not(node: LoopNode, connect_id: int) -> str:
+    why = node.engine.channels[connect_id]
+    assert isinstance(why, str)
+    return why
+
+
+def test_a_reader_gets_the_holders_end_and_the_holder_knows_whose_it_is() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            asked: list[tuple[Any, ...]] = []
+
+            def accept(*given: Any) -> bytes:
+                asked.append(given)
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            closed = struct.pack("<2I", 3, 4)
+            wish(reader, holder, 1, closed)
+            await eventually(lambda: 1 in reader.engine.channels)
+            assert reader.engine.channels[1] == answer_of(holder)
+            own = reader.daemon.placement.own.address
+            assert asked == [("a", own.incarnation, END, closed)]
+
+    run(claim())
+
+
+def test_the_number_of_rails_is_part_of_what_members_tell_each_other() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        first = LoopNode("a", a, [a], rails=2)
+        async with first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await eventually(lambda: first.engine.connected and second.engine.connected)
+            assert [entry[-1] for entry in second.engine.connected.values()] == [2]
+            assert [entry[-1] for entry in first.engine.connected.values()] == [0]
+
+    run(claim())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("the device has no more queue pairs"), "no more queue pairs"),
+        (ValueError("rail 9 is none"), "rail 9 is none"),
+    ],
+)
+def test_a_holder_that_cannot_says_why_and_stays_trusted(error: Exception, said: str) -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+
+            def accept(*_: Any) -> bytes:
+                raise error
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            wish(reader, holder, 1)
+            await eventually(lambda: 1 in reader.engine.channels)
+            assert said in why_not(reader, 1)
+            assert not reader.engine.suspected
+            assert (holder.daemon.accepts.refused, reader.daemon.connects.refused) == (1, 1)
+
+    run(claim())
+
+
+def test_an_answer_of_another_process_is_refused() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            wrong = answer_of(holder, incarnation=12345)
+            holder.engine.accept_channel = lambda *_: wrong  # type: ignore[method-assign]
+            wish(reader, holder, 1)
+            await eventually(lambda: 1 in reader.engine.channels)
+            assert "incarnation 12345 answered" in why_not(reader, 1)
+
+    run(claim())
+
+
+def test_who_is_in_no_view_gets_no_key_whatever_it_proves() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as holder:
+            holder.engine.accept_channel = lambda *_: answer_of(holder)  # type: ignore[method-assign]
+            link = stranger(holder)
+            request = channel_ends.offer_message(END, b"")
+            with pytest.raises(grpc.aio.AioRpcError, match=r"stranger .* is not in view") as error:
+                await link.call("ConnectChannel", request)
+            assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await link.stub.ConnectChannel(request, metadata=())
+            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert holder.daemon.accepts.accepted == 0
+            await link.close()
+
+    run(claim())
+
+
+def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as holder, LoopNode("b", b, [a]) as reader:
+            await in_sync(holder, reader)
+            expelled: list[tuple[str, int]] = []
+            begun, go_on = threading.Event(), threading.Event()
+
+            def accept(*_: Any) -> bytes:
+                begun.set()
+                assert go_on.wait(10)
+                expelled.clear()  # what was freed when it left did not have this one
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.expel_reader = (  # type: ignore[method-assign]
+                lambda name, incarnation: expelled.append((name, incarnation))
+            )
+            own = reader.daemon.placement.own.address
+            wish(reader, holder, 1)
+            await eventually(begun.is_set)
+            holder.daemon.node.leave(own.node_id, own.incarnation)
+            await eventually(lambda: (own.node_id, own.incarnation) in expelled)
+            go_on.set()
+            await eventually(lambda: 1 in reader.engine.channels)
+            assert "no longer in the view" in why_not(reader, 1)
+            assert expelled == [(own.node_id, own.incarnation)]
+
+    run(claim())
+
+
+def test_a_wish_for_a_node_that_is_gone_or_for_ourselves_is_refused_at_once() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            for connect_id, index in ((1, 0), (2, 99)):
+                head = struct.pack("<H6xQ", index, connect_id)
+                node.engine.post(CONNECT_CHANNEL, head + END)
+            await eventually(lambda: len(node.engine.channels) == 2)
+            assert "no longer in the view" in why_not(node, 1)
+
+    run(claim())
+
+
+def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], rpc_timeout_ms=200) as reader,
+            LoopNode("b", b, [a]) as holder,
+        ):
+            await in_sync(reader, holder)
+            go_on = threading.Event()
+
+            def accept(*_: Any) -> bytes:
+                assert go_on.wait(20)
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            loop = asyncio.get_running_loop()
+            before = loop.time()
+            for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # some wait for a turn
+                wish(reader, holder, connect_id)
+            await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
+            assert loop.time() - before < 2.0
+            assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
+            assert "is suspect" in reader.sentences()
+            go_on.set()
+
+    run(claim())
+
+
+def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            go_on = threading.Event()
+
+            def accept(*_: Any) -> bytes:
+                assert go_on.wait(20)
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            own: NodeAddress = reader.daemon.placement.own.address
+            accepts = holder.daemon.accepts
+            try:
+                more = 3
+                works = [
+                    asyncio.ensure_future(accepts.accept(own, END, b""))
+                    for _ in range(ACCEPTS_PER_PEER_MAX + more)
+                ]
+                await eventually(lambda: accepts.refused == more)
+                works[0].cancel()  # its thread is at work all the same
+                request = channel_ends.offer_message(END, b"")
+                link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
+                with pytest.raises(grpc.aio.AioRpcError, match="are being made") as error:
+                    await link.call("ConnectChannel", request)
+                assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            finally:
+                go_on.set()
+            await asyncio.gather(*works, return_exceptions=True)
+            assert await accepts.accept(own, END, b"") == answer_of(holder)
+
+    run(claim())
+
+
+def test_wishes_that_are_open_when_the_daemon_stops_are_refused() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        go_on = threading.Event()
+        async with LoopNode("b", b, [b]) as holder:
+
+            def accept(*_: Any) -> bytes:
+                assert go_on.wait(20)
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            async with LoopNode("a", a, [b]) as reader:
+                await in_sync(reader, holder)
+                wish(reader, holder, 1)
+                await eventually(lambda: reader.daemon.connects._tasks)
+                wish(reader, holder, 2)
+                reader.daemon.events.drain()  # not begun when it is cancelled
+                reader.daemon.events.stop()
+                await eventually(lambda: len(reader.engine.channels) == 2)
+                assert why_not(reader, 1) == why_not(reader, 2) == "this daemon stops"
+            go_on.set()
+
+    run(claim())
