@@ -74,10 +74,20 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         verify=config.verify,
         data_host=config.host,
         data_port=config.data_port,
-        channels_per_peer=config.channels_per_peer,
+        channels_per_peer=config.max_channels_per_peer,
         copy_threads=config.copy_threads,
         workers_max=config.workers_max,
         faults=config.faults,
+        protocol=config.protocol,
+        device_names=config.device_names,
+        rdma_gid_index=config.rdma_gid_index,
+        rdma_mtu=config.rdma_mtu,
+        rdma_traffic_class=config.rdma_traffic_class,
+        rdma_hop_limit=config.rdma_hop_limit,
+        rdma_pkey=config.rdma_pkey,
+        rdma_timeout=config.rdma_timeout,
+        rdma_retry_count=config.rdma_retry_count,
+        rdma_rd_atomic=config.rdma_rd_atomic,
     )
 
 

@@ -28,6 +28,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_cluster(config, bad)
     _check_sockets(config, bad)
     _check_files(config, bad)
+    _check_rdma(config, bad)
     if memory_bytes is not None and config.pool_size >= memory_bytes:
         bad(
             "pool_size",
@@ -63,6 +64,15 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
                 f"is an address that only this host can reach, but the head {far[0]} is elsewhere",
                 'set host to an address that peers can reach, or to "auto"',
             )
+
+
+def _check_rdma(config: Config, bad: _Bad) -> None:
+    if config.protocol == "tcp" and config.device_names:
+        bad(
+            "device_names",
+            "names RDMA devices, but protocol is tcp",
+            'remove it, or set protocol to "rdma" or "auto"',
+        )
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

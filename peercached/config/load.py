@@ -37,9 +37,9 @@ _ELSEWHERE = {
     "local_hostname": "it is called host here",
     "heartbeat_interval": "it is called heartbeat_interval_s here",
     "member_ttl": "it is called member_ttl_s here",
-    "max_channels_per_peer": "it is called channels_per_peer here",
+    "channels_per_peer": "it is called max_channels_per_peer here",
+    "rdma_devices": "it is called device_names here",
     "control_port": "peers' calls use meta_port; remove it",
-    "protocol": "this version moves pages over TCP only; remove it",
     "mode": "every node is a peer; remove it",
     "role": "every node is a peer; remove it",
 }

@@ -21,6 +21,11 @@ Mode = Annotated[str, BeforeValidator(values.parse_mode)]
 NodeId = Annotated[str, AfterValidator(values.check_node_id)]
 Host = Annotated[str, AfterValidator(values.check_host)]
 Faults = Annotated[str, AfterValidator(values.check_faults)]
+Devices = Annotated[
+    list[str], BeforeValidator(values.split_list), AfterValidator(values.check_devices)
+]
+Mtu = Annotated[int, BeforeValidator(values.no_bool), AfterValidator(values.check_mtu)]
+PartitionKey = Annotated[int, BeforeValidator(values.parse_hexadecimal)]
 
 
 def _key(
@@ -49,6 +54,7 @@ _WORKERS = "Workers"
 _POOL = "Pool"
 _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
+_RDMA = "RDMA"
 _LOGS = "Logs"
 _TESTS = "Tests"
 
@@ -237,10 +243,11 @@ class Config(BaseModel):
         "only, which still catches reused slots.",
         "`header` only where the checksum's measured cost hurts and the network is trusted.",
     )
-    channels_per_peer: Count = _key(
+    max_channels_per_peer: Count = _key(
         8,
         _TRANSFER,
-        "Connections to one peer's data port, at most.",
+        "Connections per peer and rail, at most: RDMA queue pairs, or TCP connections to the "
+        "peer's data port. They are made when they are needed.",
         "Fewer with hundreds of peers; more on links that one stream cannot fill.",
         unit="connections",
         ge=1,
@@ -265,6 +272,96 @@ class Config(BaseModel):
         unit="ms",
         ge=1,
         le=60_000,
+    )
+
+    protocol: Literal["auto", "rdma", "tcp"] = _key(
+        "auto",
+        _RDMA,
+        "How pages travel between nodes. `auto` takes RDMA if this host has a usable port, else "
+        "TCP, and says in the log and in `status` which and why. `rdma` refuses to start without "
+        "one. A peer without RDMA is read over TCP.",
+        "`rdma` in production with RDMA, so that a broken port is noticed at start; `tcp` where "
+        "the devices are for others only.",
+    )
+    device_names: Devices = _key(
+        [],
+        _RDMA,
+        "The RDMA devices to use, in order of preference: names as `ibv_devices` has them, each "
+        "with `:port` if it is not port 1 (`mlx5_0`, `mlx5_1:2`). Several are several rails. "
+        "Empty: the fastest active ports, nearest to the pool first.",
+        "Some of the devices belong to storage or to the engines' own traffic.",
+    )
+    rdma_gid_index: Count = _key(
+        -1,
+        _RDMA,
+        "Index of the GID to use, in every port's table. -1 chooses by type and address: RoCE v2, "
+        "that of `host` first.",
+        "Only if `peercachectl devices` shows that the wrong GID was chosen: indices change when "
+        "addresses come and go.",
+        ge=-1,
+        le=255,
+    )
+    rdma_mtu: Mtu = _key(
+        0,
+        _RDMA,
+        "Payload of one packet: 256, 512, 1024, 2048 or 4096. 0 takes the port's active MTU; two "
+        "peers use the smaller of theirs.",
+        "A switch on the way drops packets that the ports would send.",
+        unit="bytes",
+        ge=0,
+        le=4096,
+    )
+    rdma_traffic_class: Count = _key(
+        0,
+        _RDMA,
+        "Traffic class of the packets; on RoCE the upper six bits are the DSCP (DSCP 26 is 104).",
+        "The switches have a lossless queue for RDMA: name its class, on every node.",
+        ge=0,
+        le=255,
+    )
+    rdma_hop_limit: Count = _key(
+        64,
+        _RDMA,
+        "Routers that a packet may pass.",
+        "1 to keep RDMA within one subnet; more on fabrics of many stages.",
+        unit="hops",
+        ge=1,
+        le=255,
+    )
+    rdma_pkey: PartitionKey = _key(
+        0xFFFF,
+        _RDMA,
+        "InfiniBand partition key, found by value in each port's table; decimal or `0x...`.",
+        "The subnet manager puts these nodes into a partition of their own.",
+        default_text="`0xffff`, the default partition",
+        ge=1,
+        le=0xFFFF,
+    )
+    rdma_timeout: Count = _key(
+        14,
+        _RDMA,
+        "Time until a packet without an acknowledgement is sent again: 4.096 us x 2^n. 14 is "
+        "67 ms, 18 is 1.1 s.",
+        "Longer on congested or distant fabrics whose channels break (`retries exceeded` in the "
+        "log); shorter to notice a dead peer sooner.",
+        ge=1,
+        le=31,
+    )
+    rdma_retry_count: Count = _key(
+        7,
+        _RDMA,
+        "How often a packet is sent again before the channel breaks and is made anew.",
+        "Fewer to leave a broken rail sooner, where another one can carry on.",
+        ge=0,
+        le=7,
+    )
+    rdma_rd_atomic: Count = _key(
+        0,
+        _RDMA,
+        "READs in flight per queue pair. 0: what both devices can.",
+        "Fewer to leave the devices' resources to others on the same ports.",
+        ge=0,
+        le=255,
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _key(

@@ -13,6 +13,8 @@ _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 HEADS_MAX = 16
+DEVICES_MAX = 16
+_DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::([0-9]{1,3}))?")
 
 _FAULTS = ("delay", "drop", "truncate", "corrupt", "reset", "hang")
 _FAULT_NUMBERS = ("seed", "delay_us_max")
@@ -143,6 +145,39 @@ def check_host(value: str) -> str:
             'is not an address that peers can connect to; give one address of this host, or "auto"'
         )
     return value
+
+
+def check_devices(names: list[str]) -> list[str]:
+    """Each is `device` or `device:port`, none twice, not too many."""
+    if len(names) > DEVICES_MAX:
+        raise ValueError(f"names {len(names)} devices; {DEVICES_MAX} at most")
+    seen = set()
+    for name in names:
+        found = _DEVICE.fullmatch(name)
+        if found is None or not 1 <= int(found[2] or 1) <= 254:
+            raise ValueError(
+                f"has {name!r}, which is no RDMA device; give names such as mlx5_0, or mlx5_0:2 "
+                "for port 2; `peercachectl devices` lists them"
+            )
+        port = (found[1], int(found[2] or 1))
+        if port in seen:
+            raise ValueError(f"names port {port[1]} of {port[0]} twice; name each port once")
+        seen.add(port)
+    return names
+
+
+def check_mtu(value: int) -> int:
+    """0, or one that InfiniBand knows."""
+    if value not in (0, 256, 512, 1024, 2048, 4096):
+        raise ValueError("is no RDMA MTU; give 256, 512, 1024, 2048 or 4096, or 0 for the port's")
+    return value
+
+
+def parse_hexadecimal(value: Any) -> Any:
+    """Numbers that are known by their hexadecimal form may come as such a text."""
+    if isinstance(value, str) and re.fullmatch(r"0[xX][0-9a-fA-F]{1,8}", value.strip()):
+        return int(value, 16)
+    return no_bool(value)
 
 
 def check_faults(value: str) -> str:

@@ -51,6 +51,13 @@ def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
     assert "admin_socket" in said  # six bytes longer
 
 
+def test_devices_cannot_be_named_for_tcp() -> None:
+    said = complaints(protocol="tcp", device_names="mlx5_0")
+    assert "protocol is tcp" in said["device_names"]
+    for protocol in ("auto", "rdma"):
+        assert not complaints(protocol=protocol, device_names="mlx5_0,mlx5_1:2")
+
+
 def test_sockets_are_absolute_and_two() -> None:
     assert "absolute" in complaints(socket_path="p.sock", admin_socket="/a")["socket_path"]
     assert "socket_path too" in complaints(socket_path="/a", admin_socket="/a")["admin_socket"]

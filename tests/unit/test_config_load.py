@@ -95,9 +95,9 @@ def test_an_unknown_variable_names_the_nearest() -> None:
 
 
 def test_keys_of_peercache_are_told_their_names_here(tmp_path: Path) -> None:
-    first, second = problems(write(tmp_path, 'global_segment_size = "4gb"\nprotocol = "rdma"'))
+    first, second = problems(write(tmp_path, 'global_segment_size = "4gb"\nmode = "master"'))
     assert "pool_size" in first
-    assert "TCP" in second
+    assert "every node is a peer" in second
 
 
 def test_variables_that_kubernetes_makes_of_a_service_are_not_ours() -> None:

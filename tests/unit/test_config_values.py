@@ -104,3 +104,38 @@ def test_fault_plans_pass(plan: str) -> None:
 def test_a_bad_part_of_a_fault_plan_is_named(plan: str) -> None:
     with pytest.raises(ValueError, match=plan):
         values.check_faults(plan)
+
+
+def test_devices_are_names_with_ports() -> None:
+    names = ["mlx5_0", "mlx5_1:2", "rocep24s0", "rxe0:1"]
+    assert values.check_devices(names) == names
+
+
+@pytest.mark.parametrize("name", ["", "mlx5 0", "mlx5_0:", "mlx5_0:0", "mlx5_0:255", "../x", ":1"])
+def test_what_is_no_device_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=r"is no RDMA device; give names such as mlx5_0"):
+        values.check_devices(["rxe0", name])
+
+
+def test_a_port_named_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="names port 1 of mlx5_0 twice"):
+        values.check_devices(["mlx5_0", "mlx5_0:1"])
+
+
+def test_more_devices_than_a_host_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="names 17 devices; 16 at most"):
+        values.check_devices([f"mlx5_{number}" for number in range(17)])
+
+
+def test_only_the_mtus_of_infiniband_pass() -> None:
+    assert [values.check_mtu(mtu) for mtu in (0, 256, 4096)] == [0, 256, 4096]
+    with pytest.raises(ValueError, match="give 256, 512"):
+        values.check_mtu(1500)
+
+
+def test_partition_keys_may_be_hexadecimal() -> None:
+    assert values.parse_hexadecimal("0x8001") == 0x8001
+    assert values.parse_hexadecimal(" 0XFFFF ") == 0xFFFF
+    assert values.parse_hexadecimal(7) == 7
+    with pytest.raises(ValueError, match="not a number"):
+        values.parse_hexadecimal(True)
