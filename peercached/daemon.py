@@ -35,6 +35,7 @@ from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
+from peercached.transport_health import describe
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -357,6 +358,8 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     engine = await loop.run_in_executor(
         None, make_engine, config, incarnation, secret.cluster_key()
     )
+    for line in describe(engine.transport()):
+        log.info("%s", line)
     if config.data_port == 0:
         engine.start()  # the peers must be told which port it becomes
     ring = Ring()

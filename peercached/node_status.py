@@ -7,12 +7,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from peercached import __version__
+from peercached.membership import NodeAddress
+from peercached.transport_health import rdma_devices, say_transport
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
 
 # Below this, a stream that is not in sync is just being made.
 BEHIND_S = 10.0
+
+
+def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
+    """How that peer's pages come here: RDMA if both have it."""
+    return "rdma" if own.rails and peer.rails else "tcp"
 
 
 class NodeStatus:
@@ -28,6 +35,7 @@ class NodeStatus:
         operations: dict[str, Any] = dict(stats.get("operations", {}))
         operations["control"] = self._control_counters(stats)
         own = daemon.placement.own.address
+        transport = self._transport()
         return {
             "node": {
                 "id": own.node_id,
@@ -40,12 +48,13 @@ class NodeStatus:
                 "pid": os.getpid(),
                 "uptime_s": time.monotonic() - daemon.started_at,
             },
-            "health": self._health(stats),
+            "health": self._health(stats, transport),
             "pool": stats.get("pool", {}),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),
             "workers": [dict(worker) for worker in daemon.engine.workers()],
+            "transport": transport,
             "transfer": self._transfer(stats),
             "tcp_server": stats.get("tcp_server", {}),
             "membership": self._membership(),
@@ -75,6 +84,16 @@ class NodeStatus:
             "events_dropped": int(stats.get("events_dropped", 0)),
         }
 
+    def _transport(self) -> dict[str, Any]:
+        daemon = self._daemon
+        return {
+            **daemon.engine.transport(),
+            "channels_connected": daemon.connects.connected,
+            "channels_refused": daemon.connects.refused,
+            "channels_accepted": daemon.accepts.accepted,
+            "accepts_refused": daemon.accepts.refused,
+        }
+
     def _transfer(self, stats: dict[str, Any]) -> list[dict[str, Any]]:
         nodes = self._daemon.placement.nodes
         peers = []
@@ -85,7 +104,7 @@ class NodeStatus:
                     {
                         "node_id": node.address.node_id,
                         "incarnation": node.address.incarnation,
-                        "engine": stats.get("transfer", ""),
+                        "engine": protocol_with(self._daemon.placement.own.address, node.address),
                         **{k: v for k, v in peer.items() if k != "index"},
                     }
                 )
@@ -107,6 +126,10 @@ class NodeStatus:
                     "peer_port": node.address.peer_port,
                     "data_port": node.address.data_port,
                     "pool_bytes": node.address.pool_bytes,
+                    "rails": node.address.rails,
+                    "protocol": ""
+                    if node is placement.own
+                    else protocol_with(placement.own.address, node.address),
                     "suspect": node.suspect,
                     "is_self": node is placement.own,
                     "ring_share": shares.get(node.index, 0.0),
@@ -117,7 +140,7 @@ class NodeStatus:
 
     # --- health
 
-    def _health(self, stats: dict[str, Any]) -> list[dict[str, str]]:
+    def _health(self, stats: dict[str, Any], transport: dict[str, Any]) -> list[dict[str, str]]:
         found: list[dict[str, str]] = []
 
         def say(severity: str, sentence: str, remedy: str = "") -> None:
@@ -126,6 +149,7 @@ class NodeStatus:
         self._say_membership(say)
         self._say_security(say)
         self._say_directory(say, stats)
+        say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         faults = self._daemon.config.faults
         if faults:
             say(

@@ -139,12 +139,42 @@ class Worker(_Part):
     requests: int = 0
 
 
+class Rail(_Part):
+    """One RDMA device and port in use."""
+
+    rail: int = 0
+    device: str = ""
+    port: int = 0
+    gid: str = ""
+    gid_index: int = 0
+    netdev: str = ""
+    mtu: int = 0  # bytes
+    rate_gbps: float = 0.0
+    numa_node: int = -1
+    up: bool = True
+    why: str = ""  # why it is not up
+    registered_bytes: int = 0
+
+
+class Transport(_Part):
+    """How this node's pages travel: what was taken at start, and why."""
+
+    protocol: str = ""  # "rdma" or "tcp"
+    why: str = ""
+    rails: list[Rail] = []
+    # As the reader and as the holder, since the start of the daemon.
+    channels_connected: int = 0
+    channels_refused: int = 0
+    channels_accepted: int = 0
+    accepts_refused: int = 0
+
+
 class Transfer(_Part):
     """READs from one peer's pool; counters since the peer's incarnation was first seen."""
 
     node_id: str = ""
     incarnation: Hex64 = ""
-    engine: str = ""
+    engine: str = ""  # "rdma" or "tcp": what this node and that peer have in common
     channels: int = 0
     pages: int = 0
     bytes: int = 0
@@ -175,6 +205,8 @@ class Member(_Part):
     peer_port: int = 0
     data_port: int = 0
     pool_bytes: int = 0
+    rails: int = 0  # RDMA rails that it has
+    protocol: str = ""  # how its pages come here: "rdma" or "tcp"; empty of this node itself
     suspect: bool = False
     is_self: bool = False
     ring_share: float = 0.0  # fraction of the digests that this node owns first
@@ -218,6 +250,7 @@ class Status(_Part):
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)
     workers: list[Worker] = []
+    transport: Transport = Field(default_factory=Transport)
     transfer: list[Transfer] = []
     tcp_server: TcpServer = Field(default_factory=TcpServer)
     membership: Membership = Field(default_factory=Membership)

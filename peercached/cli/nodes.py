@@ -21,7 +21,16 @@ def nodes(target: Target, as_json: bool) -> None:
     made_by = f", made by {membership.master}" if membership.master else ""
     click.echo(f"View {membership.view_number}{made_by}:")
     print_table(
-        ["node", "address", ">data port", "incarnation", ">pool", ">ring share", "state"],
+        [
+            "node",
+            "address",
+            ">data port",
+            "incarnation",
+            ">pool",
+            "pages over",
+            ">ring share",
+            "state",
+        ],
         (
             (
                 member.node_id,
@@ -29,6 +38,7 @@ def nodes(target: Target, as_json: bool) -> None:
                 member.data_port,
                 member.incarnation,
                 size(member.pool_bytes),
+                member.protocol,
                 f"{100 * member.ring_share:.1f} %",
                 _state(member),
             )

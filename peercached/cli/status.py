@@ -115,9 +115,29 @@ def _operations(document: Status) -> list[str]:
     return lines
 
 
+def _transport(document: Status) -> list[str]:
+    transport = document.transport
+    if not transport.protocol:
+        return []
+    lines = [_line("pages over", transport.protocol, transport.why)]
+    for rail in transport.rails:
+        lines.append(
+            _line(
+                f"rail {rail.rail}",
+                f"{rail.device}:{rail.port} " + ("up" if rail.up else f"DOWN ({rail.why})"),
+                f"on {rail.netdev}" if rail.netdev else "",
+                f"{rail.rate_gbps:g} Gb/s",
+                f"MTU {rail.mtu}",
+                f"GID {rail.gid_index} ({rail.gid})",
+                f"{size(rail.registered_bytes)} registered",
+            )
+        )
+    return lines
+
+
 def _transfers(document: Status) -> list[str]:
     server = document.tcp_server
-    lines = []
+    lines = _transport(document)
     if server.pages or server.channels:
         lines.append(
             _line(

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from peercached.admin.status import Status
 from peercached.membership import NodeAddress
 from peercached.peer import channel_ends
 from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX
@@ -82,6 +83,8 @@ def test_the_number_of_rails_is_part_of_what_members_tell_each_other() -> None:
             await eventually(lambda: first.engine.connected and second.engine.connected)
             assert [entry[-1] for entry in second.engine.connected.values()] == [2]
             assert [entry[-1] for entry in first.engine.connected.values()] == [0]
+            members = Status.model_validate(dict(second.daemon.status())).membership.members
+            assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
 
     run(claim())
 

@@ -30,13 +30,17 @@ DOCUMENT = {
     "ipc": {"connections": 2},
     "workers": [{"pid": 77, "uid": 1000, "name": "decode-0", "namespace": "llama",
                  "connections": 2, "regions": 1, "region_bytes": 1 << 20, "requests": 1234}],
+    "transport": {"protocol": "rdma", "why": "2 active ports", "rails": [
+        {"rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3,
+         "netdev": "eth2", "mtu": 4096, "rate_gbps": 400.0, "registered_bytes": 1 << 30},
+        {"rail": 1, "device": "mlx5_1", "port": 1, "up": False, "why": "port down"}]},
     "transfer": [{"node_id": "b", "engine": "tcp", "channels": 4, "pages": 10, "bytes": 1 << 21,
                   "errors": 1}],
     "membership": {"view_number": 9, "master": "b", "members": [
         {"node_id": "a", "incarnation": 5, "host": "10.0.0.1", "peer_port": 31998,
          "data_port": 31999, "pool_bytes": 1 << 30, "is_self": True, "ring_share": 0.5},
         {"node_id": "b", "incarnation": 6, "host": "10.0.0.2", "peer_port": 31998,
-         "suspect": True, "ring_share": 0.5}]},
+         "suspect": True, "ring_share": 0.5, "rails": 2, "protocol": "rdma"}]},
     "streams": [{"owner": "b", "state": "resync", "queued": 2}],
     "operations": {"get": {"ok": 10, "absent": 2}, "set": {"ok": 0}, "stale_retries": 1},
 }  # fmt: skip
@@ -100,6 +104,9 @@ def test_status_leads_with_what_needs_attention_and_its_remedy(ctl: Bench) -> No
         "512 MiB of 1 GiB used (50.0 %), 12,345 pages, 7 evicted", "3 refused: full",
         "2 batches waiting for 1 owner", "12 pages: 10 ok, 2 absent", "stale retries 1",
         "b: 10 pages, 2 MiB on 4 channels (tcp), 1 error",
+        "pages over rdma, 2 active ports",
+        "rail 0     mlx5_0:1 up, on eth2, 400 Gb/s, MTU 4096, GID 3 (10.0.0.1), 1 GiB registered",
+        "rail 1     mlx5_1:1 DOWN (port down)",
     ):  # fmt: skip
         assert part in text, part
     assert len(lines) <= 24, "one screen"

@@ -1,0 +1,59 @@
+"""How pages travel, for people: what the log says at start, and the sentences of `status`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Say = Callable[[str, str, str], None]  # severity, sentence, remedy
+
+_DEVICES = Path("/sys/class/infiniband")
+
+
+def rdma_devices(folder: Path = _DEVICES) -> list[str]:
+    """The kernel's RDMA devices by name, usable or not."""
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def rail_name(rail: Mapping[str, Any]) -> str:
+    return f"{rail['device']}:{rail['port']}"
+
+
+def describe(transport: Mapping[str, Any]) -> list[str]:
+    """Lines for the log: the protocol taken and why, then each rail."""
+    taken = {"rdma": "RDMA", "tcp": "TCP"}.get(transport["protocol"], transport["protocol"])
+    why = f": {transport['why']}" if transport["why"] else ""
+    lines = [f"pages travel over {taken}{why}"]
+    for rail in transport["rails"]:
+        netdev = f" on {rail['netdev']}" if rail["netdev"] else ""
+        near = f", NUMA node {rail['numa_node']}" if rail["numa_node"] >= 0 else ""
+        lines.append(
+            f"rail {rail['rail']}: {rail_name(rail)}{netdev}, GID {rail['gid_index']} "
+            f"({rail['gid']}), MTU {rail['mtu']}, {rail['rate_gbps']:g} Gb/s{near}"
+        )
+    return lines
+
+
+def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: list[str]) -> None:
+    """What is not as it should be. `wanted`: the key protocol; `devices`: the machine's."""
+    if wanted == "auto" and transport["protocol"] == "tcp" and devices:
+        say(
+            "warning",
+            f"Pages travel over TCP although there are RDMA devices ({', '.join(devices)}): "
+            f"{transport['why']}.",
+            "`peercachectl doctor` says what to mend; then restart the daemon. Set protocol to "
+            "tcp if TCP is meant.",
+        )
+    rails = transport["rails"]
+    down = [rail for rail in rails if not rail["up"]]
+    for rail in down:
+        say(
+            "error" if len(down) == len(rails) else "warning",
+            f"Rail {rail['rail']} ({rail_name(rail)}) is down: {rail['why']}.",
+            "It is tried again by itself. If it stays: look at the cable, the switch port and "
+            "`peercachectl doctor`.",
+        )

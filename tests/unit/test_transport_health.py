@@ -1,0 +1,67 @@
+"""What is said of how pages travel: the log at start, and the sentences of `status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from peercached.membership import NodeAddress
+from peercached.node_status import protocol_with
+from peercached.transport_health import describe, rdma_devices, say_transport
+
+RAIL = {
+    "rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3, "netdev": "eth2",
+    "mtu": 4096, "rate_gbps": 400.0, "numa_node": 1, "up": True, "why": "", "registered_bytes": 0,
+}  # fmt: skip
+
+
+def rdma(*rails: dict[str, Any]) -> dict[str, Any]:
+    return {"protocol": "rdma", "why": "2 active ports", "rails": list(rails)}
+
+
+def said(wanted: str, transport: dict[str, Any], devices: list[str]) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    say_transport(lambda *each: found.append(each), wanted, transport, devices)
+    return found
+
+
+def test_the_log_says_what_was_taken_why_and_each_rail() -> None:
+    assert describe(rdma(RAIL)) == [
+        "pages travel over RDMA: 2 active ports",
+        "rail 0: mlx5_0:1 on eth2, GID 3 (10.0.0.1), MTU 4096, 400 Gb/s, NUMA node 1",
+    ]
+    no_devices = {"protocol": "tcp", "why": "no RDMA devices", "rails": []}
+    assert describe(no_devices) == ["pages travel over TCP: no RDMA devices"]
+
+
+def test_tcp_beside_rdma_devices_is_said_with_the_reason_and_the_remedy() -> None:
+    tcp = {"protocol": "tcp", "why": "mlx5_0: port 1 is down", "rails": []}
+    ((severity, sentence, remedy),) = said("auto", tcp, ["mlx5_0", "mlx5_1"])
+    assert severity == "warning"
+    assert "(mlx5_0, mlx5_1): mlx5_0: port 1 is down." in sentence
+    assert "peercachectl doctor" in remedy
+    assert not said("tcp", tcp, ["mlx5_0"]), "asked for"
+    assert not said("auto", tcp, []), "no devices, nothing to mend"
+
+
+def test_a_rail_that_is_down_is_a_warning_and_the_last_one_an_error() -> None:
+    down = {**RAIL, "rail": 1, "device": "mlx5_1", "up": False, "why": "the port is down"}
+    assert not said("rdma", rdma(RAIL), ["mlx5_0"])
+    ((severity, sentence, _),) = said("rdma", rdma(RAIL, down), ["mlx5_0"])
+    assert (severity, sentence) == ("warning", "Rail 1 (mlx5_1:1) is down: the port is down.")
+    ((severity, _, _),) = said("rdma", rdma(down), ["mlx5_0"])
+    assert severity == "error"
+
+
+def test_two_nodes_use_rdma_if_both_have_it() -> None:
+    with_rails = NodeAddress("a", 1, "a", 1, 2, rails=2)
+    without = NodeAddress("b", 1, "b", 1, 2)
+    assert protocol_with(with_rails, with_rails) == "rdma"
+    assert {protocol_with(with_rails, without), protocol_with(without, with_rails)} == {"tcp"}
+
+
+def test_devices_are_what_the_kernel_lists(tmp_path: Path) -> None:
+    assert rdma_devices(tmp_path / "nothing") == []
+    (tmp_path / "rxe1").mkdir()
+    (tmp_path / "rxe0").mkdir()
+    assert rdma_devices(tmp_path) == ["rxe0", "rxe1"]
