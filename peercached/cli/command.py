@@ -12,8 +12,10 @@ from peercached.cli.connection import Target, target_from, target_options
 from peercached.cli.exits import EXPLAINED, explained
 
 
-def ctl_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command `f(target, as_json, ...)`."""
+def ctl_command(
+    name: str, epilog: str = EXPLAINED
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command `f(target, as_json, ...)`. `epilog`: its exit codes."""
 
     def make(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -25,7 +27,7 @@ def ctl_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
         command = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")(
             target_options(callback)
         )
-        return click.command(name, epilog=EXPLAINED)(command)
+        return click.command(name, epilog=epilog)(command)
 
     return make
 

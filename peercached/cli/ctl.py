@@ -10,6 +10,8 @@ from peercached import __version__
 from peercached.cli.bench import bench
 from peercached.cli.clear import clear
 from peercached.cli.connection import target_from, target_options
+from peercached.cli.devices import devices
+from peercached.cli.doctor import doctor
 from peercached.cli.exits import EXPLAINED
 from peercached.cli.locate import locate
 from peercached.cli.nodes import nodes
@@ -31,7 +33,9 @@ def main(context: click.Context, /, **options: Any) -> None:
     context.obj = target_from(options)
 
 
-for _command in (status, nodes, workers, locate, get, put, exists, remove, clear, bench):
+for _command in (
+    status, nodes, workers, locate, get, put, exists, remove, clear, devices, doctor, bench
+):  # fmt: skip
     main.add_command(_command)
 
 

@@ -13,6 +13,7 @@ ABSENT = 1
 USAGE = 2
 UNREACHABLE = 3
 FAILED = 4
+NO_PYVERBS = 5
 
 EXPLAINED = (
     "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 no daemon reached, "

@@ -1,0 +1,73 @@
+"""`peercachectl doctor`: what keeps this host from RDMA, or from its peers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json
+
+if TYPE_CHECKING:
+    from peercached.admin.status import Status
+
+_EXITS = "Exit codes: 0 all is well, 1 there are warnings, 2 there are failures (or wrong usage)."
+_MARKS = {"failure": "FAILURE", "warning": "WARNING", "ok": "ok     ", "skipped": "skipped"}
+
+
+@ctl_command("doctor", _EXITS)
+def doctor(target: Target, as_json: bool) -> None:
+    """Checks this host: drivers, device files, locked memory, huge pages, ports, GIDs, MTU, packet
+    filters, and whether the peers can be reached. Each thing that is wrong comes with a remedy.
+
+    Give it the daemon's configuration (--config, PEERCACHED_ variables): it tells what is needed.
+    Run it as the daemon's user, or as root, who also sees the packet filters.
+    """
+    from peercached.config import Config, ConfigError, load
+    from peercached.doctor.examine import examine
+    from peercached.doctor.finding import Finding, exit_code
+
+    findings: list[Finding] = []
+    try:
+        config = load(target.config_file, os.environ, {}).config
+    except ConfigError as error:
+        findings = [Finding("configuration", "failure", str(p)) for p in error.problems]
+        config = Config()
+    status, why = _status(target)
+    findings += examine(config, status, why)
+    code = exit_code(findings)
+    if as_json:
+        print_json(
+            {
+                "exit_code": code,
+                "findings": [
+                    {"check": f.check, "level": f.level, "text": f.text, "remedy": f.remedy}
+                    for f in findings
+                ],
+            }
+        )
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for level, mark in _MARKS.items():
+            for finding in findings:
+                if finding.level == level:
+                    click.echo(f"{mark}  {finding.check:<{width}}  {finding.text}")
+                    if finding.remedy:
+                        click.echo(f"         {'':<{width}}  -> {finding.remedy}")
+    sys.exit(code)
+
+
+def _status(target: Target) -> tuple[Status | None, str]:
+    """Of the daemon that runs here, or why there is none."""
+    from peercached.admin.client import Refused, Unreachable
+    from peercached.config import ConfigError
+
+    try:
+        with target.admin() as admin:
+            return admin.status(), ""
+    except (Unreachable, Refused, ConfigError) as error:
+        return None, str(error)

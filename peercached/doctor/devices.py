@@ -1,0 +1,115 @@
+"""The RDMA devices of this machine, through pyverbs.
+
+pyverbs must match the system's libibverbs, so it comes with the distribution and belongs to the
+distribution's Python, which need not be ours: probe.py runs there, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from peercached.doctor.probe import NO_PYVERBS
+
+_PROBE = Path(__file__).with_name("probe.py")
+PYTHONS = ("/usr/bin/python3", sys.executable)
+_PROBE_S = 30.0
+
+HOW_TO_GET = (
+    "apt-get install python3-pyverbs ibverbs-providers (or the distribution's packages of "
+    "rdma-core; the one on the Python index need not match the system's libibverbs)"
+)
+
+
+class PyverbsMissing(Exception):
+    """No Python of this machine has pyverbs; the text says how to get it."""
+
+
+class ProbeFailed(Exception):
+    """pyverbs is there and did not do it."""
+
+
+class Gid(BaseModel):
+    index: int
+    gid: str
+    type: str  # "IB", "RoCE v1", "RoCE v2"
+    netdev: str = ""
+
+    def address(self) -> str:
+        """As people know it: the IPv4 address if it is one."""
+        address = ipaddress.IPv6Address(self.gid)
+        return str(address.ipv4_mapped or address)
+
+    def link_local(self) -> bool:
+        return ipaddress.IPv6Address(self.gid).is_link_local
+
+
+class Port(BaseModel):
+    number: int
+    state: str  # "active", "down", ...
+    link_layer: str  # "Ethernet", "InfiniBand"
+    lid: int = 0
+    mtu_bytes: int = 0
+    mtu_max_bytes: int = 0
+    rate_gbps: float = 0.0
+    gids: list[Gid] = []
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def ethernet(self) -> bool:
+        return self.link_layer == "Ethernet"
+
+    @property
+    def netdev(self) -> str:
+        return next((gid.netdev for gid in self.gids if gid.netdev), "")
+
+    def roce_v2(self) -> list[Gid]:
+        return [gid for gid in self.gids if gid.type == "RoCE v2"]
+
+
+class Device(BaseModel):
+    name: str
+    numa_node: int = -1
+    firmware: str = ""
+    max_mr_bytes: int = 0
+    max_qps: int = 0
+    max_reads: int = 0  # in flight per queue pair
+    ports: list[Port] = []
+    error: str = ""  # why it could not be opened
+
+    def port_name(self, port: Port) -> str:
+        """As device_names takes it."""
+        return f"{self.name}:{port.number}"
+
+
+def find_devices(pythons: Sequence[str] = ()) -> list[Device]:
+    """All devices, those that cannot be opened with the error. PyverbsMissing, ProbeFailed."""
+    for python in pythons or PYTHONS:
+        try:
+            done = subprocess.run(
+                [python, "-I", str(_PROBE)],
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_S,
+                check=False,
+            )
+        except FileNotFoundError:
+            continue
+        except subprocess.TimeoutExpired as error:
+            raise ProbeFailed(f"the RDMA devices did not answer in {_PROBE_S:g} s") from error
+        if done.returncode == NO_PYVERBS:
+            continue
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise ProbeFailed(f"asking for the RDMA devices with {python} failed: {reason}")
+        return [Device.model_validate(each) for each in json.loads(done.stdout)]
+    raise PyverbsMissing(f"pyverbs is not installed, which lists RDMA devices: {HOW_TO_GET}")

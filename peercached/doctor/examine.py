@@ -1,0 +1,166 @@
+"""Gathers what the checks need to know of this machine, and runs them all."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from peercached.admin.status import Status
+from peercached.config import Config
+from peercached.config.values import split_address
+from peercached.doctor import firewall, kernel, memory, peers, ports
+from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
+from peercached.doctor.finding import Finding
+from peercached.transport_health import rdma_devices
+
+CAP_IPC_LOCK = 14
+_FILTER_S = 5.0
+
+
+def examine(
+    config: Config,
+    status: Status | None,
+    why_no_status: str,
+    find: Callable[[], list[Device]] = find_devices,
+) -> list[Finding]:
+    """`status`: of the daemon that runs here; None, and why, if none answers."""
+    findings = [_daemon(status, why_no_status)]
+    findings += _rdma(config, status, find)
+    free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
+    findings.append(
+        memory.check_huge_pages(
+            config.huge_pages, status is not None, config.pool_size, free, page_bytes
+        )
+    )
+    findings.append(_firewall(config, rdma=config.protocol != "tcp" and bool(rdma_devices())))
+    findings += peers.check_heads(peers.ask(_heads(config)))
+    if status is not None:
+        findings += peers.check_members(peers.ask(_members(status)))
+    return findings
+
+
+def _daemon(status: Status | None, why: str) -> Finding:
+    if status is None:
+        return Finding("daemon", "skipped", f"none answers, so no member is asked: {why}")
+    taken = status.transport
+    about = f"; pages travel over {taken.protocol}: {taken.why}" if taken.protocol else ""
+    return Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
+
+
+def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]]) -> list[Finding]:
+    if config.protocol == "tcp":
+        return [Finding("RDMA", "skipped", "protocol is tcp")]
+    needed = ports.needs_rdma(config)
+    devices = rdma_devices()
+    cards = [card for card in kernel.RDMA_MODULE if any(_cards_of(card))]
+    verbs = Path("/sys/class/infiniband_verbs/abi_version").exists()
+    findings = [kernel.check_drivers(devices, cards, verbs, needed)]
+    if not devices:
+        return findings
+    doors = {
+        str(path): os.access(path, os.R_OK | os.W_OK)
+        for path in Path("/dev/infiniband").glob("uverbs*")
+    }
+    findings += kernel.check_doors(doors, devices, needed)
+    findings.append(_memlock(config, status, needed))
+    try:
+        found = find()
+    except (PyverbsMissing, ProbeFailed) as error:
+        remedy = "Install it; the daemon works without it, these checks do not."
+        text = f"ports, GIDs and MTU were not looked at: {error}"
+        return [*findings, Finding("pyverbs", "warning", text, remedy)]
+    return findings + ports.check_ports(config, found, _netdev_mtus())
+
+
+def _cards_of(driver: str) -> Iterable[Path]:
+    return Path("/sys/bus/pci/drivers", driver).glob("*:*:*.*")
+
+
+def _netdev_mtus() -> dict[str, int]:
+    mtus = {}
+    for path in Path("/sys/class/net").glob("*/mtu"):
+        try:
+            mtus[path.parent.name] = int(path.read_text())
+        except OSError:
+            continue  # it went away meanwhile
+    return mtus
+
+
+def _memlock(config: Config, status: Status | None, needed: bool) -> Finding:
+    """The daemon's own limit where it can be read: it is seldom the shell's."""
+    pid, whose = "self", "this user"
+    if status is not None and os.access(f"/proc/{status.node.pid}/limits", os.R_OK):
+        pid, whose = str(status.node.pid), "the daemon"
+    limits = Path("/proc", pid, "limits").read_text()
+    capabilities = Path("/proc", pid, "status").read_text()
+    return memory.check_memlock(
+        locked_limit_bytes(limits), may_lock(capabilities), config.pool_size, whose, needed
+    )
+
+
+def locked_limit_bytes(limits: str) -> int | None:
+    """Of the text of /proc/PID/limits; None: unlimited."""
+    found = re.search(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
+    return int(found[1]) if found and found[1] != "unlimited" else None
+
+
+def may_lock(status: str) -> bool:
+    """CAP_IPC_LOCK, of the text of /proc/PID/status."""
+    found = re.search(r"^CapEff:\s+([0-9a-f]+)", status, re.MULTILINE)
+    return bool(found and int(found[1], 16) >> CAP_IPC_LOCK & 1)
+
+
+def huge_pages(meminfo: str) -> tuple[int, int]:
+    """(free, bytes of one), of the text of /proc/meminfo; without support (0, 2 MiB)."""
+    free = re.search(r"^HugePages_Free:\s+(\d+)", meminfo, re.MULTILINE)
+    each = re.search(r"^Hugepagesize:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return int(free[1]) if free else 0, int(each[1]) << 10 if each else 2 << 20
+
+
+def _firewall(config: Config, rdma: bool) -> Finding:
+    wanted = {}
+    if config.discovery_addr:
+        wanted[config.meta_port] = "tcp"
+        if config.data_port:
+            wanted[config.data_port] = "tcp"
+    if rdma:
+        wanted[firewall.ROCE_V2_PORT] = "udp"
+    whys = []
+    for command, check in (
+        (["nft", "-j", "list", "ruleset"], firewall.check_nft),
+        (["iptables-save"], firewall.check_iptables),
+    ):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_FILTER_S, check=True
+            )
+            return check(done.stdout, wanted)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            whys.append(f"{command[0]}: {_why(error)}")
+    return Finding("firewall", "skipped", f"the rules cannot be read ({'; '.join(whys)})")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        said = str(error.stderr).strip().splitlines()
+        return said[0] if said else f"exit code {error.returncode}"
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _heads(config: Config) -> list[peers.Target]:
+    own = (config.host, config.meta_port)
+    heads = [split_address(head) for head in config.discovery_addr]
+    return [peers.Target("head", host, port) for host, port in heads if (host, port) != own]
+
+
+def _members(status: Status) -> list[peers.Target]:
+    targets = []
+    for member in status.membership.members:
+        if not member.is_self:
+            who = member.node_id
+            targets.append(peers.Target(f"{who} (peers' calls)", member.host, member.peer_port))
+            targets.append(peers.Target(f"{who} (pages)", member.host, member.data_port))
+    return targets

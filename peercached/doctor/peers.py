@@ -1,0 +1,78 @@
+"""Can the ports of heads and members be reached from here?"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from peercached.doctor.finding import Finding
+from peercached.membership.view import join_host_port
+
+CONNECT_S = 2.0
+_AT_ONCE_MAX = 32
+_NAMED_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    what: str  # "head", "peers' calls of NODE", "pages of NODE"
+    host: str
+    port: int
+
+
+def reach(target: Target) -> str:
+    """Empty if a TCP connection came to be, else why not."""
+    try:
+        with socket.create_connection((target.host, target.port), CONNECT_S):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def ask(targets: Sequence[Target]) -> list[tuple[Target, str]]:
+    """All of them, some at a time, each within CONNECT_S."""
+    with ThreadPoolExecutor(_AT_ONCE_MAX) as pool:
+        return list(zip(targets, pool.map(reach, targets), strict=True))
+
+
+def check_heads(answers: Iterable[tuple[Target, str]]) -> list[Finding]:
+    answers = list(answers)
+    if not answers:
+        return []
+    lost = [(target, why) for target, why in answers if why]
+    if not lost:
+        return [Finding("heads", "ok", f"{len(answers)} of {len(answers)} can be reached")]
+    return [
+        Finding(
+            "heads",
+            "failure" if len(lost) == len(answers) else "warning",
+            f"the head {join_host_port(target.host, target.port)} cannot be reached: {why}",
+            "Start peercached there; else look at discovery_addr, routes and firewalls (TCP).",
+        )
+        for target, why in lost
+    ]
+
+
+def check_members(answers: Iterable[tuple[Target, str]]) -> list[Finding]:
+    answers = list(answers)
+    if not answers:
+        return []
+    lost = [(target, why) for target, why in answers if why]
+    if not lost:
+        return [Finding("members", "ok", f"all {len(answers)} ports of members can be reached")]
+    named = "; ".join(
+        f"{target.what} at {join_host_port(target.host, target.port)}: {why}"
+        for target, why in lost[:_NAMED_MAX]
+    )
+    more = f"; and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
+    return [
+        Finding(
+            "members",
+            "warning",
+            f"{len(lost)} of {len(answers)} ports of members cannot be reached: {named}{more}",
+            "Look at those daemons, and at routes and firewalls in between: meta_port and "
+            "data_port, TCP.",
+        )
+    ]

@@ -1,0 +1,204 @@
+"""The doctor's checks: what is wrong is found, and nothing else; each wrong thing has a remedy."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from peercached.config import Config
+from peercached.doctor import firewall, kernel, memory, peers, ports
+from peercached.doctor.devices import Device
+from peercached.doctor.finding import Finding, exit_code
+
+GIB = 1 << 30
+LINK_LOCAL = {"index": 0, "gid": "fe80::1", "type": "RoCE v2", "netdev": "eth2"}
+OF_V1 = {"index": 2, "gid": "::ffff:10.0.0.1", "type": "RoCE v1", "netdev": "eth2"}
+ROUTABLE = {"index": 3, "gid": "::ffff:10.0.0.1", "type": "RoCE v2", "netdev": "eth2"}
+
+
+def device(name: str = "mlx5_0", **port: Any) -> Device:
+    fields = {
+        "number": 1, "state": "active", "link_layer": "Ethernet", "mtu_bytes": 4096,
+        "mtu_max_bytes": 4096, "gids": [LINK_LOCAL, OF_V1, ROUTABLE], **port,
+    }  # fmt: skip
+    return Device.model_validate({"name": name, "ports": [fields]})
+
+
+def config(**settings: Any) -> Config:
+    return Config(socket_path="/a", admin_socket="/b", node_id="n", **settings)
+
+
+def examined(*devices: Device, mtus: dict[str, int] | None = None, **settings: Any) -> Any:
+    """(check, level, text) of what is not ok, each with a remedy."""
+    findings = ports.check_ports(config(**settings), devices, mtus or {})
+    wrong = [finding for finding in findings if finding.level != "ok"]
+    assert all(finding.remedy for finding in wrong)
+    return [(finding.check, finding.level, finding.text) for finding in wrong]
+
+
+def test_a_good_port_needs_nothing() -> None:
+    assert examined(device(), protocol="rdma") == []
+    infiniband = device(link_layer="InfiniBand", lid=7, gids=[])
+    assert examined(infiniband, protocol="rdma") == []
+
+
+def test_the_gid_shown_is_that_of_the_nodes_own_address() -> None:
+    other = {**ROUTABLE, "index": 5, "gid": "::ffff:10.0.0.2"}
+    found = ports.check_ports(config(host="10.0.0.2"), [device(gids=[ROUTABLE, other])], {})
+    assert found[0].text == "mlx5_0:1: RoCE v2 GID 5 (10.0.0.2)"
+
+
+@pytest.mark.parametrize(("protocol", "level"), [("rdma", "failure"), ("auto", "warning")])
+def test_what_rdma_needs_is_a_failure_only_where_it_was_asked_for(
+    protocol: str, level: str
+) -> None:
+    no_gid = examined(device(gids=[OF_V1]), protocol=protocol)
+    assert no_gid == [("GIDs", level, "mlx5_0:1 has no RoCE v2 GID")]
+    down = examined(device(state="down"), protocol=protocol)
+    assert [each[:2] for each in down] == [("ports", "warning"), ("ports", level)]
+    shut = Device(name="mlx5_1", error="Permission denied")
+    ((check, found, text),) = examined(shut, protocol=protocol)
+    assert (check, found) == ("devices", level)
+    assert "Permission denied" in text
+
+
+def test_a_link_local_gid_reaches_no_other_network() -> None:
+    ((check, level, text),) = examined(device(gids=[LINK_LOCAL]))
+    assert (check, level) == ("GIDs", "warning")
+    assert "behind a router" in text
+
+
+def test_named_devices_must_be_there_and_active_and_others_do_not_matter() -> None:
+    two = (device("mlx5_0"), device("mlx5_1", state="down"))
+    assert examined(*two, device_names=["mlx5_0"]) == []
+    assert examined(*two, device_names=["mlx5_0:1"]) == []
+    down, none = examined(*two, device_names=["mlx5_1"])
+    assert down[:2] == ("ports", "failure")
+    assert "no port is active" in none[2]
+    (unknown,) = examined(*two, device_names=["mlx5_0", "mlx5_0:2"])
+    assert unknown[2] == "device_names has mlx5_0:2, which this machine does not have"
+
+
+def test_a_configured_gid_index_is_there_and_of_roce_v2() -> None:
+    assert examined(device(), rdma_gid_index=3) == []
+    assert "GID 2 is of RoCE v1" in examined(device(), rdma_gid_index=2)[0][2]
+    assert "no GID with index 9" in examined(device(), rdma_gid_index=9)[0][2]
+
+
+def test_small_packets_are_explained_by_the_network_device() -> None:
+    small = device(mtu_bytes=1024)
+    ((check, level, text),) = examined(small, mtus={"eth2": 1500})
+    assert (check, level) == ("MTU", "warning")
+    assert "because the MTU of eth2 is 1500" in text
+    assert "carries 1024 now" in examined(small, rdma_mtu=4096, mtus={"eth2": 1500})[0][2]
+    assert examined(device(), mtus={"eth2": 4200}, rdma_mtu=4096) == []
+
+
+def memlock(limit_bytes: int | None, may_lock_all: bool = False, needed: bool = True) -> Finding:
+    return memory.check_memlock(limit_bytes, may_lock_all, GIB, "the daemon", needed)
+
+
+def test_locked_memory_holds_the_pool_and_leaves_room_for_regions() -> None:
+    assert memlock(None).level == memlock(0, may_lock_all=True).level == "ok"
+    small = memlock(8 << 20)
+    assert small.level == "failure"
+    assert "8MiB, less than the pool of 1GiB" in small.text
+    assert "LimitMEMLOCK" in small.remedy
+    assert memlock(8 << 20, needed=False).level == "warning"
+    assert memlock(3 * GIB).level == "warning"
+    assert "leaves 2GiB" in memlock(3 * GIB).text
+
+
+def test_huge_pages_are_counted_only_if_they_are_asked_for() -> None:
+    def check(asked: bool, held: bool, free: int) -> Finding:
+        return memory.check_huge_pages(asked, held, GIB, free, 2 << 20)
+
+    assert check(False, False, 0).level == "ok"
+    assert check(True, True, 0).level == "ok"
+    assert check(True, False, 512).level == "ok"
+    few = check(True, False, 511)
+    assert few.level == "failure"
+    assert "vm.nr_hugepages=512" in few.remedy
+
+
+def test_drivers_that_are_missing_are_named() -> None:
+    assert kernel.check_drivers(["mlx5_0"], ["mlx5_core"], True, True).level == "ok"
+    assert "modprobe ib_uverbs" in kernel.check_drivers(["mlx5_0"], [], False, True).remedy
+    card = kernel.check_drivers([], ["mlx5_core"], False, False)
+    assert (card.level, "modprobe mlx5_ib" in card.remedy) == ("warning", True)
+    assert kernel.check_drivers([], [], False, False).level == "ok"
+    assert kernel.check_drivers([], [], False, True).level == "failure"
+
+
+def test_device_files_may_be_opened() -> None:
+    path = "/dev/infiniband/uverbs0"
+    assert kernel.check_doors({}, [], True) == []
+    assert kernel.check_doors({path: True}, ["mlx5_0"], True)[0].level == "ok"
+    (shut,) = kernel.check_doors({path: False}, ["mlx5_0"], True)
+    assert (shut.level, path in shut.text) == ("failure", True)
+    (none,) = kernel.check_doors({}, ["mlx5_0"], False)
+    assert (none.level, "--device=/dev/infiniband" in none.remedy) == ("warning", True)
+
+
+def ruleset(policy: str, *ports_accepted: int) -> str:
+    chain = {"family": "inet", "table": "filter", "name": "input"}
+    entries: list[Any] = [{"chain": {**chain, "hook": "input", "policy": policy}}]
+    for port in ports_accepted:
+        match = {"match": {"left": {"payload": {"field": "dport"}}, "right": port}}
+        rule = {"family": "inet", "table": "filter", "expr": [match, {"accept": None}]}
+        entries.append({"rule": rule})
+    drop = [{"match": {"right": 4791}}, {"drop": None}]
+    entries.append({"rule": {"family": "inet", "table": "filter", "expr": drop}})
+    return json.dumps({"nftables": entries})
+
+
+WANTED = {31998: "tcp", 4791: "udp"}
+
+
+def test_a_filter_that_drops_by_default_must_accept_our_ports() -> None:
+    assert firewall.check_nft(ruleset("accept"), WANTED).level == "ok"
+    assert firewall.check_nft("", WANTED).level == "ok"
+    assert firewall.check_nft(ruleset("drop", 31998, 4791), WANTED).level == "ok"
+    closed = firewall.check_nft(ruleset("drop", 31998), WANTED)
+    assert closed.level == "warning"
+    assert closed.text.endswith("no rule accepts udp 4791")
+    assert "soft-RoCE" in closed.remedy
+
+
+def test_iptables_says_the_same_in_its_own_words() -> None:
+    accept = "-A INPUT -p tcp -m tcp --dport 31998 -j ACCEPT\n"
+    assert firewall.check_iptables(":INPUT ACCEPT [0:0]\n", WANTED).level == "ok"
+    closed = firewall.check_iptables(f"*filter\n:INPUT DROP [0:0]\n{accept}", WANTED)
+    assert (closed.level, "udp 4791" in closed.text) == ("warning", True)
+    roce = "-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\n"
+    assert firewall.check_iptables(f":INPUT DROP [0:0]\n{accept}{roce}", WANTED).level == "ok"
+
+
+def test_ports_that_answer_are_told_from_those_that_do_not() -> None:
+    with socket.socket() as open_port, socket.socket() as shut:
+        open_port.bind(("127.0.0.1", 0))
+        open_port.listen()
+        shut.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        good = peers.Target("b (pages)", *open_port.getsockname())
+        bad = peers.Target("c (pages)", *shut.getsockname())
+        answers = peers.ask([good, bad])
+    assert [bool(why) for _, why in answers] == [False, True]
+    (members,) = peers.check_members(answers)
+    assert members.level == "warning"
+    assert f"c (pages) at 127.0.0.1:{bad.port}: Connection refused" in members.text
+    assert peers.check_members(answers[:1])[0].level == "ok"
+    assert [f.level for f in peers.check_heads(answers)] == ["warning"]
+    assert [f.level for f in peers.check_heads(answers[1:])] == ["failure"], "all of them"
+    assert peers.check_heads([]) == peers.check_members([]) == []
+
+
+def test_the_exit_code_is_that_of_the_worst() -> None:
+    def code(*levels: Any) -> int:
+        return exit_code(Finding("x", level, "y") for level in levels)
+
+    assert code() == code("ok", "skipped") == 0
+    assert code("ok", "warning") == 1
+    assert code("warning", "failure", "ok") == 2

@@ -1,0 +1,164 @@
+"""How the doctor gets its facts: pyverbs in another process, the kernel's files, the commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from peercached.cli import exits
+from peercached.cli.ctl import main
+from peercached.config import Config
+from peercached.doctor import devices, examine
+from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
+
+FOUND = [
+    {
+        "name": "mlx5_0", "numa_node": 1, "firmware": "1.2", "max_mr_bytes": 1 << 40,
+        "max_qps": 1000, "max_reads": 16,
+        "ports": [{
+            "number": 1, "state": "active", "link_layer": "Ethernet", "lid": 0, "mtu_bytes": 4096,
+            "mtu_max_bytes": 4096, "rate_gbps": 400.0,
+            "gids": [{"index": 3, "gid": "::ffff:10.0.0.1", "type": "RoCE v2", "netdev": "eth2"}],
+        }],
+    },
+    {"name": "mlx5_1", "numa_node": 0, "error": "Permission denied"},
+]  # fmt: skip
+
+
+def python_that(folder: Path, script: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def with_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = tmp_path / "devices.json"
+    document.write_text(json.dumps(FOUND))
+    use(monkeypatch, python_that(tmp_path, f"cat {document}"))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *pythons: str) -> None:
+    monkeypatch.setattr(devices, "PYTHONS", pythons)
+
+
+def test_devices_are_what_the_python_that_has_pyverbs_tells(with_devices: None) -> None:
+    first, second = find_devices()
+    assert (first.numa_node, first.ports[0].active, first.ports[0].netdev) == (1, True, "eth2")
+    assert first.ports[0].gids[0].address() == "10.0.0.1"
+    assert second.error == "Permission denied"
+
+
+def test_a_python_without_pyverbs_gives_way_to_the_next(tmp_path: Path) -> None:
+    without = python_that(tmp_path, "exit 3")
+    (tmp_path / "b").mkdir()
+    with_none = python_that(tmp_path / "b", "echo '[]'")
+    assert find_devices(["/nonexistent/python3", without, with_none]) == []
+    with pytest.raises(PyverbsMissing, match="apt-get install python3-pyverbs"):
+        find_devices([without])
+
+
+def test_a_probe_that_breaks_says_why(tmp_path: Path) -> None:
+    broken = python_that(tmp_path, "echo 'libibverbs.so.1: wrong version' >&2; exit 1")
+    with pytest.raises(ProbeFailed, match=r"libibverbs\.so\.1: wrong version"):
+        find_devices([broken])
+
+
+def test_the_probe_itself_runs_in_any_python_of_this_machine() -> None:
+    with contextlib.suppress(PyverbsMissing):  # says so, and nothing else may happen
+        assert isinstance(find_devices([sys.executable]), list)
+
+
+def test_the_devices_command_lists_ports_and_gids(with_devices: None) -> None:
+    result = CliRunner().invoke(main, ["devices"])
+    assert result.exit_code == 0
+    for part in ("mlx5_0:1", "400 Gb/s", "4096 of 4096", "RoCE v2", "10.0.0.1", "1 TiB",
+                 "mlx5_1 cannot be opened: Permission denied"):  # fmt: skip
+        assert part in result.output, part
+    listed = json.loads(CliRunner().invoke(main, ["devices", "--json"]).output)
+    assert [each["name"] for each in listed] == ["mlx5_0", "mlx5_1"]
+
+
+def test_the_devices_command_without_pyverbs_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, python_that(tmp_path, "exit 3"))
+    result = CliRunner().invoke(main, ["devices"])
+    assert result.exit_code == exits.NO_PYVERBS
+    assert "apt-get install python3-pyverbs" in result.output
+    use(monkeypatch, python_that(tmp_path, "exit 1"))
+    assert CliRunner().invoke(main, ["devices"]).exit_code == exits.FAILED
+    use(monkeypatch, python_that(tmp_path, "echo '[]'"))
+    result = CliRunner().invoke(main, ["devices"])
+    assert (result.exit_code, "no RDMA device" in result.output) == (0, True)
+
+
+def test_the_kernels_files_are_understood() -> None:
+    line = "Max locked memory         {}              {}              bytes\n"
+    assert examine.locked_limit_bytes(line.format(8388608, 8388608)) == 8 << 20
+    assert examine.locked_limit_bytes(line.format("unlimited", "unlimited")) is None
+    assert examine.may_lock("CapEff:\t0000000000004000\n")
+    assert not examine.may_lock("CapEff:\t0000000000003fff\n")
+    text = "HugePages_Total:     512\nHugePages_Free:      7\nHugepagesize:       2048 kB\n"
+    assert examine.huge_pages(text) == (7, 2 << 20)
+    assert examine.huge_pages("MemTotal: 1 kB\n") == (0, 2 << 20)
+
+
+def test_without_pyverbs_the_doctor_says_what_it_did_not_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> list[Device]:
+        raise PyverbsMissing(f"no pyverbs: {devices.HOW_TO_GET}")
+
+    monkeypatch.setattr(examine, "rdma_devices", lambda: ["mlx5_0"])
+    config = Config(socket_path="/a", admin_socket="/b", node_id="n", host="127.0.0.1")
+    findings = examine.examine(config, None, "none runs", missing)
+    (pyverbs,) = [finding for finding in findings if finding.check == "pyverbs"]
+    assert pyverbs.level == "warning"
+    assert "apt-get install" in pyverbs.text
+
+
+def test_the_doctor_command_prints_the_worst_first_and_exits_by_it(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('protocol = "tcp"\nhuge_pages = true\npool_size = "1MiB"\n')
+    runner = CliRunner()
+    socket = str(tmp_path / "none.sock")
+    arguments = ["doctor", "--config", str(file), "--socket", socket]
+    result = runner.invoke(main, arguments)
+    document = json.loads(runner.invoke(main, [*arguments, "--json"]).output)
+    levels = {finding["check"]: finding["level"] for finding in document["findings"]}
+    assert levels["RDMA"] == levels["daemon"] == "skipped"
+    assert result.exit_code == document["exit_code"]
+    order = [line[:7].strip() for line in result.output.splitlines() if line[0] != " "]
+    ranks = ["FAILURE", "WARNING", "ok", "skipped"]
+    assert [ranks.index(each) for each in order] == sorted(ranks.index(each) for each in order)
+
+    file.write_text('protocol = "tcp"\ndevice_names = "mlx5_0"\n')
+    result = runner.invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "FAILURE  configuration" in result.output
+    assert "protocol is tcp" in result.output
+
+
+def test_heads_that_do_not_answer_are_failures_and_name_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('protocol = "tcp"\nhost = "127.0.0.1"\ndiscovery_addr = "127.0.0.1:9"\n')
+    result = CliRunner().invoke(
+        main, ["doctor", "--config", str(file), "--socket", str(tmp_path / "none.sock")]
+    )
+    assert result.exit_code == 2
+    assert "the head 127.0.0.1:9 cannot be reached: Connection refused" in result.output
+    assert "-> Start peercached there" in result.output
