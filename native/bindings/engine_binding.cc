@@ -1,4 +1,5 @@
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
@@ -42,6 +43,13 @@ std::shared_ptr<const Ring> ring_of(const Engine& engine) {
   auto ring = engine.ring();
   if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
   return ring;
+}
+
+Protocol protocol_of(const std::string& text) {
+  if (text == "auto") return Protocol::automatic;
+  if (text == "rdma") return Protocol::rdma;
+  if (text == "tcp") return Protocol::tcp;
+  throw std::invalid_argument("protocol: '" + text + "' is none of auto, rdma, tcp");
 }
 
 nb::object parse_json(const std::string& text) {
@@ -97,7 +105,11 @@ void bind_engine(nb::module_& module) {
              uint64_t pool_bytes, bool huge_pages, uint64_t shard_entries,
              uint64_t location_cache_entries, const std::string& verify,
              const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
-             unsigned copy_threads, unsigned workers_max, const std::string& faults) {
+             unsigned copy_threads, unsigned workers_max, const std::string& faults,
+             const std::string& protocol, const std::vector<std::string>& device_names,
+             int rdma_gid_index, int rdma_mtu, uint8_t rdma_traffic_class, uint8_t rdma_hop_limit,
+             uint16_t rdma_pkey, uint8_t rdma_timeout, uint8_t rdma_retry_count,
+             unsigned rdma_rd_atomic) {
             EngineConfig config;
             config.node_id = node_id;
             config.incarnation = incarnation;
@@ -116,6 +128,11 @@ void bind_engine(nb::module_& module) {
             config.copy_threads = copy_threads;
             config.workers_max = workers_max;
             config.faults = faults;
+            config.protocol = protocol_of(protocol);
+            config.device_names = device_names;
+            config.gid_index = rdma_gid_index;
+            config.link = {rdma_mtu,     rdma_traffic_class, rdma_hop_limit, rdma_pkey,
+                           rdma_timeout, rdma_retry_count,   rdma_rd_atomic};
             nb::gil_scoped_release unlocked;
             new (self) Engine(config);
           },
@@ -124,11 +141,16 @@ void bind_engine(nb::module_& module) {
           nb::arg("huge_pages"), nb::arg("shard_entries"), nb::arg("location_cache_entries"),
           nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
           nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
-          nb::arg("faults"))
+          nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
+          nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
+          nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
+          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
       .def_prop_ro("data_port", &Engine::data_port)
+      .def_prop_ro("rails", &Engine::rails)
+      .def("transport", [](Engine& self) { return parse_json(self.transport_json()); })
       .def("take_events", &take_events, nb::arg("limit") = 256)
       .def(
           "answer",
@@ -144,13 +166,37 @@ void bind_engine(nb::module_& module) {
       .def(
           "connect_node",
           [](Engine& self, HolderIndex index, const std::string& host, uint16_t port,
-             const nb::bytes& token, Incarnation incarnation) {
-            PeerEndpoint endpoint{host, port, token_of(token), incarnation};
+             const nb::bytes& token, Incarnation incarnation, unsigned rails) {
+            PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails};
             nb::gil_scoped_release unlocked;
             self.connect_node(index, endpoint);
           },
           nb::arg("index"), nb::arg("host"), nb::arg("port"), nb::arg("token"),
-          nb::arg("incarnation"))
+          nb::arg("incarnation"), nb::arg("rails"))
+      .def(
+          "channel_connected",
+          [](Engine& self, uint64_t connect_id, const nb::bytes& packed) {
+            const InPlace<std::byte> answer(packed, "answer");
+            nb::gil_scoped_release unlocked;
+            self.channel_connected(connect_id, answer);
+          },
+          nb::arg("connect_id"), nb::arg("answer"))
+      .def("channel_refused", &Engine::channel_refused, Unlocked(), nb::arg("connect_id"),
+           nb::arg("why"))
+      .def(
+          "accept_channel",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation,
+             const nb::bytes& offer, const nb::bytes& closed) {
+            const InPlace<std::byte> end(offer, "offer");
+            const auto numbers = unpack<uint32_t>(closed, "closed");
+            std::vector<std::byte> answer;
+            {
+              nb::gil_scoped_release unlocked;
+              answer = self.accept_channel(node_id, incarnation, end, numbers);
+            }
+            return pack(answer);
+          },
+          nb::arg("node_id"), nb::arg("incarnation"), nb::arg("offer"), nb::arg("closed"))
       .def("suspect_node", &Engine::suspect_node, Unlocked(), nb::arg("index"), nb::arg("suspect"))
       .def(
           "admit_reader",

@@ -32,6 +32,11 @@ class JsonWriter {
     text_ += truth ? "true," : "false,";
     return *this;
   }
+  JsonWriter& value(double number) {
+    text_ += std::to_string(number);
+    text_ += ',';
+    return *this;
+  }
   JsonWriter& value(std::string_view text) {
     quote(text);
     text_ += ',';

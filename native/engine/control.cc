@@ -33,16 +33,17 @@ bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
   return true;
 }
 
-void ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
+bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return;
-    if (refuse(kind, payload.size())) return;
+    if (closed_) return false;
+    if (refuse(kind, payload.size())) return false;
     bytes_ += payload.size();
     events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
-    if (events_.size() > 1) return;  // the one before has woken the reader
+    if (events_.size() > 1) return true;  // the one before has woken the reader
   }
   wake();
+  return true;
 }
 
 ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,

@@ -30,6 +30,9 @@ enum class EventKind : uint8_t {
   clear = 4,    // payload: the namespace's name; answer: text, what could not be reached
   peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
   lost_updates = 6,  // withdrawals were dropped: resync
+  // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by
+  // Engine::channel_connected or channel_refused
+  connect_channel = 7,
 };
 
 struct Event {
@@ -47,7 +50,8 @@ class ControlQueue {
   int event_fd() const { return event_fd_; }
 
   // --- native threads
-  void post(EventKind kind, std::span<const std::byte> payload);
+  // False: refused, at the bound or once closed.
+  bool post(EventKind kind, std::span<const std::byte> payload);
   // One question in flight: posted when made, waited for at leisure, so that a caller may go
   // on with its next piece of work meanwhile.
   class Question {

@@ -49,6 +49,13 @@ Engine::Engine(const EngineConfig& config)
   tcp.channels_per_peer_max = config.channels_per_peer;
   tcp.bind_host = config.data_host;
   transfer_ = make_tcp_engine(tcp, *this);
+  fabric_ = make_fabric();
+  if (fabric_) {
+    transfer_ = make_routed_engine(
+        std::move(transfer_), fabric_->engine(),
+        config.protocol == Protocol::rdma ? WithoutRails::fail : WithoutRails::use_tcp,
+        routed_counters_);
+  }
   const FaultPlan plan = parse_fault_plan(config.faults);
   if (plan.any()) transfer_ = make_faulty(std::move(transfer_), plan, *this);
 
@@ -170,6 +177,7 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
     if (found != readers_.end() && found->second.first == incarnation) readers_.erase(found);
   }
   if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
+  if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
 }
 
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {

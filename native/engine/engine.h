@@ -30,11 +30,19 @@
 #include "pool/pool.h"
 #include "shard/shard.h"
 #include "transfer/fault/fault.h"
+#include "transfer/rdma/fabric.h"
+#include "transfer/routed/routed_engine.h"
 #include "transfer/tcp/tcp_engine.h"
 #include "transfer/tcp/tcp_server.h"
 #include "transfer/verify.h"
 
 namespace peercached {
+
+enum class Protocol : uint8_t {
+  automatic,  // RDMA if there is any, else TCP; says which
+  rdma,       // RDMA, or an error
+  tcp,
+};
 
 struct EngineConfig {
   std::string node_id;
@@ -54,6 +62,10 @@ struct EngineConfig {
   unsigned copy_threads = 0;  // 0: by processors
   unsigned workers_max = 256;
   std::string faults;
+  Protocol protocol = Protocol::tcp;
+  std::vector<std::string> device_names;
+  int gid_index = -1;
+  rdma::LinkSettings link;
 };
 
 // Pages by what became of them, since start.
@@ -65,7 +77,7 @@ struct OperationCounters {
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
 };
 
-class Engine final : public RequestHandler, public PeerWatcher {
+class Engine final : public RequestHandler, public PeerWatcher, public rdma::Connector {
  public:
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
@@ -81,9 +93,15 @@ class Engine final : public RequestHandler, public PeerWatcher {
   void remove(const RequestContext& context, std::span<PageRef> keys) override;
   std::string clear(const RequestContext& context) override;
   std::string stats_json(const RequestContext& context) override;
+  void region_mapped(std::byte* base, uint64_t bytes) override;
+  void region_unmapped(std::byte* base) noexcept override;
 
   // --- PeerWatcher, on the transfer engine's threads
   void peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) override;
+
+  // --- Connector, on the threads that read
+  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
+               std::span<const uint32_t> closed) override;
 
   // --- control plane
   ControlQueue& control() { return control_; }
@@ -100,6 +118,14 @@ class Engine final : public RequestHandler, public PeerWatcher {
   void suspect_node(HolderIndex index, bool suspect) { nodes_.set_suspect(index, suspect); }
   void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
   void expel_reader(const std::string& node_id, Incarnation incarnation);
+  // The channels of the RDMA engine (EventKind::connect_channel and its answers).
+  void channel_connected(uint64_t connect_id, std::span<const std::byte> answer);
+  void channel_refused(uint64_t connect_id, const std::string& why);
+  std::vector<std::byte> accept_channel(const std::string& node_id, Incarnation incarnation,
+                                        std::span<const std::byte> offer,
+                                        std::span<const uint32_t> closed);
+  unsigned rails() const;
+  std::string transport_json() const;
   void set_ring(std::shared_ptr<const Ring> ring);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
@@ -130,6 +156,8 @@ class Engine final : public RequestHandler, public PeerWatcher {
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why);
   void janitor();
+  // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
+  std::unique_ptr<rdma::Fabric> make_fabric();
 
   const EngineConfig config_;
   ControlQueue control_;
@@ -157,6 +185,9 @@ class Engine final : public RequestHandler, public PeerWatcher {
   bool stopping_ = false;
   std::thread janitor_thread_;
 
+  std::string why_no_rdma_;
+  std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
+  RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;

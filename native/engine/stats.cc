@@ -95,6 +95,7 @@ std::string Engine::status_json() const {
   json.key("peers").open('[');
   for (const auto& peer : transfer_->health()) {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
+    json.field("transport", peer.rdma ? "rdma" : "tcp");
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
     json.field("deadlines", peer.deadlines).close('}');
   }

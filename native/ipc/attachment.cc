@@ -13,10 +13,35 @@ Attachment::Attachment(uint64_t id_, Token token_, uint32_t pid_, uint32_t uid_,
       ns(ns_),
       limits_(limits) {}
 
+Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler)
+    : id(id_), memory(fd, bytes), handler_(handler) {
+  try {
+    handler_.region_mapped(memory.base(), memory.bytes());
+  } catch (const std::runtime_error& error) {
+    throw RequestError(ErrorCode::limit, error.what());
+  }
+}
+
+Region::~Region() { handler_.region_unmapped(memory.base()); }
+
 std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t bytes,
-                                               std::atomic<uint32_t>& next_id) {
+                                               std::atomic<uint32_t>& next_id,
+                                               RequestHandler& handler) {
   const FileIdentity identity = SharedMemory::identity_of(fd);
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = known_region(identity, bytes)) return known;
+  }
+  // Takes long for a large one: requests for other regions go on meanwhile.
+  auto region = std::make_shared<Region>(next_id.fetch_add(1), fd, bytes, handler);
   const std::lock_guard lock(mutex_);
+  if (auto known = known_region(identity, bytes)) return known;  // another thread was faster
+  regions_.emplace(region->id, region);
+  return region;
+}
+
+std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity,
+                                                 uint64_t bytes) const {
   uint64_t total_bytes = bytes;
   for (const auto& [id_known, region] : regions_) {
     if (!region) continue;
@@ -39,9 +64,7 @@ std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t byte
                                              std::to_string(limits_.bytes_max) +
                                              " bytes it may share: unregister one");
   }
-  auto region = std::make_shared<Region>(next_id.fetch_add(1), fd, bytes);
-  regions_.emplace(region->id, region);
-  return region;
+  return nullptr;
 }
 
 bool Attachment::remove_region(uint32_t region) {

@@ -24,10 +24,18 @@ namespace peercached::ipc {
 using Token = std::array<uint8_t, 16>;
 
 struct Region {
-  Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes) : id(id_), memory(fd, bytes) {}
+  // Throws RequestError: no shared memory, or none that the handler can use.
+  Region(uint32_t id, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
   const uint32_t id;
   SharedMemory memory;
   std::atomic<bool> lost{false};
+
+ private:
+  RequestHandler& handler_;
 };
 
 struct RegionLimits {
@@ -52,7 +60,7 @@ class Attachment {
   // Throws RequestError. `next_id` is the server's: ids are never used twice, so that one
   // attachment's id means nothing in another.
   std::shared_ptr<Region> add_region(const UniqueFd& fd, uint64_t bytes,
-                                     std::atomic<uint32_t>& next_id);
+                                     std::atomic<uint32_t>& next_id, RequestHandler& handler);
   bool remove_region(uint32_t region);
   // True the first time. The id stays known, so that later uses are told what happened.
   bool lose_region(uint32_t region);
@@ -69,6 +77,9 @@ class Attachment {
   Regions regions() const;
 
  private:
+  // The region of that file, or null if one may be added. Under the mutex.
+  std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes) const;
+
   const RegionLimits limits_;
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<Region>> regions_;  // null: lost

@@ -130,7 +130,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
 
 Connection::Answer Connection::register_region(const Frame& frame) {
   const auto region = attachment_->add_region(frame.files.front(), parse_region_bytes(frame.body),
-                                              state_.next_region);
+                                              state_.next_region, state_.handler);
   return {0, region->id, {}};
 }
 

@@ -52,6 +52,10 @@ class RequestHandler {
   // Empty string: cleared everywhere. Otherwise what could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;
+  // A worker's region is mapped here, before any request names it; or will be unmapped, after
+  // the last one. Throws std::runtime_error for memory that cannot be used.
+  virtual void region_mapped(std::byte* /*base*/, uint64_t /*bytes*/) {}
+  virtual void region_unmapped(std::byte* /*base*/) noexcept {}
 };
 
 }  // namespace peercached

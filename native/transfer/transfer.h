@@ -1,8 +1,10 @@
 // Moving pages from a peer's pool into local memory: the one interface of all engines.
 //
 // An engine moves bytes and says what became of each page; it decides nothing else. It puts
-// the 64-byte slot header into `header` and the payload straight into `dest`, then calls the
-// sink, on the thread that moved it, while the payload is still in the cache. The sink
+// the 64-byte slot header into `header`, the payload straight into `dest`, and the header as it
+// is after that into `again` (a holder that pins the slot while it sends has no second look: the
+// same one); then it calls the sink, on the thread that moved it, while the payload is still in
+// the cache. The sink
 // (transfer/verify.h) compares header and record and checks the payload: a page counts only
 // after that. Fault injection (transfer/fault) sits between engine and sink.
 //
@@ -30,7 +32,8 @@ struct ReadOp {
   uint32_t length = 0;  // payload bytes expected; also the room at dest
   std::byte* dest = nullptr;
   // what came of it
-  SlotHeader header;
+  SlotHeader header;  // that came with the payload
+  SlotHeader again;   // as it was once the payload had been read
   PageStatus status = PageStatus::pending;
 };
 
@@ -54,11 +57,13 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
+  unsigned rails = 0;  // that it can be read by over RDMA
   friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
 
 struct PeerHealth {
   HolderIndex peer = kNoHolder;
+  bool rdma = false;  // else TCP
   uint32_t channels = 0;
   uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0;
 };

@@ -1,5 +1,7 @@
 #include "transfer/verify.h"
 
+#include <cstring>
+
 #include "common/copy.h"
 #include "common/fault_guard.h"
 
@@ -27,7 +29,8 @@ bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
 }  // namespace
 
 void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
-  if (!sealed(op.header) || !names_the_record(batch, op)) {
+  const bool same = std::memcmp(&op.header, &op.again, sizeof op.header) == 0;
+  if (!same || !sealed(op.header) || !names_the_record(batch, op)) {
     op.status = PageStatus::stale;
     return;
   }

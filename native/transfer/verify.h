@@ -1,6 +1,6 @@
 // Why a READ may be trusted (DESIGN 6.3): the header that came with the payload must be
-// sealed and name the digest, incarnation, generation and length of the record, and the
-// payload must have the header's checksum.
+// sealed, name the digest, incarnation, generation and length of the record, and be the same
+// after the payload was read; and the payload must have the header's checksum.
 #pragma once
 
 #include "transfer/transfer.h"

@@ -348,7 +348,7 @@ class Config(BaseModel):
         le=31,
     )
     rdma_retry_count: Count = _key(
-        7,
+        6,
         _RDMA,
         "How often a packet is sent again before the channel breaks and is made anew.",
         "Fewer to leave a broken rail sooner, where another one can carry on.",

@@ -11,7 +11,7 @@
 namespace peercached {
 namespace {
 
-enum class PageFault : uint8_t { none, delay, drop, truncate, corrupt };
+enum class PageFault : uint8_t { none, delay, drop, truncate, corrupt, blind };
 enum class BatchFault : uint8_t { none, reset, hang };
 
 struct Fault {
@@ -43,7 +43,8 @@ class FaultDice {
     const std::pair<PageFault, double> kinds[] = {{PageFault::delay, plan_.delay},
                                                   {PageFault::drop, plan_.drop},
                                                   {PageFault::truncate, plan_.truncate},
-                                                  {PageFault::corrupt, plan_.corrupt}};
+                                                  {PageFault::corrupt, plan_.corrupt},
+                                                  {PageFault::blind, plan_.blind}};
     for (const auto& [kind, chance] : kinds) {
       if (throw_ < chance) return {kind, dice};
       throw_ -= chance;
@@ -110,6 +111,9 @@ class FaultSink final : public PageSink {
         }
         break;
       }
+      case PageFault::blind:
+        op.status = PageStatus::ok;
+        return;
       case PageFault::corrupt:
         if (!corrupt(op, fault.dice)) {
           op.status = PageStatus::error;

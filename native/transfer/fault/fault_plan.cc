@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kRemedy =
     "; faults look like seed=7,corrupt=0.01,hang=0.001 with any of seed, delay, drop, truncate, "
-    "corrupt, reset, hang (0 to 1) and delay_us_max";
+    "corrupt, blind, reset, hang (0 to 1) and delay_us_max";
 
 [[noreturn]] void refuse(std::string_view part, std::string_view why) {
   throw std::invalid_argument("fault plan: '" + std::string(part) + "' " + std::string(why) +
@@ -47,6 +47,8 @@ void apply(FaultPlan& plan, std::string_view part) {
     plan.truncate = probability(part, value);
   } else if (name == "corrupt") {
     plan.corrupt = probability(part, value);
+  } else if (name == "blind") {
+    plan.blind = probability(part, value);
   } else if (name == "reset") {
     plan.reset = probability(part, value);
   } else if (name == "hang") {
@@ -66,7 +68,8 @@ FaultPlan parse_fault_plan(const std::string& text) {
     apply(plan, rest.substr(0, comma));
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
   }
-  if (plan.delay + plan.drop + plan.truncate + plan.corrupt > 1 || plan.reset + plan.hang > 1) {
+  if (plan.delay + plan.drop + plan.truncate + plan.corrupt + plan.blind > 1 ||
+      plan.reset + plan.hang > 1) {
     refuse(text, "has faults whose probabilities add up to more than 1");
   }
   return plan;

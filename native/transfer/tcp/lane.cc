@@ -193,6 +193,7 @@ bool Lane::receive_piece(bool& drained) {
 
 void Lane::land() {
   for (ReadOp* op : landed_) {
+    op->again = op->header;  // pinned while it was sent
     call_.sink.landed(peer_.batch(), *op);
     if (op->status == PageStatus::pending) op->status = PageStatus::error;
   }

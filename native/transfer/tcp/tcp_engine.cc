@@ -12,7 +12,7 @@
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
 #include "transfer/tcp/peer_read.h"
-#include "transfer/tcp/wake_fds.h"
+#include "transfer/wake_fds.h"
 
 namespace peercached {
 namespace {
@@ -109,7 +109,7 @@ class TcpEngine final : public TransferEngine {
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const tcp::PeerCounters& c = peer.channels->counters;
-      all.push_back({index, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
+      all.push_back({index, false, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
     }
     return all;
   }
@@ -205,7 +205,7 @@ class TcpEngine final : public TransferEngine {
   tcp::Address source_;
   mutable std::shared_mutex mutex_;
   std::unordered_map<HolderIndex, Peer> peers_;
-  tcp::WakeFds wake_fds_;
+  WakeFds wake_fds_;
   tcp::Movers movers_;
 };
 

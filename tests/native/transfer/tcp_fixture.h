@@ -1,102 +1,22 @@
-// A holder (pool and server), a reader (engine) and pages whose bytes follow from their number.
+// A holder (pool and server) and a reader (engine) over 127.0.0.1.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstring>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "common/copy.h"
 #include "common/fault_guard.h"
-#include "pool/pool.h"
+#include "transfer/fixture.h"
 #include "transfer/tcp/tcp_engine.h"
 #include "transfer/tcp/tcp_server.h"
-#include "transfer/verify.h"
 
 namespace peercached::testing {
 
-inline constexpr Incarnation kHolderIncarnation = 4711;
-inline constexpr Incarnation kReaderIncarnation = 815;
-inline constexpr HolderIndex kPeer = 3;
 inline const std::string kToken(32, 't');
 
-inline Digest digest_of_page(uint64_t number) {
-  return {number * 0x9e3779b97f4a7c15ull, number ^ 0x5bd1e995ull};
-}
-
-// The byte at `at` of page `number`; never 0xee, which is what tests paint destinations with.
-inline void fill_page(std::byte* to, size_t bytes, uint64_t number) {
-  uint64_t state = number * 0x2545f4914f6cdd1dull + 1;
-  size_t at = 0;
-  while (at < bytes) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    const uint64_t word = (state ^ state >> 29) & 0x7f7f7f7f7f7f7f7full;
-    const size_t n = std::min(bytes - at, sizeof word);
-    std::memcpy(to + at, &word, n);
-    at += n;
-  }
-}
-inline bool is_page(const std::byte* at, size_t bytes, uint64_t number) {
-  std::vector<std::byte> expected(bytes);
-  fill_page(expected.data(), bytes, number);
-  return std::memcmp(at, expected.data(), bytes) == 0;
-}
-inline constexpr std::byte kPaint{0xee};
-inline bool is_painted(const std::byte* at, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) {
-    if (at[i] != kPaint) return false;
-  }
-  return true;
-}
-
-// Waits for a condition that is bound to come; a fixed sleep would be too short or too long.
-inline bool eventually(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after_ms(20'000);
-  while (!condition()) {
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-class Gate {
- public:
-  WriteGate gate{&page_};
-  void fence() { page_.fence.store(1); }
-  bool quiet() const { return page_.writers.load() == 0; }
-
- private:
-  WriteGatePage page_ = {};
-};
-
-class RecordingWatcher : public PeerWatcher {
- public:
-  void peer_trouble(HolderIndex peer, Incarnation, const char* what) override {
-    std::lock_guard lock(mutex_);
-    troubles_.push_back(std::to_string(peer) + ": " + what);
-  }
-  std::vector<std::string> troubles() const {
-    std::lock_guard lock(mutex_);
-    return troubles_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> troubles_;
-};
-
-// Sets pages into a pool and keeps their records.
-class Holder {
+class Holder : public PagePool {
  public:
   explicit Holder(uint64_t pool_bytes, TcpServerConfig config = {},
-                  Incarnation incarnation = kHolderIncarnation)
-      : incarnation_(incarnation), pool(pool_config(pool_bytes, incarnation), [](auto) {}) {
+                  Incarnation incarnation_ = kHolderIncarnation)
+      : PagePool(pool_bytes, incarnation_) {
     config.host = "127.0.0.1";
     config.incarnation = incarnation;
     server = std::make_unique<TcpServer>(
@@ -105,33 +25,8 @@ class Holder {
         });
   }
 
-  RecordRow set(uint64_t number, uint32_t length) {
-    const PageRequest request{digest_of_page(number), length};
-    Reservation reserved;
-    pool.reserve({&request, 1}, nullptr, 0, {&reserved, 1});
-    EXPECT_EQ(reserved.outcome, ReserveOutcome::reserved);
-    fill_page(reserved.page.payload(), length, number);
-    const uint64_t sum = checksum(reserved.page.payload(), length);
-    RecordRow row;
-    pool.commit({&reserved.page, 1}, {&sum, 1}, {&row, 1});
-    pool.unpin({&reserved.page, 1});
-    return row;
-  }
+  PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
 
-  PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation_}; }
-  uint64_t pins() const { return pool.stats().pins; }
-
- private:
-  static PoolConfig pool_config(uint64_t bytes, Incarnation incarnation) {
-    PoolConfig config;
-    config.size_bytes = bytes;
-    config.incarnation = incarnation;
-    return config;
-  }
-  const Incarnation incarnation_;
-
- public:
-  Pool pool;
   std::unique_ptr<TcpServer> server;
 };
 
@@ -141,46 +36,5 @@ inline std::unique_ptr<TransferEngine> make_reader(PeerWatcher& watcher,
   config.incarnation = kReaderIncarnation;
   return make_tcp_engine(config, watcher);
 }
-
-// The destination of a read, painted, with one op per record.
-class Reading {
- public:
-  explicit Reading(const std::vector<RecordRow>& rows, HolderIndex peer = kPeer,
-                   Incarnation incarnation = kHolderIncarnation) {
-    size_t total_bytes = 0;
-    for (const RecordRow& row : rows) total_bytes += row.length;
-    memory.assign(total_bytes, kPaint);
-    std::byte* dest = memory.data();
-    for (const RecordRow& row : rows) {
-      ReadOp op;
-      op.digest = row.digest;
-      op.offset = row.offset;
-      op.generation = row.generation;
-      op.length = row.length;
-      op.dest = dest;
-      dest += row.length;
-      ops.push_back(op);
-    }
-    batch = {peer, incarnation, ops};
-  }
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
-
-  void read(TransferEngine& engine, int deadline_ms = 10'000, Verify verify = Verify::checksum) {
-    VerifyingSink sink(verify);
-    engine.read({&batch, 1}, Deadline::after_ms(deadline_ms), gate.gate, sink);
-    EXPECT_TRUE(gate.quiet());
-  }
-  size_t count(PageStatus status) const {
-    size_t n = 0;
-    for (const ReadOp& op : ops) n += op.status == status;
-    return n;
-  }
-
-  std::vector<std::byte> memory;
-  std::vector<ReadOp> ops;
-  ReadBatch batch;
-  Gate gate;
-};
 
 }  // namespace peercached::testing

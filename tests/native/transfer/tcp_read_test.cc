@@ -12,14 +12,6 @@ class TcpRead : public ::testing::Test {
   RecordingWatcher watcher;
 };
 
-void expect_pages(const Reading& reading, uint64_t first_number) {
-  for (size_t i = 0; i < reading.ops.size(); ++i) {
-    const ReadOp& op = reading.ops[i];
-    ASSERT_EQ(op.status, PageStatus::ok) << "page " << i << " of " << op.length << " bytes";
-    ASSERT_TRUE(is_page(op.dest, op.length, first_number + i)) << "page " << i;
-  }
-}
-
 TEST_F(TcpRead, EveryMixOfSizesArrivesByteForByte) {
   Holder holder(256 << 20);
   auto engine = make_reader(watcher);

@@ -30,12 +30,14 @@ class Verifier : public testing::Test {
     op.header.state = kSlotCommitted;
     op.header.version = kSlotVersion;
     seal(op.header);
+    op.again = op.header;
   }
   // After `change`, in a header that is sealed again: a true header, of something else.
   PageStatus landed(Verify mode, const std::function<void(SlotHeader&)>& change) {
     ReadOp landing = op;
     change(landing.header);
     seal(landing.header);
+    landing.again = landing.header;
     VerifyingSink(mode).landed(batch, landing);
     return landing.status;
   }
@@ -61,6 +63,13 @@ TEST_F(Verifier, TakesThePageOfTheRecordAndNoOther) {
 TEST_F(Verifier, TakesNoBytesButThoseOfTheHeadersChecksum) {
   payload[4999] ^= std::byte{1};
   EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::stale);
+}
+
+TEST_F(Verifier, TakesNoPageWhoseHeaderChangedWhileItWasRead) {
+  ++op.again.generation;
+  seal(op.again);
+  VerifyingSink(Verify::header).landed(batch, op);
+  EXPECT_EQ(op.status, PageStatus::stale);
 }
 
 TEST_F(Verifier, TakesNoHeaderThatIsNotSealed) {

@@ -1,11 +1,15 @@
-#include "transfer/tcp/wake_fds.h"
+#include "transfer/wake_fds.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdint>
 
-namespace peercached::tcp {
+namespace peercached {
+
+WakeFds::~WakeFds() {
+  for (int fd : all_) ::close(fd);
+}
 
 int WakeFds::take() {
   std::lock_guard lock(mutex_);
@@ -14,9 +18,8 @@ int WakeFds::take() {
     free_.pop_back();
     return fd;
   }
-  Socket made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  const int fd = made.fd();
-  if (made) all_.push_back(std::move(made));
+  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd >= 0) all_.push_back(fd);
   return fd;
 }
 
@@ -28,4 +31,4 @@ void WakeFds::give_back(int fd) {
   free_.push_back(fd);
 }
 
-}  // namespace peercached::tcp
+}  // namespace peercached

@@ -1,0 +1,119 @@
+// The engine's RDMA side: whether there is any, and the control plane's part in its channels.
+
+#include <cstring>
+
+#include "common/json.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+// A connect id names a peer and one of the channels to it.
+uint64_t connect_id_of(HolderIndex peer, uint32_t channel) {
+  return static_cast<uint64_t>(peer) << 32 | channel;
+}
+HolderIndex peer_of(uint64_t connect_id) { return static_cast<HolderIndex>(connect_id >> 32); }
+uint32_t channel_of(uint64_t connect_id) { return static_cast<uint32_t>(connect_id); }
+
+struct ConnectEvent {
+  HolderIndex peer;
+  uint16_t reserved[3];
+  uint64_t connect_id;
+  rdma::ChannelEnd own;
+};
+static_assert(sizeof(ConnectEvent) == 56);
+
+}  // namespace
+
+std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
+  if (config_.protocol == Protocol::tcp) {
+    why_no_rdma_ = "protocol = \"tcp\"";
+    return nullptr;
+  }
+  rdma::FabricConfig fabric;
+  fabric.policy.device_names = config_.device_names;
+  fabric.policy.gid_index = config_.gid_index;
+  fabric.policy.host = config_.data_host;
+  fabric.link = config_.link;
+  fabric.incarnation = config_.incarnation;
+  fabric.channels_max = config_.channels_per_peer;
+  try {
+    return std::make_unique<rdma::Fabric>(fabric, pool_->base(), pool_->size_bytes(), *this, *this);
+  } catch (const std::runtime_error& error) {
+    if (config_.protocol == Protocol::rdma) {
+      throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
+                               " (protocol = \"auto\" would go on with TCP)");
+    }
+    why_no_rdma_ = error.what();
+    return nullptr;
+  }
+}
+
+bool Engine::connect(HolderIndex peer, const rdma::ChannelEnd& own,
+                     std::span<const uint32_t> closed) {
+  const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
+  std::vector<std::byte> payload(sizeof event + closed.size_bytes());
+  std::memcpy(payload.data(), &event, sizeof event);
+  std::memcpy(payload.data() + sizeof event, closed.data(), closed.size_bytes());
+  return control_.post(EventKind::connect_channel, payload);
+}
+
+void Engine::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
+  if (!fabric_) return;
+  const HolderIndex peer = peer_of(connect_id);
+  try {
+    fabric_->engine().connected(peer, channel_of(connect_id), rdma::unpack_answer(answer));
+  } catch (const std::invalid_argument& error) {
+    fabric_->engine().refused(peer, channel_of(connect_id), error.what());
+  }
+}
+
+void Engine::channel_refused(uint64_t connect_id, const std::string& why) {
+  if (fabric_) fabric_->engine().refused(peer_of(connect_id), channel_of(connect_id), why);
+}
+
+std::vector<std::byte> Engine::accept_channel(const std::string& node_id, Incarnation incarnation,
+                                              std::span<const std::byte> offer,
+                                              std::span<const uint32_t> closed) {
+  if (!fabric_) throw std::runtime_error(config_.node_id + " has no RDMA: " + why_no_rdma_);
+  return rdma::pack(
+      fabric_->responder().accept(node_id, incarnation, rdma::unpack_end(offer), closed));
+}
+
+void Engine::region_mapped(std::byte* base, uint64_t bytes) {
+  if (fabric_) fabric_->regions().add(base, bytes);
+}
+
+void Engine::region_unmapped(std::byte* base) noexcept {
+  if (fabric_) fabric_->regions().remove(base);
+}
+
+unsigned Engine::rails() const {
+  return fabric_ ? static_cast<unsigned>(fabric_->rails().size()) : 0;
+}
+
+std::string Engine::transport_json() const {
+  JsonWriter json;
+  json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
+  json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
+  json.field("fallback_reads", routed_counters_.fallback_reads.load());
+  json.key("rails").open('[');
+  for (unsigned i = 0; i < rails(); ++i) {
+    const rdma::Rail& rail = *fabric_->rails()[i];
+    const rdma::Port& port = rail.choice.port;
+    json.open('{').field("rail", rail.index).field("device", port.device);
+    json.field("port", port.number).field("gid", rdma::text_of(rail.choice.gid.gid));
+    json.field("gid_index", rail.choice.gid.index).field("netdev", rail.choice.gid.netdev);
+    json.field("mtu", rail.mtu_bytes()).field("rate_gbps", port.rate_gbps);
+    json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", rail.why_down());
+    json.field("registered_bytes", fabric_->registered_bytes());
+    json.field("channels", rail.counters.channels.load());
+    json.field("responders", rail.counters.responders.load());
+    json.field("pages", rail.counters.pages.load()).field("bytes", rail.counters.bytes.load());
+    json.field("errors", rail.counters.errors.load()).close('}');
+  }
+  return json.close(']').close('}').take();
+}
+
+}  // namespace peercached

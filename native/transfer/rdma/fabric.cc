@@ -1,0 +1,77 @@
+#include "transfer/rdma/fabric.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace peercached::rdma {
+namespace {
+
+// Ports announce what happens to them; some drivers forget to, so they are asked as well.
+constexpr int kPortCheckMs = 1000;
+
+}  // namespace
+
+Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
+               Connector& connector, PeerWatcher& watcher) {
+  RailPolicy policy = config.policy;
+  policy.numa_node = numa_node_of(pool);
+  const std::vector<Port> ports = list_ports();
+  for (const RailChoice& choice : choose_rails(ports, policy)) {
+    rails_.push_back(
+        std::make_unique<Rail>(static_cast<uint32_t>(rails_.size()), choice, config.link));
+    const int fd = rails_.back()->context()->async_fd;
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  }
+  pool_ = std::make_unique<RegisteredMemory>(rails_, pool, pool_bytes, Purpose::publish);
+  pool_->register_until({TimePoint::max()});
+  regions_ = std::make_unique<MemoryTable>(rails_);
+  responder_ = std::make_unique<Responder>(rails_, *pool_, config.incarnation);
+  engine_ = make_rdma_engine({config.channels_max}, rails_, *regions_, connector, watcher);
+  stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_fd_ < 0) refused("creating an eventfd");
+  watcher_ = std::thread([this] { watch(); });
+}
+
+Fabric::~Fabric() {
+  const uint64_t one = 1;
+  (void)!::write(stop_fd_, &one, sizeof one);
+  watcher_.join();
+  ::close(stop_fd_);
+}
+
+void Fabric::watch() {
+  std::vector<pollfd> fds{{stop_fd_, POLLIN, 0}};
+  for (const auto& rail : rails_) fds.push_back({rail->context()->async_fd, POLLIN, 0});
+  while (true) {
+    const int ready = ::poll(fds.data(), fds.size(), kPortCheckMs);
+    if (fds[0].revents != 0) return;
+    for (size_t i = 0; i < rails_.size(); ++i) {
+      Rail& rail = *rails_[i];
+      if (ready > 0 && fds[i + 1].revents != 0) handle_event(rail);
+      const bool active = rail.port_active();
+      if (active && !rail.up()) rail.set_up();
+      if (!active && rail.up()) take_out(rail, "its port is not active");
+    }
+  }
+}
+
+void Fabric::handle_event(Rail& rail) {
+  const Verbs& verbs = Verbs::get();
+  ibv_async_event event;
+  while (verbs.get_async_event(rail.context(), &event) == 0) {
+    const ibv_event_type type = event.event_type;
+    verbs.ack_async_event(&event);
+    if (type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_PORT_ERR) {
+      take_out(rail, verbs.event_type_str(type));
+    }
+  }
+}
+
+void Fabric::take_out(Rail& rail, const std::string& why) {
+  rail.set_down(why);
+  engine_->leave_rail(rail);
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,51 @@
+// All of RDMA on this node: its rails, the published pool, the workers' regions, the reading and
+// the answering side, and a thread that watches the ports.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transfer/rdma/memory_table.h"
+#include "transfer/rdma/rdma_engine.h"
+#include "transfer/rdma/responder.h"
+
+namespace peercached::rdma {
+
+struct FabricConfig {
+  RailPolicy policy;
+  LinkSettings link;
+  Incarnation incarnation = 0;
+  unsigned channels_max = 8;
+};
+
+class Fabric {
+ public:
+  // Opens the devices and registers the pool on all of them. Throws std::runtime_error saying
+  // what is missing and what to do.
+  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, Connector& connector,
+         PeerWatcher& watcher);
+  ~Fabric();
+
+  std::span<const std::unique_ptr<Rail>> rails() const { return rails_; }
+  MemoryTable& regions() { return *regions_; }
+  RdmaEngine& engine() { return *engine_; }
+  Responder& responder() { return *responder_; }
+  uint64_t registered_bytes() const { return pool_->bytes() + regions_->bytes(); }
+
+ private:
+  void watch();
+  void handle_event(Rail& rail);
+  void take_out(Rail& rail, const std::string& why);
+
+  std::vector<std::unique_ptr<Rail>> rails_;
+  std::unique_ptr<RegisteredMemory> pool_;
+  std::unique_ptr<MemoryTable> regions_;
+  std::unique_ptr<Responder> responder_;
+  std::unique_ptr<RdmaEngine> engine_;
+  int stop_fd_ = -1;
+  std::thread watcher_;
+};
+
+}  // namespace peercached::rdma

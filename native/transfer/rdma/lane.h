@@ -1,0 +1,57 @@
+// One channel at work for one read call: claims slices, posts chains two deep, hands on what
+// has landed. Driven by the thread that reads; never blocks but to fence.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "transfer/rdma/peer_read.h"
+
+namespace peercached::rdma {
+
+class Lane {
+ public:
+  // Prefers `first_rail`; waits for a channel by `wake_fd`.
+  Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, int wake_fd);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  bool finished() const { return finished_; }
+  // Something is outstanding: sleep on fd(), after arm().
+  bool reading() const { return channel_ != nullptr && channel_->outstanding() != 0; }
+  int fd() const { return channel_->event_fd(); }
+  void arm() { channel_->arm(); }
+  void take_events() { channel_->take_events(); }
+
+  // Does what can be done now; false if that was nothing.
+  bool proceed();
+  // What is outstanding will end with errors soon: before abandon(), for all lanes at once.
+  void break_off();
+  // Deadline or fence: nothing is written any more when this returns.
+  void abandon();
+
+ private:
+  struct Chain {
+    std::vector<Slice> slices;
+  };
+
+  bool find_channel();
+  bool post();
+  void harvest();
+  void broken();
+  void end();
+
+  ReadCall& call_;
+  PeerRead& peer_;
+  const uint32_t first_rail_;
+  const int wake_fd_;
+  Channel* channel_ = nullptr;
+  bool waiting_ = false;
+  bool finished_ = false;
+  std::array<Chain, kChainsPerChannel> chains_;  // oldest first
+  size_t chains_count_ = 0;
+};
+
+}  // namespace peercached::rdma

@@ -1,0 +1,174 @@
+#include "transfer/rdma/memory.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+namespace peercached::rdma {
+namespace {
+
+constexpr uint64_t kChunkAlign = 2ull << 20;  // never splits a huge page
+constexpr uint64_t kChunkBytesMin = 64ull << 20;
+constexpr size_t kChunksWanted = 16;
+constexpr unsigned kThreadsMax = 8;
+constexpr int kCapabilityIpcLock = 14;
+
+// A value of /proc/self/status, e.g. "VmPin:    1024 kB" or "CapEff: 00ff".
+uint64_t own_status(const std::string& name, int base) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) {
+      return std::strtoull(line.c_str() + name.size() + 1, nullptr, base);
+    }
+  }
+  return 0;
+}
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::string lock_remedy() {
+  return "raise RLIMIT_MEMLOCK (systemd: LimitMEMLOCK=infinity; a shell: ulimit -l unlimited; "
+         "Docker: --ulimit memlock=-1) or give the daemon CAP_IPC_LOCK";
+}
+
+}  // namespace
+
+int numa_node_of(const void* address) {
+  constexpr unsigned long kNodeOfAddress = 3;  // MPOL_F_NODE | MPOL_F_ADDR
+  int node = -1;
+  return ::syscall(SYS_get_mempolicy, &node, nullptr, 0, address, kNodeOfAddress) == 0 ? node : -1;
+}
+
+void check_lockable(uint64_t bytes, const std::string& what) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if ((own_status("CapEff", 16) >> kCapabilityIpcLock & 1) != 0) return;
+  const uint64_t pinned_bytes = own_status("VmPin", 10) * 1024;
+  if (pinned_bytes + bytes <= limit.rlim_cur) return;
+  throw std::runtime_error("RDMA must lock " + mebibytes(bytes) + " for " + what + ", " +
+                           mebibytes(pinned_bytes) + " are locked already, and RLIMIT_MEMLOCK is " +
+                           mebibytes(limit.rlim_cur) + ": " + lock_remedy());
+}
+
+RegisteredMemory::RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base,
+                                   uint64_t bytes, Purpose purpose)
+    : rails_(rails), base_(base), bytes_(bytes), purpose_(purpose), numa_node_(numa_node_of(base)) {
+  check_lockable(bytes * rails.size(), purpose == Purpose::publish ? "the pool" : "a region");
+  uint64_t most = UINT64_MAX;
+  for (const auto& rail : rails) most = std::min<uint64_t>(most, rail->limits().max_mr_size);
+  const uint64_t wanted = std::max(bytes / kChunksWanted, kChunkBytesMin);
+  chunk_bytes_ = std::min((wanted + kChunkAlign - 1) / kChunkAlign * kChunkAlign,
+                          std::max(most / kChunkAlign * kChunkAlign, kChunkAlign));
+  chunks_ = (bytes + chunk_bytes_ - 1) / chunk_bytes_;
+  for (size_t chunk = 0; chunk < chunks_; ++chunk) {
+    for (uint32_t rail = 0; rail < rails.size(); ++rail) {
+      Piece& piece = pieces_.emplace_back();
+      piece.rail = rail;
+      piece.chunk = chunk;
+    }
+  }
+  left_ = pieces_.size();
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  // Whoever registers one of our pieces holds us; nobody is busy any more.
+  std::vector<std::jthread> threads;
+  std::atomic<size_t> next{0};
+  const auto release = [&] {
+    for (size_t i = next++; i < pieces_.size(); i = next++) pieces_[i].registration.reset();
+  };
+  const size_t count = std::min<size_t>(pieces_.size(), kThreadsMax);
+  for (size_t i = 1; i < count; ++i) threads.emplace_back(release);
+  release();
+}
+
+bool RegisteredMemory::begin(Piece& piece) {
+  State none = State::none;
+  return piece.state.compare_exchange_strong(none, State::busy);
+}
+
+void RegisteredMemory::register_piece(Piece& piece) {
+  const Rail& rail = *rails_[piece.rail];
+  const uint64_t from = piece.chunk * chunk_bytes_;
+  const uint64_t bytes = std::min(chunk_bytes_, bytes_ - from);
+  const int access = purpose_ == Purpose::publish ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_LOCAL_WRITE;
+  Registration registration(Verbs::get().reg_mr(rail.pd(), base_ + from, bytes, access));
+  const int error = errno;
+  std::lock_guard lock(mutex_);
+  if (registration) {
+    piece.registration = std::move(registration);
+    piece.state.store(State::ready, std::memory_order_release);
+    left_.fetch_sub(1, std::memory_order_acq_rel);
+  } else {
+    if (failure_.empty()) {
+      failure_ = "registering " + mebibytes(bytes) + " with " + rail.name() + ": " +
+                 std::strerror(error) +
+                 (error == ENOMEM || error == EAGAIN ? ": " + lock_remedy() : "");
+    }
+    piece.state.store(State::failed, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+bool RegisteredMemory::register_one() {
+  for (size_t i = next_++; i < pieces_.size(); i = next_++) {
+    if (!begin(pieces_[i])) continue;
+    register_piece(pieces_[i]);
+    return true;
+  }
+  return false;
+}
+
+void RegisteredMemory::register_until(Deadline until) {
+  const auto work = [&] {
+    while (!until.passed() && register_one()) {
+      std::lock_guard lock(mutex_);
+      if (!failure_.empty()) return;
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t count = std::min<size_t>(
+        {pieces_.size(), kThreadsMax, std::max(1u, std::thread::hardware_concurrency())});
+    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
+    work();
+  }
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+RegisteredMemory::Piece& RegisteredMemory::piece_of(const Rail& rail, const std::byte* address) {
+  const size_t chunk = static_cast<uint64_t>(address - base_) / chunk_bytes_;
+  return pieces_[chunk * rails_.size() + rail.index];
+}
+
+const ibv_mr* RegisteredMemory::key(const Rail& rail, const std::byte* address, Deadline deadline) {
+  Piece& piece = piece_of(rail, address);
+  if (piece.state.load(std::memory_order_acquire) != State::ready) {
+    if (begin(piece)) register_piece(piece);
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline.at, [&] { return piece.state != State::busy; });
+    if (piece.state != State::ready) return nullptr;
+  }
+  return piece.registration.get();
+}
+
+const std::byte* RegisteredMemory::chunk_end(const std::byte* address) const {
+  const uint64_t chunk = static_cast<uint64_t>(address - base_) / chunk_bytes_;
+  return base_ + std::min((chunk + 1) * chunk_bytes_, bytes_);
+}
+
+std::vector<uint32_t> RegisteredMemory::remote_keys(const Rail& rail) const {
+  std::vector<uint32_t> keys;
+  for (const Piece& piece : pieces_) {
+    if (piece.rail == rail.index) keys.push_back(piece.registration->rkey);
+  }
+  return keys;
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,83 @@
+#include "transfer/rdma/memory_table.h"
+
+namespace peercached::rdma {
+namespace {
+
+// A worker waits this long for its REGISTER at most; most regions are done by then.
+constexpr int kForegroundMs = 500;
+
+}  // namespace
+
+MemoryTable::MemoryTable(std::span<const std::unique_ptr<Rail>> rails) : rails_(rails) {
+  thread_ = std::thread([this] { background(); });
+}
+
+MemoryTable::~MemoryTable() {
+  {
+    std::lock_guard lock(queue_mutex_);
+    stopping_ = true;
+  }
+  queued_.notify_all();
+  thread_.join();
+}
+
+void MemoryTable::add(std::byte* base, uint64_t bytes) {
+  auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, Purpose::receive);
+  memory->register_until(Deadline::after_ms(kForegroundMs));
+  {
+    std::unique_lock lock(mutex_);
+    regions_[base] = memory;
+  }
+  if (memory->complete()) return;
+  {
+    std::lock_guard lock(queue_mutex_);
+    queue_.push_back(memory);
+  }
+  queued_.notify_one();
+}
+
+void MemoryTable::remove(const std::byte* base) {
+  std::shared_ptr<RegisteredMemory> memory;
+  {
+    std::unique_lock lock(mutex_);
+    const auto found = regions_.find(base);
+    if (found == regions_.end()) return;
+    memory = std::move(found->second);
+    regions_.erase(found);
+  }
+  // The background may hold it for one more piece: gone means gone.
+  std::weak_ptr<RegisteredMemory> last = memory;
+  memory.reset();
+  while (!last.expired()) std::this_thread::yield();
+}
+
+std::shared_ptr<RegisteredMemory> MemoryTable::find(const std::byte* address) const {
+  std::shared_lock lock(mutex_);
+  auto after = regions_.upper_bound(address);
+  if (after == regions_.begin()) return nullptr;
+  const auto& memory = std::prev(after)->second;
+  return address < memory->base() + memory->bytes() ? memory : nullptr;
+}
+
+uint64_t MemoryTable::bytes() const {
+  std::shared_lock lock(mutex_);
+  uint64_t sum = 0;
+  for (const auto& [base, memory] : regions_) sum += memory->bytes();
+  return sum;
+}
+
+void MemoryTable::background() {
+  std::unique_lock lock(queue_mutex_);
+  while (true) {
+    queued_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    auto memory = queue_.front().lock();
+    lock.unlock();
+    const bool more = memory && memory->register_one();
+    memory.reset();
+    lock.lock();
+    if (!more) queue_.pop_front();
+  }
+}
+
+}  // namespace peercached::rdma

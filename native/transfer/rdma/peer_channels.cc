@@ -1,0 +1,239 @@
+#include "transfer/rdma/peer_channels.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+namespace peercached::rdma {
+namespace {
+
+constexpr int kBackoffMinMs = 20;
+constexpr int kBackoffMaxMs = 2000;
+// More than could be alive at once: what is forgotten was told, or the peer frees it by itself.
+constexpr size_t kClosedNumbersMax = 256;
+
+}  // namespace
+
+PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
+                           std::span<const std::unique_ptr<Rail>> rails, unsigned channels_max,
+                           Connector& connector, std::atomic<uint32_t>& next_number)
+    : peer_(peer),
+      incarnation_(incarnation),
+      rails_(rails),
+      channels_max_(std::max(channels_max, 1u)),
+      connector_(connector),
+      next_number_(next_number),
+      rail_states_(rails.size()) {}
+
+PeerChannels::~PeerChannels() { assert(waiters_.empty()); }
+
+PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
+  std::lock_guard lock(mutex_);
+  if (closed()) return {nullptr, false};
+  const TimePoint now = Clock::now();
+  bool hope = connecting();
+  for (uint32_t i = 0; i < rails_.size(); ++i) {
+    const uint32_t rail = static_cast<uint32_t>((first_rail + i) % rails_.size());
+    if (!rails_[rail]->up()) continue;
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      if (entry->channel->rail().index != rail) continue;
+      hope = true;  // lent ones come back
+      if (entry->state != State::idle) continue;
+      entry->state = State::lent;
+      return {entry->channel.get(), true};
+    }
+    if (!usable(rail, now)) continue;
+    hope = true;
+    if (count(rail) >= channels_max_) continue;
+    // One being connected for each that waits is enough.
+    const auto under_way = std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
+      return entry.state == State::connecting;
+    });
+    const size_t wanting = waiters_.size() + (waiting ? 0 : 1);
+    if (static_cast<size_t>(under_way) < wanting) begin_connect(rail);
+    if (connecting()) return {nullptr, true};
+  }
+  return {nullptr, hope};
+}
+
+bool PeerChannels::usable(uint32_t rail, TimePoint now) const {
+  return rails_[rail]->up() && rail_states_[rail].retry_at <= now;
+}
+
+unsigned PeerChannels::count(uint32_t rail) const {
+  return static_cast<unsigned>(
+      std::count_if(entries_.begin(), entries_.end(),
+                    [&](const Entry& entry) { return entry.channel->rail().index == rail; }));
+}
+
+bool PeerChannels::connecting() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.state == State::connecting; });
+}
+
+void PeerChannels::begin_connect(uint32_t rail) {
+  try {
+    const uint32_t number = next_number_.fetch_add(1);
+    auto channel = std::make_unique<Channel>(*rails_[rail], number);
+    if (!connector_.connect(peer_, channel->own_end(), closed_numbers_)) {
+      back_off(rail, "the control plane is too busy to connect a channel");
+      return;
+    }
+    entries_.push_back({std::move(channel), number, State::connecting});
+    closed_numbers_.clear();
+  } catch (const VerbsError& error) {
+    back_off(rail, error.what());
+  }
+}
+
+void PeerChannels::back_off(uint32_t rail, const std::string& why) {
+  RailState& state = rail_states_[rail];
+  // At once the first time: one lost connection says little.
+  state.retry_at = Clock::now() + std::chrono::milliseconds(state.backoff_ms);
+  state.backoff_ms = std::clamp(state.backoff_ms * 2, kBackoffMinMs, kBackoffMaxMs);
+  last_trouble_ = why;
+  rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<PeerChannels::Entry>::iterator PeerChannels::find(const Channel* channel) {
+  return std::find_if(entries_.begin(), entries_.end(),
+                      [&](const Entry& entry) { return entry.channel.get() == channel; });
+}
+
+std::unique_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) {
+  if (closed_numbers_.size() < kClosedNumbersMax) closed_numbers_.push_back(entry->number);
+  std::unique_ptr<Channel> channel = std::move(entry->channel);
+  entries_.erase(entry);
+  return channel;
+}
+
+void PeerChannels::give_back(Channel* channel) {
+  std::unique_ptr<Channel> unwanted;  // destroyed outside of the lock
+  std::lock_guard lock(mutex_);
+  const auto entry = find(channel);
+  if (closed() || !channel->rail().up()) {
+    unwanted = take(entry);
+  } else {
+    entry->state = State::idle;
+    rail_states_[channel->rail().index] = {};
+  }
+  wake_waiters();
+}
+
+void PeerChannels::retire(Channel* channel, const std::string& why) {
+  std::vector<std::unique_ptr<Channel>> gone;
+  {
+    std::lock_guard lock(mutex_);
+    const uint32_t rail = channel->rail().index;
+    gone.push_back(take(find(channel)));
+    if (!why.empty()) {
+      back_off(rail, why);
+      // They are of the same age, and would each take as long to find out.
+      for (size_t i = entries_.size(); i-- > 0;) {
+        const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
+        if (entry->state == State::idle && entry->channel->rail().index == rail) {
+          gone.push_back(take(entry));
+        }
+      }
+    }
+  }
+  gone.front()->fence();
+  gone.clear();
+  std::lock_guard lock(mutex_);
+  wake_waiters();
+}
+
+void PeerChannels::wait_with(int event_fd) {
+  std::lock_guard lock(mutex_);
+  waiters_.push_back(event_fd);
+}
+
+void PeerChannels::stop_waiting(int event_fd) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::find(waiters_.begin(), waiters_.end(), event_fd);
+  if (found != waiters_.end()) waiters_.erase(found);
+}
+
+bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
+  std::unique_ptr<Channel> unwanted;
+  std::lock_guard lock(mutex_);
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
+    return one.number == number && one.state == State::connecting;
+  });
+  if (entry == entries_.end()) return false;
+  const uint32_t rail = entry->channel->rail().index;
+  try {
+    if (answer.pool.incarnation != incarnation_) {
+      throw std::invalid_argument("it has restarted");
+    }
+    entry->channel->connect(std::move(answer));
+    entry->state = State::idle;
+  } catch (const std::exception& error) {
+    back_off(rail, error.what());
+    unwanted = take(entry);
+  }
+  wake_waiters();
+  return true;
+}
+
+bool PeerChannels::refused(uint32_t number, const std::string& why) {
+  std::unique_ptr<Channel> unwanted;
+  std::lock_guard lock(mutex_);
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
+    return one.number == number && one.state == State::connecting;
+  });
+  if (entry == entries_.end()) return false;
+  back_off(entry->channel->rail().index, "connecting: " + why);
+  unwanted = take(entry);
+  wake_waiters();
+  return true;
+}
+
+void PeerChannels::leave_rail(const Rail& rail) {
+  std::vector<std::unique_ptr<Channel>> gone;
+  std::lock_guard lock(mutex_);
+  for (size_t i = entries_.size(); i-- > 0;) {
+    const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (&entry->channel->rail() != &rail) continue;
+    if (entry->state == State::lent) {
+      entry->channel->break_off();
+    } else {
+      gone.push_back(take(entry));
+    }
+  }
+  wake_waiters();
+}
+
+void PeerChannels::close() {
+  std::vector<std::unique_ptr<Channel>> gone;
+  std::lock_guard lock(mutex_);
+  closed_.store(true, std::memory_order_release);
+  for (size_t i = entries_.size(); i-- > 0;) {
+    const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (entry->state == State::lent) {
+      entry->channel->break_off();
+    } else {
+      gone.push_back(take(entry));
+    }
+  }
+  wake_waiters();
+}
+
+uint32_t PeerChannels::size() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<uint32_t>(entries_.size());
+}
+
+std::string PeerChannels::last_trouble() const {
+  std::lock_guard lock(mutex_);
+  return last_trouble_;
+}
+
+void PeerChannels::wake_waiters() {
+  const uint64_t one = 1;
+  for (int event_fd : waiters_) (void)!::write(event_fd, &one, sizeof one);
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,111 @@
+// The channels to one incarnation of one peer, by rail: idle, lent to a read, or being connected.
+//
+// Bounded per rail. Channels are made when first wanted; connecting takes the control plane a
+// call to the peer, so whoever wants one waits, by leaving an eventfd that is written when
+// something changes. A rail on which a channel broke is left alone for a while, longer each
+// time, then tried again.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transfer/rdma/channel.h"
+
+namespace peercached::rdma {
+
+// The control plane's part: carries `own` to the peer and its answer back.
+class Connector {
+ public:
+  virtual ~Connector() = default;
+  // Later, from any thread, exactly once: RdmaEngine::connected or ::refused with this channel's
+  // number. `closed`: numbers of channels to the same peer that are no more.
+  // False: not now, and no answer will come.
+  virtual bool connect(HolderIndex peer, const ChannelEnd& own,
+                       std::span<const uint32_t> closed) = 0;
+};
+
+struct PeerCounters {
+  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0};
+  std::atomic<TimePoint> last_heard{TimePoint{}};  // when a chain last ended well, in any read
+};
+
+class PeerChannels {
+ public:
+  PeerChannels(HolderIndex peer, Incarnation incarnation,
+               std::span<const std::unique_ptr<Rail>> rails, unsigned channels_max,
+               Connector& connector, std::atomic<uint32_t>& next_number);
+  ~PeerChannels();
+
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  struct Lease {
+    Channel* channel = nullptr;  // the caller gives it back
+    bool hope = true;            // without a channel: whether waiting for one makes sense
+  };
+  // An idle channel on the first rail, from `first` on and around, that works at all. If there is
+  // none, one more may be on its way. `waiting`: the caller is among those of wait_with().
+  Lease lease(uint32_t first_rail, bool waiting);
+  void give_back(Channel* channel);
+  // It broke, or something is outstanding on it: fences it, and destroys it. `why`, if not empty,
+  // is the rail's fault: it is left alone for a while, and its idle channels go, too.
+  void retire(Channel* channel, const std::string& why);
+
+  void wait_with(int event_fd);
+  void stop_waiting(int event_fd);
+
+  // The control plane's answers. False: no such channel is being connected here.
+  bool connected(uint32_t number, ChannelAnswer answer);
+  bool refused(uint32_t number, const std::string& why);
+
+  // The rail is out: its channels break off.
+  void leave_rail(const Rail& rail);
+  // No more channels; those lent break off.
+  void close();
+
+  uint32_t size() const;
+  std::string last_trouble() const;
+
+  PeerCounters counters;
+
+ private:
+  enum class State : uint8_t { connecting, idle, lent };
+  struct Entry {
+    std::unique_ptr<Channel> channel;
+    uint32_t number = 0;
+    State state = State::connecting;
+  };
+  struct RailState {
+    TimePoint retry_at{};
+    int backoff_ms = 0;
+  };
+
+  // All under the mutex.
+  bool usable(uint32_t rail, TimePoint now) const;
+  unsigned count(uint32_t rail) const;
+  bool connecting() const;
+  void begin_connect(uint32_t rail);
+  void back_off(uint32_t rail, const std::string& why);
+  std::vector<Entry>::iterator find(const Channel* channel);
+  std::unique_ptr<Channel> take(std::vector<Entry>::iterator entry);
+  void wake_waiters();
+
+  const HolderIndex peer_;
+  const Incarnation incarnation_;
+  const std::span<const std::unique_ptr<Rail>> rails_;
+  const unsigned channels_max_;  // per rail
+  Connector& connector_;
+  std::atomic<uint32_t>& next_number_;
+  std::atomic<bool> closed_{false};
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::vector<RailState> rail_states_;
+  std::vector<uint32_t> closed_numbers_;  // to tell the peer with the next connect
+  std::vector<int> waiters_;              // eventfds
+  std::string last_trouble_;
+};
+
+}  // namespace peercached::rdma

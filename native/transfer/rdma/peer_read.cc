@@ -1,0 +1,170 @@
+#include "transfer/rdma/peer_read.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace peercached::rdma {
+namespace {
+
+constexpr uint32_t kSliceBytesMin = 256u << 10;
+constexpr uint32_t kSliceBytesMax = 1u << 20;
+constexpr uint64_t kChainBytesMin = 256ull << 10;
+constexpr uint64_t kChainsPerLane = 4;
+constexpr uint8_t kAttemptsMax = 3;
+
+// A peer from which something has come lately is slow, not in trouble.
+constexpr auto kSilenceMin = std::chrono::milliseconds(20);
+
+}  // namespace
+
+PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannels> channels)
+    : call_(call), batch_(batch), channels_(std::move(channels)), progress_(batch.ops.size()) {
+  region_of_.resize(batch_.ops.size());
+  for (size_t i = 0; i < batch_.ops.size(); ++i) {
+    ReadOp& op = batch_.ops[i];
+    // No record names a page without bytes; memory that is no region is nobody's to write to.
+    op.status = PageStatus::error;
+    if (op.length == 0 || op.length > kPageBytesMax) continue;
+    for (const auto& known : regions_) {
+      if (op.dest >= known->base() && op.dest < known->base() + known->bytes()) {
+        region_of_[i] = known.get();
+      }
+    }
+    if (region_of_[i] == nullptr) {
+      auto found = call_.memory.find(op.dest);
+      if (!found) continue;
+      region_of_[i] = regions_.emplace_back(std::move(found)).get();
+    }
+    op.status = PageStatus::pending;
+    bytes_ += op.length;
+    ++unsettled_;
+  }
+}
+
+void PeerRead::split_for(size_t lanes) {
+  const uint64_t share = bytes_ / std::max<size_t>(lanes, 1);
+  slice_bytes_ =
+      static_cast<uint32_t>(std::clamp<uint64_t>(share / 2, kSliceBytesMin, kSliceBytesMax));
+  chain_bytes_ = std::clamp(share / kChainsPerLane, kChainBytesMin, kChainBytes);
+  for (size_t i = batch_.ops.size(); i-- > 0;) {
+    const ReadOp& op = batch_.ops[i];
+    if (op.status != PageStatus::pending) continue;
+    const uint32_t count = (op.length + slice_bytes_ - 1) / slice_bytes_;
+    progress_[i].slices_left = count;
+    for (uint32_t slice = count; slice-- > 0;) {
+      const uint32_t at = slice * slice_bytes_;
+      todo_.push_back({static_cast<uint32_t>(i), at, std::min(slice_bytes_, op.length - at), 0});
+    }
+  }
+}
+
+RegisteredMemory* PeerRead::claim(uint64_t pool_bytes, std::vector<Slice>& slices) {
+  slices.clear();
+  RegisteredMemory* region = nullptr;
+  uint64_t bytes = 0;
+  while (!todo_.empty() && slices.size() < kChainSlicesMax) {
+    const Slice slice = todo_.back();
+    const ReadOp& op = batch_.ops[slice.op];
+    if (op.status != PageStatus::pending) {  // another slice of it failed
+      todo_.pop_back();
+      continue;
+    }
+    const uint64_t slot_bytes = sizeof(SlotHeader) + op.length;
+    if (op.offset % alignof(SlotHeader) != 0 || op.offset >= pool_bytes ||
+        slot_bytes > pool_bytes - op.offset) {
+      todo_.pop_back();
+      settle(slice.op, PageStatus::stale);  // a record of no slot there
+      continue;
+    }
+    if (!slices.empty() && (bytes + slice.bytes > chain_bytes_ || region_of_[slice.op] != region)) {
+      break;
+    }
+    region = region_of_[slice.op];
+    bytes += slice.bytes;
+    slices.push_back(slice);
+    todo_.pop_back();
+  }
+  return region;
+}
+
+void PeerRead::landed(const Slice& slice, const SlotHeader& before, const SlotHeader& after) {
+  ReadOp& op = batch_.ops[slice.op];
+  if (op.status != PageStatus::pending) return;
+  Progress& progress = progress_[slice.op];
+  if (slice.leads()) op.header = before;
+  if (!progress.seen) {
+    op.again = after;
+    progress.seen = true;
+  } else if (std::memcmp(&op.again, &after, sizeof after) != 0) {
+    op.again = {};  // two looks differ: no header at all, which no page has
+  }
+  if (--progress.slices_left != 0) return;
+  --unsettled_;
+  call_.sink.landed(batch_, op);
+}
+
+void PeerRead::put_back(std::span<const Slice> slices) {
+  for (size_t i = slices.size(); i-- > 0;) {
+    Slice slice = slices[i];
+    if (++slice.attempts >= kAttemptsMax) {
+      fail(slice, PageStatus::error);
+    } else {
+      todo_.push_back(slice);
+    }
+  }
+}
+
+void PeerRead::fail(const Slice& slice, PageStatus status) { settle(slice.op, status); }
+
+void PeerRead::settle(uint32_t index, PageStatus status) {
+  ReadOp& op = batch_.ops[index];
+  if (op.status != PageStatus::pending) return;
+  op.status = status;
+  --unsettled_;
+}
+
+void PeerRead::give_up(const std::string& trouble) {
+  if (settled()) return;
+  gave_up_ = true;
+  report(trouble);
+}
+
+void PeerRead::report(const std::string& trouble) {
+  // Dropped on purpose: whoever did it knows already.
+  if (channels_->closed() || reported_) return;
+  reported_ = true;
+  call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
+}
+
+void PeerRead::report_silence(TimePoint now) {
+  // Heard in any read: one that waits for a channel is no sign of trouble while others get on.
+  const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
+  const auto silent = now - std::max(heard, call_.started);
+  if (silent < kSilenceMin || silent < (now - call_.started) / 2) return;
+  const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
+  report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
+}
+
+void PeerRead::finish() {
+  PageStatus rest = call_.stopped;
+  if (rest == PageStatus::pending) {
+    rest = call_.deadline.passed() && !gave_up_ ? PageStatus::deadline : PageStatus::error;
+  }
+  PeerCounters& counters = channels_->counters;
+  bool late = false;
+  for (ReadOp& op : batch_.ops) {
+    if (op.status == PageStatus::pending) op.status = rest;
+    if (op.status == PageStatus::ok) {
+      counters.pages.fetch_add(1, std::memory_order_relaxed);
+      counters.bytes.fetch_add(op.length, std::memory_order_relaxed);
+    } else if (op.status == PageStatus::error) {
+      counters.errors.fetch_add(1, std::memory_order_relaxed);
+    } else if (op.status == PageStatus::deadline) {
+      counters.deadlines.fetch_add(1, std::memory_order_relaxed);
+      late = true;
+    }
+  }
+  if (late && !call_.gate.fenced()) report_silence(Clock::now());
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,215 @@
+#include "transfer/rdma/ports.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+
+#include "transfer/rdma/verbs.h"
+
+namespace peercached::rdma {
+namespace {
+
+constexpr size_t kGidsMax = 1024;
+
+double gbps_of(uint8_t speed, uint8_t width) {
+  const double lanes = width == 1    ? 1
+                       : width == 2  ? 4
+                       : width == 4  ? 8
+                       : width == 8  ? 12
+                       : width == 16 ? 2
+                                     : 1;
+  const double lane = speed == 1     ? 2.5
+                      : speed == 2   ? 5
+                      : speed == 4   ? 10
+                      : speed == 8   ? 10
+                      : speed == 16  ? 14
+                      : speed == 32  ? 25
+                      : speed == 64  ? 50
+                      : speed == 128 ? 100
+                                     : 0;
+  return lanes * lane;
+}
+
+int numa_node_of(const std::string& device) {
+  std::ifstream file("/sys/class/infiniband/" + device + "/device/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
+}
+
+ibv_port_attr query_port(const Verbs& verbs, ibv_context* context, uint8_t number) {
+  ibv_port_attr attr{};
+  // As verbs.h does it inline; through the symbol the newest fields would be missing.
+  verbs_context* extended = verbs_get_ctx_op(context, query_port);
+  const int error =
+      extended != nullptr
+          ? extended->query_port(context, number, &attr, sizeof attr)
+          : verbs.query_port(context, number, reinterpret_cast<_compat_ibv_port_attr*>(&attr));
+  if (error != 0) throw VerbsError("querying a port", error);
+  return attr;
+}
+
+void list_gids(const Verbs& verbs, ibv_context* context, std::vector<Port>& ports) {
+  std::vector<ibv_gid_entry> entries(kGidsMax);
+  const ssize_t count =
+      verbs.query_gid_table(context, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
+    for (Port& port : ports) {
+      if (static_cast<uint32_t>(port.number) != entry.port_num) continue;
+      GidEntry& gid = port.gids.emplace_back();
+      std::memcpy(gid.gid.data(), entry.gid.raw, sizeof gid.gid);
+      gid.index = static_cast<int>(entry.gid_index);
+      gid.roce_v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+      char name[IF_NAMESIZE] = "";
+      if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr) {
+        gid.netdev = name;
+      }
+    }
+  }
+}
+
+bool ipv4_mapped(const Gid& gid) {
+  static constexpr uint8_t kPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.data(), kPrefix, sizeof kPrefix) == 0;
+}
+
+bool link_local(const Gid& gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
+
+// Lower is better; nullopt: of no use here.
+std::optional<int> rank(const Port& port, const GidEntry& gid, const std::string& host) {
+  if (!port.ethernet) return gid.index;  // InfiniBand: the first entry is the port's own
+  if (!gid.roce_v2) return std::nullopt;
+  if (text_of(gid.gid) == host) return 0;
+  if (ipv4_mapped(gid.gid)) return 1;
+  return link_local(gid.gid) ? 3 : 2;
+}
+
+std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy) {
+  std::optional<GidEntry> best;
+  for (const GidEntry& gid : port.gids) {
+    if (policy.gid_index >= 0) {
+      if (gid.index == policy.gid_index) return gid;
+      continue;
+    }
+    const auto here = rank(port, gid, policy.host);
+    if (here && (!best || *here < *rank(port, *best, policy.host))) best = gid;
+  }
+  return best;
+}
+
+std::string name_of(const Port& port) { return port.device + ":" + std::to_string(port.number); }
+
+std::string names_of(std::span<const Port> ports) {
+  std::string names;
+  for (const Port& port : ports) names += (names.empty() ? "" : ", ") + name_of(port);
+  return names.empty() ? "none" : names;
+}
+
+std::string why_no_gid(const Port& port, const RailPolicy& policy) {
+  if (policy.gid_index >= 0) {
+    return name_of(port) + " has no GID with index " + std::to_string(policy.gid_index) +
+           ": correct rdma_gid_index, or leave it out";
+  }
+  return name_of(port) + " has no RoCE v2 GID: give its network interface an address";
+}
+
+std::vector<RailChoice> chosen_by_name(std::span<const Port> ports, const RailPolicy& policy) {
+  std::vector<RailChoice> rails;
+  for (const std::string& wanted : policy.device_names) {
+    const auto found = std::find_if(ports.begin(), ports.end(), [&](const Port& port) {
+      return name_of(port) == wanted || (port.device == wanted && port.number == 1);
+    });
+    if (found == ports.end()) {
+      throw std::runtime_error("device_names: there is no RDMA port " + wanted +
+                               " here; there are: " + names_of(ports));
+    }
+    const auto gid = choose_gid(*found, policy);
+    if (!gid) throw std::runtime_error("device_names: " + why_no_gid(*found, policy));
+    rails.push_back({*found, *gid});
+  }
+  return rails;
+}
+
+}  // namespace
+
+std::vector<Port> list_ports() {
+  std::string why;
+  const Verbs* verbs = Verbs::find(why);
+  if (verbs == nullptr) throw std::runtime_error(why);
+  int count = 0;
+  ibv_device** devices = verbs->get_device_list(&count);
+  std::vector<Port> all;
+  if (devices == nullptr) return all;  // no RDMA in this kernel
+  for (int d = 0; d < count; ++d) {
+    const std::string name = verbs->get_device_name(devices[d]);
+    const Context context(verbs->open_device(devices[d]));
+    ibv_device_attr attr{};
+    if (!context || verbs->query_device(context.get(), &attr) != 0) continue;
+    std::vector<Port> ports;
+    for (uint8_t number = 1; number <= attr.phys_port_cnt; ++number) {
+      const ibv_port_attr at = query_port(*verbs, context.get(), number);
+      Port& port = ports.emplace_back();
+      port.device = name;
+      port.number = number;
+      port.active = at.state == IBV_PORT_ACTIVE;
+      port.ethernet = at.link_layer == IBV_LINK_LAYER_ETHERNET;
+      port.lid = at.lid;
+      port.mtu_bytes = 128 << at.active_mtu;
+      port.rate_gbps = gbps_of(at.active_speed, at.active_width);
+      port.numa_node = numa_node_of(name);
+    }
+    list_gids(*verbs, context.get(), ports);
+    std::move(ports.begin(), ports.end(), std::back_inserter(all));
+  }
+  verbs->free_device_list(devices);
+  std::sort(all.begin(), all.end(), [](const Port& a, const Port& b) {
+    return std::pair(a.device, a.number) < std::pair(b.device, b.number);
+  });
+  return all;
+}
+
+std::vector<RailChoice> choose_rails(std::span<const Port> ports, const RailPolicy& policy) {
+  if (ports.empty()) throw std::runtime_error("this machine has no RDMA device");
+  if (!policy.device_names.empty()) return chosen_by_name(ports, policy);
+  std::vector<RailChoice> rails;
+  std::string why;
+  for (const Port& port : ports) {
+    if (!port.active) {
+      why += name_of(port) + " is not active: check cable and switch, or bring its link up. ";
+      continue;
+    }
+    const auto gid = choose_gid(port, policy);
+    if (gid) {
+      rails.push_back({port, *gid});
+    } else {
+      why += why_no_gid(port, policy) + ". ";
+    }
+  }
+  if (rails.empty()) throw std::runtime_error("no RDMA port can be used: " + why);
+  const double fastest =
+      std::max_element(rails.begin(), rails.end(), [](const RailChoice& a, const RailChoice& b) {
+        return a.port.rate_gbps < b.port.rate_gbps;
+      })->port.rate_gbps;
+  std::erase_if(rails, [&](const RailChoice& rail) { return rail.port.rate_gbps < fastest; });
+  std::stable_sort(rails.begin(), rails.end(), [&](const RailChoice& a, const RailChoice& b) {
+    return (a.port.numa_node == policy.numa_node) > (b.port.numa_node == policy.numa_node);
+  });
+  return rails;
+}
+
+std::string text_of(const Gid& gid) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (ipv4_mapped(gid)) {
+    ::inet_ntop(AF_INET, gid.data() + 12, text, sizeof text);
+  } else {
+    ::inet_ntop(AF_INET6, gid.data(), text, sizeof text);
+  }
+  return text;
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,207 @@
+#include "transfer/rdma/rail.h"
+
+#include <arpa/inet.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace peercached::rdma {
+namespace {
+
+Context open_by_name(const std::string& name) {
+  const Verbs& verbs = Verbs::get();
+  int count = 0;
+  ibv_device** devices = verbs.get_device_list(&count);
+  Context context;
+  int error = ENODEV;
+  for (int d = 0; devices != nullptr && d < count; ++d) {
+    if (name != verbs.get_device_name(devices[d])) continue;
+    context = Context(verbs.open_device(devices[d]));
+    error = errno;
+  }
+  if (devices != nullptr) verbs.free_device_list(devices);
+  if (!context) {
+    throw VerbsError("opening RDMA device " + name +
+                         " (the daemon's user needs read and write on /dev/infiniband/uverbs*)",
+                     error);
+  }
+  return context;
+}
+
+uint16_t pkey_index_of(const Verbs& verbs, ibv_context* context, uint8_t port, uint16_t wanted,
+                       uint16_t table_entries) {
+  for (int i = 0; i < table_entries; ++i) {
+    __be16 key = 0;
+    if (verbs.query_pkey(context, port, i, &key) != 0) break;
+    // The highest bit tells full from limited membership of the same partition.
+    if ((ntohs(key) & 0x7fff) == (wanted & 0x7fff)) return static_cast<uint16_t>(i);
+  }
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%04x", wanted);
+  throw std::runtime_error(std::string("rdma_pkey: the port's table has no partition ") + text);
+}
+
+ibv_port_attr port_of(const Verbs& verbs, const Rail& rail) {
+  ibv_port_attr attr{};
+  verbs_context* extended = verbs_get_ctx_op(rail.context(), query_port);
+  const auto number = static_cast<uint8_t>(rail.choice.port.number);
+  const int error = extended != nullptr
+                        ? extended->query_port(rail.context(), number, &attr, sizeof attr)
+                        : verbs.query_port(rail.context(), number,
+                                           reinterpret_cast<_compat_ibv_port_attr*>(&attr));
+  if (error != 0) throw VerbsError("querying port " + rail.name(), error);
+  return attr;
+}
+
+uint8_t mtu_of(const ibv_port_attr& port, int wanted_bytes, const std::string& name) {
+  const int active_bytes = 128 << port.active_mtu;
+  if (wanted_bytes == 0) return static_cast<uint8_t>(port.active_mtu);
+  for (uint8_t mtu = IBV_MTU_256; mtu <= port.active_mtu; ++mtu) {
+    if (128 << mtu == wanted_bytes) return mtu;
+  }
+  throw std::runtime_error("rdma_mtu is " + std::to_string(wanted_bytes) + ", but " + name +
+                           " runs at " + std::to_string(active_bytes) +
+                           ": use 256, 512, 1024, 2048 or 4096 up to that, or raise the MTU of "
+                           "its network interface");
+}
+
+}  // namespace
+
+Rail::Rail(uint32_t index_, const RailChoice& choice_, const LinkSettings& settings_)
+    : index(index_), choice(choice_), settings(settings_) {
+  const Verbs& verbs = Verbs::get();
+  context_ = open_by_name(choice.port.device);
+  if (verbs.query_device(context_.get(), &limits_) != 0) refused("querying " + name());
+  pd_ = ProtectionDomain(verbs.alloc_pd(context_.get()));
+  if (!pd_) refused("allocating a protection domain on " + name());
+  const ibv_port_attr port = port_of(verbs, *this);
+  mtu_ = mtu_of(port, settings.mtu_bytes, name());
+  pkey_index_ = pkey_index_of(verbs, context_.get(), static_cast<uint8_t>(choice.port.number),
+                              settings.pkey, port.pkey_tbl_len);
+  if (port.state != IBV_PORT_ACTIVE) set_down("its port is not active");
+}
+
+std::string Rail::name() const {
+  return choice.port.device + ":" + std::to_string(choice.port.number);
+}
+
+std::string Rail::why_down() const {
+  std::lock_guard lock(mutex_);
+  return up() ? "" : why_down_;
+}
+
+void Rail::set_up() { up_.store(true, std::memory_order_release); }
+
+void Rail::set_down(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  why_down_ = why;
+  up_.store(false, std::memory_order_release);
+}
+
+bool Rail::port_active() const {
+  try {
+    return port_of(Verbs::get(), *this).state == IBV_PORT_ACTIVE;
+  } catch (const VerbsError&) {
+    return false;
+  }
+}
+
+QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
+                                bool remote_read) const {
+  const Verbs& verbs = Verbs::get();
+  ibv_qp_init_attr init{};
+  init.send_cq = queue;
+  init.recv_cq = queue;
+  init.qp_type = IBV_QPT_RC;
+  init.cap.max_send_wr = sends_max;
+  init.cap.max_send_sge = pieces_max;
+  init.cap.max_recv_wr = 1;
+  init.cap.max_recv_sge = 1;
+  QueuePair qp(verbs.create_qp(pd_.get(), &init));
+  if (!qp) refused("creating a queue pair on " + name());
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = static_cast<uint8_t>(choice.port.number);
+  attr.pkey_index = pkey_index_;
+  attr.qp_access_flags = remote_read ? IBV_ACCESS_REMOTE_READ : 0;
+  const int error = verbs.modify_qp(
+      qp.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (error != 0) throw VerbsError("preparing a queue pair on " + name(), error);
+  return qp;
+}
+
+ChannelEnd Rail::describe(const ibv_qp& qp, uint32_t psn) const {
+  ChannelEnd end;
+  end.rail = index;
+  end.qpn = qp.qp_num;
+  end.psn = psn;
+  end.lid = choice.port.lid;
+  end.mtu = mtu_;
+  const int reads = std::min(limits_.max_qp_init_rd_atom, limits_.max_qp_rd_atom);
+  const unsigned wanted = settings.rd_atomic == 0 ? 255 : settings.rd_atomic;
+  end.rd_atomic = static_cast<uint8_t>(
+      std::clamp<unsigned>(wanted, 1, static_cast<unsigned>(std::clamp(reads, 1, 255))));
+  end.gid = choice.gid.gid;
+  end.link_layer = choice.port.ethernet ? 2 : 1;
+  return end;
+}
+
+void Rail::to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& other,
+                               uint8_t reads) const {
+  if (own.link_layer != other.link_layer) {
+    throw std::runtime_error(name() + " is " + (own.link_layer == 1 ? "InfiniBand" : "Ethernet") +
+                             ", the peer's rail is not: order device_names alike on all nodes");
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = static_cast<ibv_mtu>(std::min(own.mtu, other.mtu));
+  attr.dest_qp_num = other.qpn;
+  attr.rq_psn = other.psn;
+  attr.max_dest_rd_atomic = reads;
+  attr.min_rnr_timer = 12;
+  attr.ah_attr.port_num = static_cast<uint8_t>(choice.port.number);
+  attr.ah_attr.dlid = other.lid;
+  attr.ah_attr.is_global = 1;
+  std::memcpy(attr.ah_attr.grh.dgid.raw, other.gid.data(), other.gid.size());
+  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(choice.gid.index);
+  attr.ah_attr.grh.hop_limit = settings.hop_limit;
+  attr.ah_attr.grh.traffic_class = settings.traffic_class;
+  const int error =
+      Verbs::get().modify_qp(qp, &attr,
+                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0) {
+    throw VerbsError("reaching " + text_of(other.gid) + " from " + text_of(own.gid) + " on " +
+                         name() + " (is there a route between the two?)",
+                     error);
+  }
+}
+
+void Rail::answer(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& reader) const {
+  to_ready_to_receive(qp, own, reader, std::min(own.rd_atomic, reader.rd_atomic));
+}
+
+void Rail::connect(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& holder) const {
+  to_ready_to_receive(qp, own, holder, 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = settings.timeout;
+  attr.retry_cnt = settings.retry_count;
+  attr.rnr_retry = 7;
+  attr.sq_psn = own.psn;
+  attr.max_rd_atomic = std::min(own.rd_atomic, holder.rd_atomic);
+  const int error =
+      Verbs::get().modify_qp(qp, &attr,
+                             IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error != 0) throw VerbsError("starting a queue pair on " + name(), error);
+}
+
+uint32_t random_psn() {
+  uint32_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number) refused("getrandom");
+  return number & 0xffffff;
+}
+
+}  // namespace peercached::rdma

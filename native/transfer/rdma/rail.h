@@ -1,0 +1,80 @@
+// One rail: an opened device and port, with what every queue pair on it shares.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "transfer/rdma/handshake.h"
+#include "transfer/rdma/ports.h"
+#include "transfer/rdma/verbs.h"
+
+namespace peercached::rdma {
+
+// How packets travel: from the configuration, the same for all rails.
+struct LinkSettings {
+  int mtu_bytes = 0;  // 0: the port's active one
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  uint16_t pkey = 0xffff;
+  uint8_t timeout = 14;     // 4.096 us * 2^n until a lost packet is sent again
+  uint8_t retry_count = 6;  // soft-RoCE takes 7 for: for ever
+  unsigned rd_atomic = 0;   // READs in flight per queue pair; 0: what both devices can
+};
+
+struct RailCounters {
+  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, channels{0}, responders{0};
+};
+
+class Rail {
+ public:
+  // Opens the device. Throws std::runtime_error: gone, not permitted, a setting it cannot do.
+  Rail(uint32_t index, const RailChoice& choice, const LinkSettings& settings);
+
+  const uint32_t index;
+  const RailChoice choice;
+  const LinkSettings settings;
+  RailCounters counters;
+
+  ibv_context* context() const { return context_.get(); }
+  ibv_pd* pd() const { return pd_.get(); }
+  const ibv_device_attr& limits() const { return limits_; }
+  std::string name() const;
+  int mtu_bytes() const { return 128 << mtu_; }
+
+  // Whether the port works now. A rail that is out takes no new channels.
+  bool up() const { return up_.load(std::memory_order_acquire); }
+  std::string why_down() const;
+  void set_up();
+  void set_down(const std::string& why);
+  // Asks the device; true if the port is active.
+  bool port_active() const;
+
+  // Queue pairs of this rail, in state INIT; `remote_read` for the holder's end.
+  QueuePair make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
+                            bool remote_read) const;
+  // What to tell the other side about one of them.
+  ChannelEnd describe(const ibv_qp& qp, uint32_t psn) const;
+  // INIT -> RTR: ready to answer `reader`.
+  void answer(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& reader) const;
+  // INIT -> RTR -> RTS: ready to read from `holder`.
+  void connect(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& holder) const;
+
+ private:
+  void to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& other,
+                           uint8_t reads) const;
+
+  Context context_;
+  ProtectionDomain pd_;
+  ibv_device_attr limits_{};
+  uint16_t pkey_index_ = 0;
+  uint8_t mtu_ = IBV_MTU_1024;
+  std::atomic<bool> up_{true};
+  mutable std::mutex mutex_;
+  std::string why_down_;
+};
+
+uint32_t random_psn();
+
+}  // namespace peercached::rdma

@@ -1,0 +1,241 @@
+#include "transfer/rdma/rdma_engine.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "transfer/rdma/lane.h"
+#include "transfer/rdma/patience.h"
+#include "transfer/wake_fds.h"
+
+namespace peercached::rdma {
+namespace {
+
+// Below this a second channel saves nothing.
+constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
+constexpr size_t kLanesPerRailMax = 2;
+// While READs are under way, how long at most until a worker's fence is noticed.
+constexpr int kFenceCheckMs = 2;
+
+class Reading final : public RdmaEngine {
+ public:
+  Reading(const RdmaEngineConfig& config, std::span<const std::unique_ptr<Rail>> rails,
+          const MemoryTable& memory, Connector& connector, PeerWatcher& watcher)
+      : config_(config), rails_(rails), memory_(memory), connector_(connector), watcher_(watcher) {}
+
+  ~Reading() override {
+    for (auto& [index, peer] : peers_) peer.channels->close();
+  }
+
+  void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
+    if (has(index, endpoint.incarnation)) return;  // reads in flight go on
+    auto channels = endpoint.rails == 0 ? nullptr
+                                        : std::make_shared<PeerChannels>(
+                                              index, endpoint.incarnation, rails_,
+                                              config_.channels_max, connector_, next_channel_);
+    replace(index, {endpoint.incarnation, std::move(channels)});
+  }
+
+  void drop_peer(HolderIndex index) override { replace(index, {}); }
+
+  bool reaches(HolderIndex index) const override {
+    if (!find(index)) return false;
+    return std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->up(); });
+  }
+
+  void connected(HolderIndex index, uint32_t channel, ChannelAnswer answer) override {
+    if (auto channels = find(index)) channels->connected(channel, std::move(answer));
+  }
+
+  void refused(HolderIndex index, uint32_t channel, const std::string& why) override {
+    if (auto channels = find(index)) channels->refused(channel, why);
+  }
+
+  void leave_rail(const Rail& rail) override {
+    std::shared_lock lock(mutex_);
+    for (auto& [index, peer] : peers_) peer.channels->leave_rail(rail);
+  }
+
+  void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
+            PageSink& sink) override {
+    ReadCall call{deadline, gate, sink, watcher_, memory_};
+    std::deque<PeerRead> reads;
+    for (ReadBatch& batch : batches) {
+      if (auto channels = find(batch.peer, batch.incarnation)) {
+        reads.emplace_back(call, batch, std::move(channels));
+      } else {
+        for (ReadOp& op : batch.ops) op.status = PageStatus::error;
+      }
+    }
+    const int wake_fd = wake_fds_.take();
+    if (wake_fd < 0) call.stopped = PageStatus::error;  // out of descriptors
+    {
+      std::deque<Lane> lanes;
+      open_lanes(call, reads, lanes, wake_fd);
+      drive(call, reads, lanes, wake_fd);
+      // All at once, then each: they drain side by side.
+      for (Lane& lane : lanes) lane.break_off();
+    }
+    wake_fds_.give_back(wake_fd);
+    for (PeerRead& read : reads) read.finish();
+  }
+
+  std::vector<PeerHealth> health() const override {
+    std::shared_lock lock(mutex_);
+    std::vector<PeerHealth> all;
+    for (const auto& [index, peer] : peers_) {
+      const PeerCounters& c = peer.channels->counters;
+      all.push_back({index, true, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
+    }
+    return all;
+  }
+
+  const char* name() const override { return "rdma"; }
+
+ private:
+  struct Peer {
+    Incarnation incarnation = 0;
+    std::shared_ptr<PeerChannels> channels;  // reads in flight keep theirs
+  };
+
+  bool has(HolderIndex index, Incarnation incarnation) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    return it != peers_.end() && it->second.incarnation == incarnation;
+  }
+
+  std::shared_ptr<PeerChannels> find(HolderIndex index, Incarnation incarnation = 0) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    if (it == peers_.end()) return nullptr;
+    if (incarnation != 0 && it->second.incarnation != incarnation) return nullptr;
+    return it->second.channels;
+  }
+
+  void replace(HolderIndex index, Peer next) {
+    std::shared_ptr<PeerChannels> old;
+    {
+      std::unique_lock lock(mutex_);
+      auto it = peers_.find(index);
+      if (it != peers_.end()) {
+        old = std::move(it->second.channels);
+        peers_.erase(it);
+      }
+      if (next.channels) peers_.emplace(index, std::move(next));
+    }
+    if (old) old->close();
+  }
+
+  void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes,
+                  int wake_fd) {
+    for (PeerRead& read : reads) {
+      const auto most = rails_.size() * std::min<size_t>(kLanesPerRailMax, config_.channels_max);
+      const auto want = std::clamp<uint64_t>(read.bytes() / kBytesPerLaneMin, 1, most);
+      read.split_for(want);
+      const std::vector<uint32_t> rails = rails_near(read);
+      for (uint64_t i = 0; i < want; ++i) {
+        lanes.emplace_back(call, read, rails[i % rails.size()], wake_fd);
+      }
+    }
+  }
+
+  // Rails in the order to be used for this read: those near the worker's memory first, and
+  // among them another first one for each read.
+  std::vector<uint32_t> rails_near(const PeerRead& read) {
+    const unsigned turn = turn_.fetch_add(1, std::memory_order_relaxed);
+    std::vector<uint32_t> order(rails_.size());
+    for (uint32_t i = 0; i < order.size(); ++i) {
+      order[i] = static_cast<uint32_t>((turn + i) % order.size());
+    }
+    const int node = read.numa_node();
+    std::stable_partition(order.begin(), order.end(), [&](uint32_t rail) {
+      return node < 0 || rails_[rail]->choice.port.numa_node == node;
+    });
+    return order;
+  }
+
+  void drive(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes, int wake_fd) {
+    std::vector<pollfd> sleepers;
+    while (!call.over() && !call.deadline.passed() && !call.gate.fenced()) {
+      bool progress = false, working = false;
+      for (Lane& lane : lanes) {
+        progress |= lane.proceed();
+        working |= !lane.finished();
+      }
+      if (!working) break;
+      if (!progress && !look(lanes, call)) sleep(lanes, call, wake_fd, sleepers);
+    }
+    if (call.gate.fenced()) call.stopped = PageStatus::deadline;
+    if (call.over() || call.deadline.passed()) return;
+    for (PeerRead& read : reads) read.give_up(read.channels().last_trouble());
+  }
+
+  // True once something went on, within our patience.
+  bool look(std::deque<Lane>& lanes, const ReadCall& call) {
+    const bool reading =
+        std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.reading(); });
+    const auto span = patience_.span();
+    if (!reading || span.count() == 0) return false;
+    const TimePoint until = std::min(Clock::now() + span, call.deadline.at);
+    do {
+      for (Lane& lane : lanes) {
+        if (!lane.reading() || !lane.proceed()) continue;
+        patience_.paid();
+        return true;
+      }
+    } while (Clock::now() < until);
+    patience_.did_not_pay();
+    return false;
+  }
+
+  static void sleep(std::deque<Lane>& lanes, const ReadCall& call, int wake_fd,
+                    std::vector<pollfd>& sleepers) {
+    sleepers.assign(1, {wake_fd, POLLIN, 0});
+    for (Lane& lane : lanes) {
+      if (!lane.reading()) continue;
+      lane.arm();
+      sleepers.push_back({lane.fd(), POLLIN, 0});
+    }
+    // What completed before it was armed is not announced.
+    bool progress = false;
+    for (Lane& lane : lanes) progress |= lane.proceed();
+    if (progress) return;
+    const int left_ms = call.deadline.remaining_ms();
+    const int wait_ms = call.chains == 0 ? left_ms : std::min(left_ms, kFenceCheckMs);
+    if (::poll(sleepers.data(), sleepers.size(), wait_ms) <= 0) return;
+    if (sleepers[0].revents != 0) {
+      uint64_t count;
+      (void)!::read(wake_fd, &count, sizeof count);
+    }
+    for (Lane& lane : lanes) {
+      if (lane.reading()) lane.take_events();
+    }
+  }
+
+  const RdmaEngineConfig config_;
+  const std::span<const std::unique_ptr<Rail>> rails_;
+  const MemoryTable& memory_;
+  Connector& connector_;
+  PeerWatcher& watcher_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<HolderIndex, Peer> peers_;
+  std::atomic<uint32_t> next_channel_{1};
+  std::atomic<unsigned> turn_{0};
+  WakeFds wake_fds_;
+  Patience patience_;
+};
+
+}  // namespace
+
+std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
+                                             std::span<const std::unique_ptr<Rail>> rails,
+                                             const MemoryTable& memory, Connector& connector,
+                                             PeerWatcher& watcher) {
+  return std::make_unique<Reading>(config, rails, memory, connector, watcher);
+}
+
+}  // namespace peercached::rdma

@@ -1,0 +1,37 @@
+// READ over RDMA: the reader's side. How a page is read and proved: transfer/rdma/chain.h.
+//
+// The thread that reads posts to all peers at once, over several channels and rails, and looks
+// for completions itself; an idle engine has no thread that runs.
+#pragma once
+
+#include <memory>
+
+#include "transfer/rdma/memory_table.h"
+#include "transfer/rdma/peer_channels.h"
+#include "transfer/transfer.h"
+
+namespace peercached::rdma {
+
+class RdmaEngine : public TransferEngine {
+ public:
+  // The control plane's answers to Connector::connect; of a peer or channel that is gone
+  // meanwhile they mean nothing.
+  virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
+  virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
+  // Whether a READ from this peer can be tried at all: it has rails, and one of ours is up.
+  virtual bool reaches(HolderIndex peer) const = 0;
+  // Our own rail went out: reads go on over the others.
+  virtual void leave_rail(const Rail& rail) = 0;
+};
+
+struct RdmaEngineConfig {
+  unsigned channels_max = 8;  // per peer and rail
+};
+
+// `rails`, `memory`, `connector` and `watcher` outlive it.
+std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
+                                             std::span<const std::unique_ptr<Rail>> rails,
+                                             const MemoryTable& memory, Connector& connector,
+                                             PeerWatcher& watcher);
+
+}  // namespace peercached::rdma

@@ -1,0 +1,83 @@
+#include "transfer/rdma/responder.h"
+
+#include <algorithm>
+
+namespace peercached::rdma {
+namespace {
+
+// Per reader and rail: the most that max_channels_per_peer allows, wherever it is set.
+constexpr size_t kChannelsMax = 64;
+
+}  // namespace
+
+template <typename Gone>
+void Responder::forget(std::vector<Served>& channels, Gone gone) {
+  std::erase_if(channels, [&](const Served& served) {
+    if (!gone(served.number)) return false;
+    served.rail->counters.responders.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  });
+}
+
+Responder::Responder(std::span<const std::unique_ptr<Rail>> rails, const RegisteredMemory& pool,
+                     Incarnation incarnation)
+    : rails_(rails), pool_(pool), incarnation_(incarnation) {
+  for (const auto& rail : rails_) {
+    CompletionQueue queue(Verbs::get().create_cq(rail->context(), 1, nullptr, nullptr, 0));
+    if (!queue) refused("creating a completion queue on " + rail->name());
+    queues_.push_back(std::move(queue));
+  }
+}
+
+Rail& Responder::rail_for(uint32_t wanted) const {
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    Rail& rail = *rails_[(wanted + i) % rails_.size()];
+    if (rail.up()) return rail;
+  }
+  throw std::runtime_error("none of its rails is up: " + rails_[0]->why_down());
+}
+
+ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnation,
+                                const ChannelEnd& reader, std::span<const uint32_t> closed) {
+  Rail& rail = rail_for(reader.rail);
+  std::lock_guard lock(mutex_);
+  Reader& known = readers_[node_id];
+  if (known.incarnation != incarnation) {
+    // One process is one reader: what an earlier one of that name left is of no use to anybody.
+    forget(known.channels, [](uint32_t) { return true; });
+    known.incarnation = incarnation;
+  }
+  forget(known.channels, [&](uint32_t number) {
+    return std::find(closed.begin(), closed.end(), number) != closed.end();
+  });
+  if (known.channels.size() >= kChannelsMax * rails_.size()) {
+    throw std::runtime_error(node_id + " has " + std::to_string(known.channels.size()) +
+                             " channels here, the most it may");
+  }
+  QueuePair qp = rail.make_queue_pair(queues_[rail.index].get(), 1, 1, true);
+  ChannelEnd own = rail.describe(*qp.get(), random_psn());
+  own.channel = reader.channel;
+  rail.answer(qp.get(), own, reader);
+  known.channels.push_back({reader.channel, &rail, std::move(qp)});
+  rail.counters.responders.fetch_add(1, std::memory_order_relaxed);
+  return {own,
+          {incarnation_, reinterpret_cast<uint64_t>(pool_.base()), pool_.bytes(),
+           pool_.chunk_bytes(), pool_.remote_keys(rail)}};
+}
+
+void Responder::drop_reader(const std::string& node_id, Incarnation incarnation) {
+  std::lock_guard lock(mutex_);
+  const auto found = readers_.find(node_id);
+  if (found == readers_.end() || found->second.incarnation != incarnation) return;
+  forget(found->second.channels, [](uint32_t) { return true; });
+  readers_.erase(found);
+}
+
+size_t Responder::channels() const {
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& [node_id, reader] : readers_) count += reader.channels.size();
+  return count;
+}
+
+}  // namespace peercached::rdma

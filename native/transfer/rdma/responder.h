@@ -1,0 +1,53 @@
+// The holder's side: queue pairs through which admitted peers READ the published pool. The
+// processor has no part in it after a channel is connected.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transfer/rdma/memory.h"
+
+namespace peercached::rdma {
+
+class Responder {
+ public:
+  // `pool` is registered completely, on all rails.
+  Responder(std::span<const std::unique_ptr<Rail>> rails, const RegisteredMemory& pool,
+            Incarnation incarnation);
+
+  // A channel for one reader: on our rail of the same number, modulo ours. `closed`: numbers of
+  // earlier channels that the reader has given up. Throws std::invalid_argument for an end that
+  // cannot be, std::runtime_error when it cannot be connected.
+  ChannelAnswer accept(const std::string& node_id, Incarnation incarnation,
+                       const ChannelEnd& reader, std::span<const uint32_t> closed);
+  // A reader is no member any more: it can read nothing from now on.
+  void drop_reader(const std::string& node_id, Incarnation incarnation);
+  size_t channels() const;
+
+ private:
+  struct Served {
+    uint32_t number = 0;  // the reader's
+    Rail* rail = nullptr;
+    QueuePair qp;
+  };
+  struct Reader {
+    Incarnation incarnation = 0;
+    std::vector<Served> channels;
+  };
+  template <typename Gone>  // bool(uint32_t number)
+  static void forget(std::vector<Served>& channels, Gone gone);
+  Rail& rail_for(uint32_t wanted) const;
+
+  const std::span<const std::unique_ptr<Rail>> rails_;
+  const RegisteredMemory& pool_;
+  const Incarnation incarnation_;
+  std::vector<CompletionQueue> queues_;  // one per rail; nothing ever completes there
+  mutable std::mutex mutex_;
+  std::map<std::string, Reader> readers_;
+};
+
+}  // namespace peercached::rdma

@@ -1,0 +1,100 @@
+#include "transfer/routed/routed_engine.h"
+
+#include <algorithm>
+#include <map>
+#include <shared_mutex>
+#include <thread>
+#include <unordered_set>
+
+namespace peercached {
+namespace {
+
+class RoutedEngine final : public TransferEngine {
+ public:
+  RoutedEngine(std::unique_ptr<TransferEngine> tcp, rdma::RdmaEngine& rdma, WithoutRails without,
+               RoutedCounters& counters)
+      : tcp_(std::move(tcp)), rdma_(rdma), without_(without), counters_(counters) {}
+
+  void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) override {
+    tcp_->add_peer(peer, endpoint);
+    rdma_.add_peer(peer, endpoint);
+    std::unique_lock lock(mutex_);
+    if (endpoint.rails == 0) {
+      with_rails_.erase(peer);
+    } else {
+      with_rails_.insert(peer);
+    }
+  }
+
+  void drop_peer(HolderIndex peer) override {
+    {
+      std::unique_lock lock(mutex_);
+      with_rails_.erase(peer);
+    }
+    tcp_->drop_peer(peer);
+    rdma_.drop_peer(peer);
+  }
+
+  void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
+            PageSink& sink) override {
+    std::vector<ReadBatch> by_tcp, by_rdma;
+    for (const ReadBatch& batch : batches)
+      (takes_tcp(batch.peer) ? by_tcp : by_rdma).push_back(batch);
+    if (by_tcp.empty() || by_rdma.empty()) {
+      if (!by_tcp.empty()) tcp_->read(by_tcp, deadline, gate, sink);
+      if (!by_rdma.empty()) rdma_.read(by_rdma, deadline, gate, sink);
+      return;
+    }
+    // Side by side: neither may take the other's time.
+    std::jthread other([&] { tcp_->read(by_tcp, deadline, gate, sink); });
+    rdma_.read(by_rdma, deadline, gate, sink);
+  }
+
+  std::vector<PeerHealth> health() const override {
+    std::map<HolderIndex, PeerHealth> all;
+    for (const PeerHealth& one : tcp_->health()) all[one.peer] = one;
+    for (const PeerHealth& one : rdma_.health()) {
+      PeerHealth& sum = all[one.peer];
+      sum.peer = one.peer;
+      sum.rdma = true;
+      sum.channels += one.channels;
+      sum.pages += one.pages;
+      sum.bytes += one.bytes;
+      sum.errors += one.errors;
+      sum.deadlines += one.deadlines;
+    }
+    std::vector<PeerHealth> list;
+    for (const auto& [peer, one] : all) list.push_back(one);
+    return list;
+  }
+
+  const char* name() const override { return "rdma"; }
+
+ private:
+  bool takes_tcp(HolderIndex peer) const {
+    {
+      std::shared_lock lock(mutex_);
+      if (!with_rails_.contains(peer)) return true;
+    }
+    if (without_ == WithoutRails::fail || rdma_.reaches(peer)) return false;
+    counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  const std::unique_ptr<TransferEngine> tcp_;
+  rdma::RdmaEngine& rdma_;
+  const WithoutRails without_;
+  RoutedCounters& counters_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_set<HolderIndex> with_rails_;
+};
+
+}  // namespace
+
+std::unique_ptr<TransferEngine> make_routed_engine(std::unique_ptr<TransferEngine> tcp,
+                                                   rdma::RdmaEngine& rdma, WithoutRails without,
+                                                   RoutedCounters& counters) {
+  return std::make_unique<RoutedEngine>(std::move(tcp), rdma, without, counters);
+}
+
+}  // namespace peercached

@@ -1,0 +1,118 @@
+// A holder and a reader in one process, each on its own soft-RoCE devices. Run by tests/rdma/vm.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/fault_guard.h"
+#include "transfer/fixture.h"
+#include "transfer/rdma/fabric.h"
+
+namespace peercached::testing {
+
+inline std::vector<std::string> devices() {
+  std::vector<std::string> names;
+  for (const rdma::Port& port : rdma::list_ports()) names.push_back(port.device);
+  return names;
+}
+
+inline rdma::FabricConfig on(std::vector<std::string> names, Incarnation incarnation) {
+  rdma::FabricConfig config;
+  config.policy.device_names = std::move(names);
+  config.incarnation = incarnation;
+  return config;
+}
+
+class NoConnector : public rdma::Connector {
+ public:
+  bool connect(HolderIndex, const rdma::ChannelEnd&, std::span<const uint32_t>) override {
+    return false;
+  }
+};
+
+class RdmaHolder : public PagePool {
+ public:
+  RdmaHolder(uint64_t pool_bytes, std::vector<std::string> names,
+             Incarnation incarnation_ = kHolderIncarnation)
+      : PagePool(pool_bytes, incarnation_),
+        fabric(on(std::move(names), incarnation), pool.base(), pool.size_bytes(), connector_,
+               watcher_) {}
+
+  PeerEndpoint endpoint() const {
+    PeerEndpoint endpoint;
+    endpoint.incarnation = incarnation;
+    endpoint.rails = static_cast<unsigned>(fabric.rails().size());
+    return endpoint;
+  }
+
+ private:
+  NoConnector connector_;
+  RecordingWatcher watcher_;
+
+ public:
+  rdma::Fabric fabric;
+};
+
+// Connects to one holder, from a thread of its own as the control plane does.
+class RdmaReader : public rdma::Connector {
+ public:
+  RdmaReader(std::vector<std::string> names, unsigned channels_max = 8)
+      : own_pool_(1 << 20, kReaderIncarnation),
+        fabric(config(std::move(names), channels_max), own_pool_.pool.base(),
+               own_pool_.pool.size_bytes(), *this, watcher) {}
+  ~RdmaReader() override { wait(); }
+
+  void knows(RdmaHolder& holder) {
+    holder_ = &holder;
+    fabric.engine().add_peer(kPeer, holder.endpoint());
+  }
+  void read(Reading& reading, int deadline_ms = 10'000, Verify verify = Verify::checksum) {
+    fabric.regions().add(reading.memory.data(), reading.memory.size());
+    reading.read(fabric.engine(), deadline_ms, verify);
+    fabric.regions().remove(reading.memory.data());
+  }
+
+  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
+               std::span<const uint32_t> closed) override {
+    if (refuse) return false;
+    std::lock_guard lock(mutex_);
+    threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
+      if (hang) return;
+      ++connects;
+      try {
+        const auto answer =
+            holder_->fabric.responder().accept("reader", kReaderIncarnation, own, numbers);
+        fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
+      } catch (const std::exception& error) {
+        fabric.engine().refused(peer, own.channel, error.what());
+      }
+    });
+    return true;
+  }
+  void wait() {
+    std::lock_guard lock(mutex_);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  std::atomic<bool> refuse{false}, hang{false};
+  std::atomic<unsigned> connects{0};
+  RecordingWatcher watcher;
+
+ private:
+  static rdma::FabricConfig config(std::vector<std::string> names, unsigned channels_max) {
+    rdma::FabricConfig made = on(std::move(names), kReaderIncarnation);
+    made.channels_max = channels_max;
+    return made;
+  }
+  PagePool own_pool_;
+  RdmaHolder* holder_ = nullptr;
+  std::mutex mutex_;
+  std::vector<std::thread> threads_;
+
+ public:
+  rdma::Fabric fabric;
+};
+
+}  // namespace peercached::testing

@@ -1,0 +1,228 @@
+// The reader and the holder together, over soft-RoCE.
+#include <random>
+
+#include "rdma/rdma_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+class RdmaRead : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+};
+
+TEST_F(RdmaRead, EveryMixOfSizesArrivesByteForByte) {
+  RdmaHolder holder(200 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::mt19937_64 random(1);
+  uint64_t number = 0;
+  for (int round = 0; round < 12; ++round) {
+    const uint64_t first = number;
+    std::vector<RecordRow> rows;
+    for (size_t i = 0, n = 1 + random() % 60; i < n; ++i) {
+      const uint64_t most = 1ull << random() % 20;
+      rows.push_back(holder.set(number++, static_cast<uint32_t>(1 + random() % most)));
+    }
+    if (round == 5) rows.push_back(holder.set(number++, 64 << 20));
+    Reading reading(rows);
+    reader.read(reading);
+    expect_pages(reading, first);
+  }
+  EXPECT_EQ(reader.watcher.troubles(), std::vector<std::string>());
+}
+
+TEST_F(RdmaRead, FiveThousandPagesAreOneCall) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder.set(i, 1000 + i % 3000));
+  Reading reading(rows);
+  reader.read(reading);
+  expect_pages(reading, 0);
+  EXPECT_EQ(reader.fabric.engine().health().at(0).pages, 5000u);
+}
+
+TEST_F(RdmaRead, LargePagesAreStripedOverTheRails) {
+  RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
+  RdmaReader reader({"rxe1", "rxe3"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 2; ++i) rows.push_back(holder.set(i, 16 << 20));
+  // A channel that is not connected yet leaves the work to the others.
+  const auto both = [&] {
+    Reading reading(rows);
+    reader.read(reading);
+    expect_pages(reading, 0);
+    const auto& rails = reader.fabric.rails();
+    return rails[0]->counters.bytes > 0 && rails[1]->counters.bytes > 0;
+  };
+  EXPECT_TRUE(eventually(both));
+}
+
+TEST_F(RdmaRead, ManyThreadsShareOneChannel) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 1);
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 40; ++i) rows.push_back(holder.set(i, 60'000));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round) {
+        Reading reading(rows);
+        reader.read(reading);
+        expect_pages(reading, 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(reader.connects, 1u);
+  EXPECT_EQ(holder.fabric.responder().channels(), 1u);
+}
+
+TEST_F(RdmaRead, AReusedSlotIsStale) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  RecordRow row = holder.set(1, 100'000);
+  ++row.generation;
+  Reading reading({row});
+  reader.read(reading);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::stale);
+}
+
+TEST_F(RdmaRead, ARecordOfNoSlotIsStaleAndNobodyElseNotices) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows{holder.set(0, 5000), holder.set(1, 5000), holder.set(2, 5000)};
+  rows[1].offset = 1ull << 40;
+  rows[2].offset = (64 << 20) - 4096;
+  Reading reading(rows);
+  reader.read(reading);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+  EXPECT_EQ(reading.ops[1].status, PageStatus::stale);
+  EXPECT_EQ(reading.ops[2].status, PageStatus::stale);
+}
+
+TEST_F(RdmaRead, MemoryThatIsNoRegionIsNeverWritten) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  Reading reading({holder.set(0, 5000)});
+  reading.read(reader.fabric.engine());
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+}
+
+TEST_F(RdmaRead, AFenceEndsTheReadAndNothingIsWrittenAfterIt) {
+  RdmaHolder holder(200 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 20; ++i) rows.push_back(holder.set(i, 8 << 20));
+  {
+    Reading warm({rows[0]});
+    reader.read(warm);
+  }
+  Reading reading(rows);
+  reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
+  std::thread fencing([&] {
+    EXPECT_TRUE(eventually([&] { return !is_painted(reading.memory.data(), 64); }));
+    reading.gate.fence();
+  });
+  reading.read(reader.fabric.engine(), 60'000);
+  fencing.join();
+  EXPECT_GT(reading.count(PageStatus::deadline), 0u);
+  const std::vector<std::byte> then = reading.memory;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(then == reading.memory);
+  reader.fabric.regions().remove(reading.memory.data());
+  // The channel was given up; the next read makes another.
+  Reading again(rows);
+  reader.read(again, 60'000);
+  expect_pages(again, 0);
+}
+
+TEST_F(RdmaRead, ADeadlineEndsTheReadAndNothingIsWrittenAfterIt) {
+  RdmaHolder holder(400 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 40; ++i) rows.push_back(holder.set(i, 8 << 20));
+  Reading reading(rows);
+  reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
+  const TimePoint start = Clock::now();
+  reading.read(reader.fabric.engine(), 60);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_GT(reading.count(PageStatus::deadline), 0u);
+  EXPECT_EQ(reading.count(PageStatus::error), 0u);
+  const std::vector<std::byte> then = reading.memory;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(then == reading.memory);
+  reader.fabric.regions().remove(reading.memory.data());
+}
+
+TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  {
+    Reading reading({row});
+    reader.read(reading);
+    expect_pages(reading, 0);
+  }
+  holder.fabric.responder().drop_reader("reader", kReaderIncarnation);
+  EXPECT_EQ(holder.fabric.responder().channels(), 0u);
+  reader.refuse = true;
+  Reading reading({row});
+  reader.read(reading);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+  EXPECT_EQ(reader.watcher.troubles().size(), 1u);
+}
+
+TEST_F(RdmaRead, AHolderThatRestartedIsNotReadFrom) {
+  RdmaHolder holder(64 << 20, {"rxe0"}, kHolderIncarnation + 1);
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  Reading reading({row}, kPeer, kHolderIncarnation);
+  reader.read(reading);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+}
+
+TEST_F(RdmaRead, AHolderThatNeverConnectsCostsTheDeadlineOnly) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  reader.hang = true;
+  Reading reading({holder.set(0, 5000)});
+  reader.read(reading, 100);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+}
+
+TEST_F(RdmaRead, DroppingThePeerEndsAReadUnderWay) {
+  RdmaHolder holder(400 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 40; ++i) rows.push_back(holder.set(i, 8 << 20));
+  Reading reading(rows);
+  reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
+  std::thread dropping([&] {
+    EXPECT_TRUE(eventually([&] { return !is_painted(reading.memory.data(), 64); }));
+    reader.fabric.engine().drop_peer(kPeer);
+  });
+  reading.read(reader.fabric.engine(), 60'000);
+  dropping.join();
+  EXPECT_GT(reading.count(PageStatus::error), 0u);
+  EXPECT_EQ(reader.watcher.troubles(), std::vector<std::string>());
+  reader.fabric.regions().remove(reading.memory.data());
+}
+
+}  // namespace
+}  // namespace peercached::testing
