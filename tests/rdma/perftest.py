@@ -7,15 +7,33 @@ from pathlib import Path
 from harness.waiting import eventually
 from rdma_devices import roce_v2_ipv4_gid
 
+# perftest's own depth of 128 would ask soft-RoCE for 512 MB at once; it loses packets then.
+_IN_FLIGHT_BYTES = 8 << 20
+_DEPTH_MAX = 128
+_ATTEMPTS = 10
+
 _LISTEN = "0A"  # of /proc/net/tcp
 
 
 def read_bandwidth(
     source: str, reader: str, size_bytes: int, queue_pairs: int = 1, reads: int = 500
 ) -> float:
-    """GB/s (1e9 bytes) of `reads` READs of `size_bytes` per queue pair, up to 128 in flight."""
+    """GB/s (1e9 bytes) of `reads` READs of `size_bytes` per queue pair.
+
+    perftest times its own time stamps first. On a busy machine that fails now and then, and all of
+    its report is 0: then once more.
+    """
+    for _ in range(_ATTEMPTS):
+        if measured := _measure(source, reader, size_bytes, queue_pairs, reads):
+            return measured
+    raise RuntimeError(f"ib_read_bw could not time itself, {_ATTEMPTS} times in a row")
+
+
+def _measure(source: str, reader: str, size_bytes: int, queue_pairs: int, reads: int) -> float:
     port = _free_port()
+    depth = min(_DEPTH_MAX, max(1, _IN_FLIGHT_BYTES // (size_bytes * queue_pairs)))
     what = [*("-s", str(size_bytes)), *("-q", str(queue_pairs)), *("-n", str(reads))]
+    what += ["-t", str(depth)]
     common = ["-F", "-p", str(port), "--report_gbits", *what]
 
     def command(device: str) -> list[str]:
