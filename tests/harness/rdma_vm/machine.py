@@ -21,6 +21,7 @@ _BOOT_TIMEOUT_S = 120
 _END_TIMEOUT_S = 30
 _TIMED_OUT = 124
 _KILLED = 128 + signal.SIGKILL
+_NOBODY_READS = 128 + signal.SIGPIPE
 
 
 def run(options: Options, kernel: Path) -> int:
@@ -34,7 +35,7 @@ def run(options: Options, kernel: Path) -> int:
         stack.callback(_end, machine)
         for carrier in carriers:
             carrier.input_is_passed_on()
-        _wait(machine, folder, options.timeout_s)
+        _wait(machine, folder, options.timeout_s, carriers)
         for carrier in carriers:
             carrier.join()
         if options.verbose:
@@ -81,6 +82,7 @@ class _Carrier:
     def __init__(self, output: BinaryIO) -> None:
         self._read_end, self.input = os.pipe()
         self._output = output
+        self.nobody_reads = False
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 
@@ -91,9 +93,12 @@ class _Carrier:
         self._thread.join()
 
     def _carry(self) -> None:
-        while piece := os.read(self._read_end, 1 << 16):
-            self._output.write(piece)
-            self._output.flush()
+        try:
+            while piece := os.read(self._read_end, 1 << 16):
+                self._output.write(piece)
+                self._output.flush()
+        except BrokenPipeError:
+            self.nobody_reads = True
 
 
 def _start(
@@ -130,19 +135,23 @@ def _memory_folder(memory_mib: int) -> str:
     raise VmError(f"no room for {memory_mib} MiB in /dev/shm, /tmp or /var/tmp; try --mem")
 
 
-def _wait(machine: subprocess.Popen[bytes], folder: Path, timeout_s: int) -> None:
+def _wait(
+    machine: subprocess.Popen[bytes], folder: Path, timeout_s: int, carriers: list["_Carrier"]
+) -> None:
     """Until the machine has ended by itself. Raises VmError where that takes too long."""
-    boot_until = time.monotonic() + _BOOT_TIMEOUT_S
-    while not (folder / "ready").exists():
-        if machine.poll() is not None:
-            break
-        if time.monotonic() > boot_until:
-            raise _broken(folder, f"did not start within {_BOOT_TIMEOUT_S} s")
+    ready = folder / "ready"
+    until = time.monotonic() + _BOOT_TIMEOUT_S
+    booting = True
+    while machine.poll() is None:
+        if booting and ready.exists():
+            booting = False
+            until = time.monotonic() + timeout_s + _END_TIMEOUT_S
+        if time.monotonic() > until:
+            what = f"did not start within {_BOOT_TIMEOUT_S} s" if booting else "did not end"
+            raise _broken(folder, what)
+        if any(carrier.nobody_reads for carrier in carriers):
+            sys.exit(_NOBODY_READS)
         time.sleep(0.02)
-    try:
-        machine.wait(timeout_s + _END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise _broken(folder, "did not end") from None
 
 
 def _end(machine: subprocess.Popen[bytes]) -> None:
