@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test setup native-test python-test test-slow check format asan tsan fuzz bench \
+.PHONY: help demo test setup native-test python-test test-slow test-rdma test-rdma-quick check format asan tsan fuzz bench \
         docs clean
 
 help:
@@ -19,8 +19,8 @@ setup:
 demo: setup
 	@$(PY) -m peercached.demo $(ARGS)
 
-## make test          native unit tests, Python tests, clusters of real processes
-test: setup native-test python-test
+## make test          native unit tests, Python tests, clusters of real processes, quick RDMA tests
+test: setup native-test python-test test-rdma-quick
 
 ## make native-test   the C++ unit tests alone
 native-test: setup
@@ -36,6 +36,20 @@ python-test: setup
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow --timeout 1800 $(ARGS)
+
+## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
+test-rdma: setup-rdma
+	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest --timeout 600 tests/rdma $(ARGS)
+	@tests/rdma/vm --engine qemu --smp 2 --nodes 2 --timeout 1800 -- \
+	    $(PY) -m pytest --timeout 600 -m smp tests/rdma $(ARGS)
+
+## make test-rdma-quick   those of them that need seconds [ARGS="-k NAME"]
+test-rdma-quick: setup-rdma
+	@tests/rdma/vm --nodes 4 -- $(PY) -m pytest -m "not slow" tests/rdma $(ARGS)
+
+.PHONY: setup-rdma
+setup-rdma:
+	@tools/bootstrap --rdma
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
 asan tsan: SANITIZE = $(if $(filter asan,$@),address,thread)
