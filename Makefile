@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test setup native-test python-test test-slow check format asan tsan fuzz bench \
+.PHONY: help demo test setup native-test python-test test-slow test-rdma test-rdma-quick check format asan tsan fuzz bench \
         docs clean
 
 help:
@@ -19,8 +19,8 @@ setup:
 demo: setup
 	@$(PY) -m peercached.demo $(ARGS)
 
-## make test          native unit tests, Python tests, clusters of real processes
-test: setup native-test python-test
+## make test          native unit tests, Python tests, clusters of real processes, quick RDMA tests
+test: setup native-test python-test test-rdma-quick
 
 ## make native-test   the C++ unit tests alone
 native-test: setup
@@ -36,6 +36,20 @@ python-test: setup
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow --timeout 1800 $(ARGS)
+
+## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
+test-rdma: setup-rdma
+	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest --timeout 600 tests/rdma $(ARGS)
+	@tests/rdma/vm --engine qemu --smp 2 --nodes 2 --timeout 1800 -- \
+	    $(PY) -m pytest --timeout 600 -m smp tests/rdma $(ARGS)
+
+## make test-rdma-quick   those of them that need seconds [ARGS="-k NAME"]
+test-rdma-quick: setup-rdma
+	@tests/rdma/vm --nodes 4 -- $(PY) -m pytest -m "not slow" tests/rdma $(ARGS)
+
+.PHONY: setup-rdma
+setup-rdma:
+	@tools/bootstrap --rdma
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
 asan tsan: SANITIZE = $(if $(filter asan,$@),address,thread)
@@ -54,6 +68,10 @@ check: setup
 	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
 	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+	@# The generated code is in the environment only; mypy looks for it beside the package.
+	@cd build/.venv/generated/peercached/proto && for name in peer admin; do \
+	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
+	    cp -u $${name}_pb2_grpc.py $(CURDIR)/peercached/proto/$${name}_pb2_grpc.pyi; done
 	@$(PY) -m mypy
 
 ## make format        what check would ask for

@@ -63,9 +63,10 @@ class Engine:
     def rails(self) -> int:
         """RDMA rails in use; 0: TCP only."""
     def transport(self) -> dict[str, Any]:
-        """{"protocol": "rdma" | "tcp", "why": str, "rails": [{"rail": int, "device": str,
-        "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int, "rate_gbps": float,
-        "numa_node": int, "up": bool, "why": str, "registered_bytes": int}]}"""
+        """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int, "rails": [{"rail": int,
+        "device": str, "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int,
+        "rate_gbps": float, "numa_node": int, "up": bool, "why": str, "registered_bytes": int,
+        "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int}]}"""
 
     # --- events (engine/control.h): (kind, ticket, seconds left, payload)
     def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...

@@ -52,8 +52,22 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
     down = [rail for rail in rails if not rail["up"]]
     for rail in down:
         say(
-            "error" if len(down) == len(rails) else "warning",
+            "warning",
             f"Rail {rail['rail']} ({rail_name(rail)}) is down: {rail['why']}.",
             "It is tried again by itself. If it stays: look at the cable, the switch port and "
             "`peercachectl doctor`.",
+        )
+    fallen = transport["fallback_reads"]
+    if rails and len(down) == len(rails):
+        instead = f"come over TCP ({fallen} reads so far)" if wanted == "auto" else "are misses"
+        say(
+            "error",
+            f"No rail is up: the pages of peers that have RDMA {instead}.",
+            "Mend one of the rails; it is taken again by itself.",
+        )
+    elif fallen:
+        say(
+            "info",
+            f"{fallen} reads of peers that have RDMA went over TCP while no rail was up.",
+            "",
         )

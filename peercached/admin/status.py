@@ -154,6 +154,11 @@ class Rail(_Part):
     up: bool = True
     why: str = ""  # why it is not up
     registered_bytes: int = 0
+    channels: int = 0  # to peers whose pages are read here
+    responders: int = 0  # of peers that read this node's pages
+    pages: int = 0  # read here; counters since the start of the daemon
+    bytes: int = 0
+    errors: int = 0
 
 
 class Transport(_Part):
@@ -162,6 +167,7 @@ class Transport(_Part):
     protocol: str = ""  # "rdma" or "tcp"
     why: str = ""
     rails: list[Rail] = []
+    fallback_reads: int = 0  # over TCP, of peers that have RDMA, while no rail was up
     # As the reader and as the holder, since the start of the daemon.
     channels_connected: int = 0
     channels_refused: int = 0

@@ -4,8 +4,6 @@ import os
 import time
 from dataclasses import dataclass
 
-from peercached import _native
-
 _BATCH_ROWS = 1_000_000
 _LOOKUP_BATCH = 128
 
@@ -39,6 +37,8 @@ def _rows(count: int) -> tuple[bytes, bytes]:
 
 
 def measure(entries: int) -> DirectoryFigures:
+    from peercached import _native  # here: peercachectl works where it cannot be loaded
+
     table = _native.ShardTable(entries * 2)
     inserts: list[float] = []
     digests = b""

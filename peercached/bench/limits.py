@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from peercached import _native
-
 _CHUNK_BYTES = 1 << 20
 # Pages come out of memory and go into memory; a limit taken from one block that stays in the cache
 # would be that of the cache.
@@ -20,6 +18,8 @@ _WARM_BYTES = _RING_BYTES
 
 def memory_gbps(bytes_per_case: int) -> dict[str, float]:
     """GB/s of memcpy, of the fused copy and of the checksum, by page size."""
+    from peercached import _native  # here: peercachectl works where it cannot be loaded
+
     return _native.limits(bytes_per_case)
 
 

@@ -130,6 +130,8 @@ def _transport(document: Status) -> list[str]:
                 f"MTU {rail.mtu}",
                 f"GID {rail.gid_index} ({rail.gid})",
                 f"{size(rail.registered_bytes)} registered",
+                f"{plural(rail.pages, 'page')}, {size(rail.bytes)} read" if rail.pages else "",
+                plural(rail.errors, "error") if rail.errors else "",
             )
         )
     return lines

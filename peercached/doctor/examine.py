@@ -46,7 +46,8 @@ def _daemon(status: Status | None, why: str) -> Finding:
     if status is None:
         return Finding("daemon", "skipped", f"none answers, so no member is asked: {why}")
     taken = status.transport
-    about = f"; pages travel over {taken.protocol}: {taken.why}" if taken.protocol else ""
+    why = f": {taken.why}" if taken.why else ""
+    about = f"; pages travel over {taken.protocol}{why}" if taken.protocol else ""
     return Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
 
 

@@ -220,6 +220,38 @@ def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None
     run(claim())
 
 
+def test_a_reader_asks_one_holder_for_a_few_at_a_time_and_gets_them_all() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            lock, at_once = threading.Lock(), [0, 0]  # now, at most
+            go_on = threading.Event()
+
+            def accept(*_: Any) -> bytes:
+                with lock:
+                    at_once[0] += 1
+                    at_once[1] = max(at_once)
+                assert go_on.wait(20)
+                with lock:
+                    at_once[0] -= 1
+                return answer_of(holder)
+
+            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            wishes = 5 * CONNECTS_PER_PEER_MAX
+            for connect_id in range(wishes):
+                wish(reader, holder, connect_id)
+            await eventually(
+                lambda: sum(holder.daemon.accepts._at_work.values()) == CONNECTS_PER_PEER_MAX
+            )
+            go_on.set()
+            await eventually(lambda: len(reader.engine.channels) == wishes)
+            assert all(each == answer_of(holder) for each in reader.engine.channels.values())
+            assert at_once[1] <= CONNECTS_PER_PEER_MAX
+
+    run(claim())
+
+
 def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Coroutine
+from dataclasses import fields, replace
 from typing import Any
 
 import grpc
@@ -83,6 +84,17 @@ def test_a_node_without_the_secret_is_kept_out_and_both_sides_say_so() -> None:
             assert "not authenticated" not in head.sentences()
 
     run(claim())
+
+
+def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
+    secret, nonces = Secret(b"a secret"), (b"n" * 16, b"s" * 16)
+    address = NodeAddress("a", 1, "h", 1, 2, 3, 4)
+    proof = secret.proof("caller", address, *nonces)
+    assert secret.check(proof, "caller", address, *nonces)
+    for field in fields(address):
+        old = getattr(address, field.name)
+        other = replace(address, **{field.name: old + (1 if isinstance(old, int) else "x")})
+        assert not secret.check(proof, "caller", other, *nonces), field.name
 
 
 def test_a_server_without_the_secret_gets_no_heartbeat() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -162,3 +163,11 @@ def test_heads_that_do_not_answer_are_failures_and_name_the_remedy(tmp_path: Pat
     assert result.exit_code == 2
     assert "the head 127.0.0.1:9 cannot be reached: Connection refused" in result.output
     assert "-> Start peercached there" in result.output
+
+
+def test_the_doctor_works_where_the_data_plane_cannot_be_loaded() -> None:
+    script = (
+        "import sys; sys.modules['peercached._native'] = None\n"
+        "from peercached.cli.ctl import main; main(['doctor', '--help'])"
+    )
+    assert b"Exit codes" in subprocess.check_output([sys.executable, "-c", script])

@@ -15,8 +15,15 @@ RAIL = {
 }  # fmt: skip
 
 
-def rdma(*rails: dict[str, Any]) -> dict[str, Any]:
-    return {"protocol": "rdma", "why": "2 active ports", "rails": list(rails)}
+def rdma(*rails: dict[str, Any], fallback_reads: int = 0) -> dict[str, Any]:
+    return {
+        "protocol": "rdma", "why": "2 active ports", "rails": list(rails),
+        "fallback_reads": fallback_reads,
+    }  # fmt: skip
+
+
+def tcp(why: str) -> dict[str, Any]:
+    return {"protocol": "tcp", "why": why, "rails": [], "fallback_reads": 0}
 
 
 def said(wanted: str, transport: dict[str, Any], devices: list[str]) -> list[tuple[str, str, str]]:
@@ -30,27 +37,33 @@ def test_the_log_says_what_was_taken_why_and_each_rail() -> None:
         "pages travel over RDMA: 2 active ports",
         "rail 0: mlx5_0:1 on eth2, GID 3 (10.0.0.1), MTU 4096, 400 Gb/s, NUMA node 1",
     ]
-    no_devices = {"protocol": "tcp", "why": "no RDMA devices", "rails": []}
-    assert describe(no_devices) == ["pages travel over TCP: no RDMA devices"]
+    assert describe(tcp("no RDMA devices")) == ["pages travel over TCP: no RDMA devices"]
 
 
 def test_tcp_beside_rdma_devices_is_said_with_the_reason_and_the_remedy() -> None:
-    tcp = {"protocol": "tcp", "why": "mlx5_0: port 1 is down", "rails": []}
-    ((severity, sentence, remedy),) = said("auto", tcp, ["mlx5_0", "mlx5_1"])
+    down = tcp("mlx5_0: port 1 is down")
+    ((severity, sentence, remedy),) = said("auto", down, ["mlx5_0", "mlx5_1"])
     assert severity == "warning"
     assert "(mlx5_0, mlx5_1): mlx5_0: port 1 is down." in sentence
     assert "peercachectl doctor" in remedy
-    assert not said("tcp", tcp, ["mlx5_0"]), "asked for"
-    assert not said("auto", tcp, []), "no devices, nothing to mend"
+    assert not said("tcp", down, ["mlx5_0"]), "asked for"
+    assert not said("auto", down, []), "no devices, nothing to mend"
 
 
-def test_a_rail_that_is_down_is_a_warning_and_the_last_one_an_error() -> None:
+def test_a_rail_that_is_down_is_a_warning_and_no_rail_an_error() -> None:
     down = {**RAIL, "rail": 1, "device": "mlx5_1", "up": False, "why": "the port is down"}
     assert not said("rdma", rdma(RAIL), ["mlx5_0"])
     ((severity, sentence, _),) = said("rdma", rdma(RAIL, down), ["mlx5_0"])
     assert (severity, sentence) == ("warning", "Rail 1 (mlx5_1:1) is down: the port is down.")
-    ((severity, _, _),) = said("rdma", rdma(down), ["mlx5_0"])
-    assert severity == "error"
+    _, (severity, sentence, _) = said("rdma", rdma(down), ["mlx5_0"])
+    assert (severity, "are misses" in sentence) == ("error", True)
+    _, (severity, sentence, _) = said("auto", rdma(down, fallback_reads=7), ["mlx5_0"])
+    assert (severity, "come over TCP (7 reads so far)" in sentence) == ("error", True)
+
+
+def test_reads_that_fell_back_are_remembered_when_the_rails_are_up_again() -> None:
+    ((severity, sentence, _),) = said("auto", rdma(RAIL, fallback_reads=7), ["mlx5_0"])
+    assert (severity, sentence[:8]) == ("info", "7 reads ")
 
 
 def test_two_nodes_use_rdma_if_both_have_it() -> None:

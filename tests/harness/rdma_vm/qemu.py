@@ -1,0 +1,114 @@
+"""Debian's own kernel in QEMU's emulation: several processors, 10 to 20 times slower.
+
+Its initramfs is busybox and the modules to boot and for RDMA. A second one, with the first stage,
+is made for each run: the kernel unpacks them one after the other.
+"""
+
+import lzma
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.rdma_vm import VmError, initramfs, kernels, packages
+from harness.rdma_vm.options import Options
+
+# Part of the cached folder's name: raise it when what is prepared changes.
+_VERSION = 1
+
+_NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "rdma": "iproute2"}
+
+_MODULES = (
+    # This machine's files and our streams.
+    *("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"),
+    # RDMA. crc32_generic for its packets' checksums: vectors are dear in emulation.
+    *("crc32_generic", "dummy", "macvlan", "veth", "bridge", "sch_netem"),
+    *("ib_uverbs", "rdma_rxe", "rdma_ucm"),
+)
+
+
+def kernel() -> Path:
+    """The folder with `vmlinuz` and `initramfs`."""
+    packages.require(_NEEDED)
+    return kernels.prepared(f"qemu-{_VERSION}", _prepare)
+
+
+def boot_command(folder: Path, options: Options, first_stage: Path, run_folder: Path) -> list[str]:
+    """The guest's console is our standard output; its ports 1 and 2 are descriptors 3 and 4."""
+    whole = run_folder / "initramfs"
+    own = initramfs.archive({"init": first_stage.read_bytes()})
+    whole.write_bytes((folder / "initramfs").read_bytes() + own)
+    return [
+        *("qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
+        *("-smp", str(options.processors), "-m", str(options.memory_mib)),
+        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *("-kernel", str(folder / "vmlinuz"), "-initrd", str(whole)),
+        *("-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off no_timer_check"),
+        *("-serial", "stdio"),
+        *("-device", "virtio-serial-pci"),
+        *_port(1, 3),
+        *_port(2, 4),
+        *_share("root", Path("/"), "readonly=on"),
+        *_share("run", run_folder),
+        *_share("shared", Path.cwd().resolve()),
+    ]
+
+
+def _port(number: int, descriptor: int) -> list[str]:
+    return [
+        *("-chardev", f"file,id=port{number},path=/dev/fd/{descriptor}"),
+        *("-device", f"virtserialport,chardev=port{number},nr={number}"),
+    ]
+
+
+def _share(tag: str, folder: Path, *settings: str) -> list[str]:
+    path = str(folder).replace(",", ",,")
+    words = [f"local,id={tag},path={path},security_model=none,multidevs=remap", *settings]
+    return ["-fsdev", ",".join(words), "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+
+
+def _prepare(work: Path, result: Path) -> None:
+    root = work / "root"
+    packages.unpack([packages.newest("linux-image-amd64"), "busybox-static"], root)
+    shutil.copy(next(root.glob("boot/vmlinuz-*")), result / "vmlinuz")
+    busybox = next(path for path in root.glob("**/bin/busybox") if path.is_file())
+    files = {"bin/busybox": busybox.read_bytes()}
+    available = {_module_name(path): path for path in root.glob("**/*.ko*") if path.is_file()}
+    for order, name in enumerate(_in_loading_order(available)):
+        files[f"modules/{order:02d}-{name}.ko"] = _contents(available[name])
+    folders = ("bin", "modules", "proc", "sys", "dev", "host", "layer", "root", "run")
+    (result / "initramfs").write_bytes(initramfs.archive(files, folders))
+
+
+def _module_name(path: Path) -> str:
+    return path.name.partition(".")[0].replace("-", "_")
+
+
+def _contents(module: Path) -> bytes:
+    contents = module.read_bytes()
+    return lzma.decompress(contents) if module.suffix == ".xz" else contents
+
+
+def _in_loading_order(available: Mapping[str, Path]) -> list[str]:
+    """_MODULES and what they depend on, each after its own dependencies."""
+    order: list[str] = []
+
+    def add(name: str) -> None:
+        if name in order:
+            return
+        if name not in available:
+            raise VmError(f"Debian's kernel has no module {name}")
+        for dependency in _dependencies(_contents(available[name])):
+            add(dependency)
+        order.append(name)
+
+    for module in _MODULES:
+        add(module)
+    return order
+
+
+def _dependencies(module: bytes) -> Iterator[str]:
+    """From the module's own description: NUL-separated lines such as depends=a,b."""
+    for line in module.split(b"\0"):
+        if line.startswith(b"depends="):
+            names = line.removeprefix(b"depends=").decode()
+            yield from (name.replace("-", "_") for name in names.split(",") if name)

@@ -1,0 +1,49 @@
+"""What the machine offers is what everything else here relies on."""
+
+import ipaddress
+import json
+import subprocess
+
+from harness.waiting import eventually
+from pyverbs.device import Context, get_device_list
+from pyverbs.enums import IBV_PORT_ACTIVE
+from rdma_devices import PORT, devices, netdev, port_state, roce_v2_ipv4_gid
+
+
+def test_every_node_has_an_active_device() -> None:
+    assert {device.name.decode() for device in get_device_list()} == set(devices())
+    for name in devices():
+        assert Context(name=name).query_port(PORT).state == IBV_PORT_ACTIVE
+
+
+def test_every_device_has_a_roce_v2_gid_of_its_ipv4_address() -> None:
+    for node, name in enumerate(devices(), start=1):
+        gid = roce_v2_ipv4_gid(name)
+        assert gid.address == ipaddress.IPv4Address(f"10.99.0.{node}")
+        told = Context(name=name).query_gid(PORT, gid.index).gid
+        assert ipaddress.IPv6Address(told).ipv4_mapped == gid.address
+
+
+def test_a_link_that_is_down_shows_in_the_port() -> None:
+    name = devices()[0]
+    subprocess.run(["ip", "link", "set", netdev(name), "down"], check=True)
+    try:
+        eventually(lambda: port_state(name) == "DOWN", what="the port is down")
+    finally:
+        subprocess.run(["ip", "link", "set", netdev(name), "up"], check=True)
+    eventually(lambda: port_state(name) == "ACTIVE", what="the port is back")
+    eventually(lambda: has_gid(name), what="so is its GID")
+
+
+def has_gid(name: str) -> bool:
+    try:
+        return bool(roce_v2_ipv4_gid(name))
+    except LookupError:
+        return False
+
+
+def test_resources_in_use_are_listed() -> None:
+    shown = subprocess.run(
+        ["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True
+    )
+    assert {row["ifname"] for row in json.loads(shown.stdout)} == set(devices())
