@@ -194,7 +194,12 @@ class Daemon:
             timeout_s,
             self._handle_events,
         )
-        self.sessions = Sessions(secret, lambda: self.placement.own.address, engine.admit_reader)
+        self.sessions = Sessions(
+            secret,
+            lambda: self.placement.own.address,
+            engine.admit_reader,
+            engine.expel_reader,
+        )
         self.servicer = PeerServicer(self.node, self.sessions)
         self.server = PeerServer(self.servicer, tls)
         self.events = Events(
@@ -288,7 +293,6 @@ class Daemon:
             self.trouble.forget(node)
             self.connects.forget(node)
             self.sessions.drop(node.address)
-            self.engine.expel_reader(node.address.node_id, node.address.incarnation)
         number = self.placement.view.number
         answers = self.owner_side.set_view(number, self.placement.nodes)
         self.streams.set_view(number, change.added, change.removed)

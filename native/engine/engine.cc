@@ -74,10 +74,8 @@ void Engine::start() {
       server, *pool_,
       [this](const std::string& node_id, Incarnation incarnation, const std::string& token) {
         std::lock_guard lock(readers_mutex_);
-        auto found = readers_.find(node_id);
-        return found != readers_.end() && found->second.first == incarnation &&
-               found->second.second.size() == token.size() &&
-               std::equal(token.begin(), token.end(), found->second.second.begin());
+        auto found = readers_.find({node_id, incarnation});
+        return found != readers_.end() && found->second == token;
       });
   IpcServerConfig ipc;
   ipc.socket_path = config_.socket_path;
@@ -160,14 +158,13 @@ void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
 void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
                           const std::string& token) {
   std::lock_guard lock(readers_mutex_);
-  readers_[node_id] = {incarnation, token};
+  readers_[{node_id, incarnation}] = token;
 }
 
 void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
   {
     std::lock_guard lock(readers_mutex_);
-    auto found = readers_.find(node_id);
-    if (found != readers_.end() && found->second.first == incarnation) readers_.erase(found);
+    readers_.erase({node_id, incarnation});
   }
   if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
 }

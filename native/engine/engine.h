@@ -148,7 +148,9 @@ class Engine final : public RequestHandler, public PeerWatcher {
   std::atomic<bool> shard_final_{false};
 
   mutable std::mutex readers_mutex_;
-  std::map<std::string, std::pair<Incarnation, std::string>> readers_;  // by node id
+  // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands
+  // before it is refused, and must not shut out the first. The control plane bounds them.
+  std::map<std::pair<std::string, Incarnation>, std::string> readers_;
 
   std::mutex janitor_mutex_;
   std::condition_variable janitor_wake_;

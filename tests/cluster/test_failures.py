@@ -292,15 +292,20 @@ def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2)
-    keys = keys_of("unharmed", 16)
-    assert all(attach(cluster[1]).set(keys))
+    at_head, at_first = keys_of("at the head", 16), keys_of("at the first", 16)
+    head, first = attach(cluster[0]), attach(cluster[1])
+    assert all(head.set(at_head))
+    assert all(first.set(at_first))
     twin = make_cluster(1, start=False)
     twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", [cluster[0].address]
     code, log = exits_with(twin, 0)
     assert code == 1
     assert cluster[1].host in log
     assert "node_id" in log or "node id" in log
-    assert attach(cluster[0]).has(keys)
+    # The first of each is a connection of the data planes that did not exist before the twin.
+    assert head.has(at_first)
+    assert first.has(at_head)
+    assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
 
 
 def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(

@@ -60,9 +60,9 @@ def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> N
             ((host, port, token, incarnation, rails),) = first.engine.connected.values()
             assert (host, port, rails) == ("127.0.0.1", 7, 0)
             assert incarnation == second.daemon.placement.own.address.incarnation
-            admitted, expected = second.engine.readers["a"]
-            assert token == expected
-            assert admitted == first.daemon.placement.own.address.incarnation
+            assert second.engine.readers == {
+                ("a", first.daemon.placement.own.address.incarnation): token
+            }
 
     run(claim())
 

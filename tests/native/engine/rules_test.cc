@@ -261,5 +261,17 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
 }
 
+TEST_F(EnginePair, AnotherProcessWithTheSameNodeIdShutsNobodyOut) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  // It shakes hands, is refused as a duplicate, and leaves no trace.
+  a_->engine.admit_reader("b", 'x', std::string(32, 'x'));
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+  a_->engine.expel_reader("b", 'x');
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
 }  // namespace
 }  // namespace peercached
