@@ -24,6 +24,7 @@ from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.node_status import NodeStatus
+from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
 from peercached.peer.auth import AuthError, Secret, Sessions, Tls
 from peercached.peer.client import PeerLink, Peers, Unreachable
@@ -90,6 +91,15 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         rdma_retry_count=config.rdma_retry_count,
         rdma_rd_atomic=config.rdma_rd_atomic,
     )
+
+
+def start_engine(engine: Engine, config: Config) -> None:
+    """Binds the data port and the workers' socket. RuntimeError with the remedy."""
+    try:
+        engine.start()
+    except RuntimeError as error:
+        holder = port_holder(config.host, config.data_port) if config.data_port else ""
+        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
 
 
 async def own_rank(config: Config) -> int | None:
@@ -238,7 +248,7 @@ class Daemon:
                 raise StartRefused(self.membership.refused)
         self._starting = False
         if self.config.data_port != 0:
-            self.engine.start()
+            start_engine(self.engine, self.config)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
@@ -365,7 +375,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     for line in describe(engine.transport()):
         log.info("%s", line)
     if config.data_port == 0:
-        engine.start()  # the peers must be told which port it becomes
+        start_engine(engine, config)  # the peers must be told which port it becomes
     ring = Ring()
     daemon = Daemon(
         config,

@@ -349,16 +349,40 @@ def test_the_socket_of_a_dead_daemon_is_taken_over(
     assert all(attach(cluster[0]).set(keys_of("again", 4)))
 
 
-def test_a_taken_port_is_named(make_cluster: MakeCluster) -> None:
+def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster) -> None:
     first, meta, data = make_cluster(1), make_cluster(1, start=False), make_cluster(1, start=False)
+    holder = f"process {first[0].pid} "
+
+    def last_line(cluster: Cluster) -> str:
+        code, log = exits_with(cluster, 0)
+        assert code == 1, log
+        return log.splitlines()[-1]
+
     meta[0].meta_port = first[0].meta_port
-    code, log = exits_with(meta, 0)
-    assert (code, str(first[0].meta_port) in log) == (1, True), log
-    assert "meta_port" in log
+    line = last_line(meta)
+    assert first[0].address in line
+    assert "set meta_port" in line
+    assert holder in line
     data[0].data_port = first[0].data_port
-    code, log = exits_with(data, 0)
-    assert (code, str(first[0].data_port) in log) == (1, True), log
-    assert "data_port" in log
+    line = last_line(data)
+    assert f"{first[0].host}:{first[0].data_port}" in line
+    assert "set data_port" in line
+    assert holder in line
+
+
+def test_a_socket_path_that_is_in_use_is_named_with_its_key_and_holder(
+    make_cluster: MakeCluster,
+) -> None:
+    first = make_cluster(1)
+    for key, attribute in (("socket_path", "socket_path"), ("admin_socket", "admin_path")):
+        second = make_cluster(1, start=False)
+        setattr(second[0], attribute, getattr(first[0], attribute))
+        code, log = exits_with(second, 0)
+        line = log.splitlines()[-1]
+        assert code == 1
+        assert str(getattr(first[0], attribute)) in line
+        assert f"set {key}" in line
+        assert f"process {first[0].pid}" in line
 
 
 def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(
