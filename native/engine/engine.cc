@@ -172,14 +172,16 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (stale_slot != 0) {
-    {
-      std::lock_guard lock(janitor_mutex_);
-      stale_namespaces_.push_back(stale_slot);
-    }
-    janitor_wake_.notify_one();
-  }
+  if (stale_slot != 0) sweep_namespace_later(stale_slot);
   return true;
+}
+
+void Engine::sweep_namespace_later(uint32_t pool_slot) {
+  {
+    std::lock_guard lock(janitor_mutex_);
+    stale_namespaces_.push_back(pool_slot);
+  }
+  janitor_wake_.notify_one();
 }
 
 std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {

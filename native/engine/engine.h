@@ -129,6 +129,7 @@ class Engine final : public RequestHandler, public PeerWatcher {
   };
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why);
+  void sweep_namespace_later(uint32_t pool_slot);
   void janitor();
 
   const EngineConfig config_;

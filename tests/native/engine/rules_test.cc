@@ -242,6 +242,38 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   close(fd);
 }
 
+// --- a clear is in force when it returns, and what it voids takes no room
+
+TEST_F(EnginePair, ASetUnderWayDuringAClearLeavesNothingBehindTheSweep) {
+  open(64 << 20);
+  Namespace* ns = a_->engine.open_namespace("ns");
+  const NamespaceEpoch before = ns->current();
+  // The second page is being set by somebody else; so the set waits in its midst.
+  Pages pages("k", 2, 4096);
+  pages.fill();
+  const PageRequest taken{digest_of(before.key, pages.keys[1]), 4096};
+  Reservation reservation;
+  Pool& pool = a_->engine.pool();
+  pool.reserve({&taken, 1}, nullptr, before.pool_slot, {&reservation, 1});
+  ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
+  std::vector<PageStatus> statuses;
+  std::thread setter([&] { statuses = a_->set(pages); });
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 1; }));
+
+  EXPECT_TRUE(a_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; })) << "the sweep";
+  pool.abort({&reservation.page, 1});
+  setter.join();
+  EXPECT_TRUE(is(statuses, PageStatus::ok)) << "as if it had come before the clear";
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; }))
+      << "a page that nobody can find takes room";
+  EXPECT_EQ(a_->exists(pages).prefix, 0u);
+  EXPECT_TRUE(is(a_->set(pages), PageStatus::ok));
+  EXPECT_EQ(b_->exists(pages).prefix, 0u) << "it has not heard of the clear";
+  EXPECT_TRUE(b_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
 // --- 7: least privilege
 
 TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
