@@ -59,7 +59,9 @@ struct EngineConfig {
 // Pages by what became of them, since start.
 struct OperationCounters {
   std::array<std::atomic<uint64_t>, 16> set{}, get{};  // by PageStatus
-  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0}, corrupt{0};
+  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0};
+  // Pages whose bytes did not have their checksum: in our own pool, and as they came from a peer.
+  std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};

@@ -32,6 +32,7 @@ struct ReadOp {
   // what came of it
   SlotHeader header;
   PageStatus status = PageStatus::pending;
+  bool corrupt = false;  // the sink says: the right header came with bytes that are not its page's
 };
 
 // All pages of one call that lie at one peer.
@@ -60,7 +61,7 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
 struct PeerHealth {
   HolderIndex peer = kNoHolder;
   uint32_t channels = 0;
-  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0;
+  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
 };
 
 // Told by an engine when a peer gives trouble, so that the next batch need not wait for it.

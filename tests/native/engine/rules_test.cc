@@ -25,7 +25,35 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
                      [&](PageStatus status) { return status == expected; });
 }
 
+uint64_t counter(const Side& side, const std::string& name) {
+  const std::string status = side.engine.status_json();
+  const size_t at = status.find('"' + name + "\":");
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "no counter " << name << " in " << status;
+    return 0;
+  }
+  return std::stoull(status.substr(at + name.size() + 3));
+}
+
 // --- 1: the right bytes or a miss
+
+TEST_F(EnginePair, BytesFromAPeerThatAreNotThePagesAreAMissAndCountedAsSuch) {
+  open(64 << 20);
+  Pages out("k", 1, 70'000);
+  out.fill();
+  a_->set(out);
+  const Digest first[] = {digest_of(a_->engine.open_namespace("ns")->current().key, out.keys[0])};
+  PinnedPage page;
+  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  page.payload()[0] ^= std::byte{1};
+  a_->engine.pool().unpin({&page, 1});
+  Pages in("k", 1, 70'000);
+  EXPECT_TRUE(is(b_->get(in), PageStatus::stale));
+  EXPECT_EQ(counter(*b_, "corrupt_remote"), 2u) << "tried twice";
+  EXPECT_EQ(counter(*b_, "corrupt"), 2u) << "of that peer";
+  EXPECT_EQ(counter(*b_, "corrupt_local"), 0u);
+}
 
 TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
   open(64 << 20);
