@@ -177,12 +177,12 @@ class Daemon:
             engine, self.local, self.streams, config.publish_timeout_ms / 1000
         )
         self.streams.publisher = self.publisher
-        self.trouble.on_suspect = lambda node: self.publisher.stop_waiting_for(node.index)
         self.lookups = Lookups(
-            engine, native, self.placement, self.owner_side, self.peers, self.trouble
+            engine, native, self.placement, self.owner_side, self.peers, self.trouble, timeout_s
         )
         self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
         self.accepts = Accepts(engine, self.placement)
+        self.trouble.on_suspect = self._on_suspect
         self.cluster_wide = ClusterWide(
             engine,
             self.placement,
@@ -266,6 +266,7 @@ class Daemon:
         for task in (self._ticker, *self._greetings):
             if task is not None:
                 task.cancel()
+        await self.lookups.stop()
         await self.trouble.stop()
         await self.streams.stop()
         await self.peers.close()
@@ -335,6 +336,10 @@ class Daemon:
                 return
         if not node.data_ready:
             self._on_session(link)
+
+    def _on_suspect(self, node: Node) -> None:
+        self.publisher.stop_waiting_for(node.index)
+        self.lookups.stop_waiting_for(node)
 
     def _on_session(self, link: PeerLink) -> None:
         who = link.identity

@@ -76,6 +76,7 @@ class NodeStatus:
             "lookups": lookups.lookups,
             "lookup_rpcs": lookups.asked,
             "lookups_fell_through": lookups.fell_through,
+            "lookups_overdue": lookups.overdue,
             "foreign_holders": lookups.foreign_holders,
             "stream_gaps": daemon.owner_side.gaps,
             "malformed_calls": daemon.servicer.malformed,
