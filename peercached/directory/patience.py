@@ -26,9 +26,7 @@ class Patience:
     _asked: bool = False
 
     def delay_s(self, digests: int) -> float:
-        return (
-            self._mean_s + max(MARGIN_S, DEVIATIONS * self._deviation_s) + digests * DIGEST_S
-        )
+        return self._mean_s + max(MARGIN_S, DEVIATIONS * self._deviation_s) + digests * DIGEST_S
 
     def answered(self, took_s: float, digests: int) -> None:
         """Also for one that was late: if that is what it takes, it is not overdue."""

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
 
+from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.hammer import Hammer
 from harness.pages import Pages, keys_of
@@ -15,39 +15,6 @@ from peercached.demo.cluster import Cluster
 # Over the worker's own deadline: scheduling on a machine that runs many tests at once. A call
 # that waits for the wrong thing waits for seconds more, or for ever.
 SLACK_S = 1.5
-
-
-class Background:
-    """Repeats an action on a thread until the block ends; its exceptions are ours."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action = action
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self.rounds = 0
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self._action()
-                self.rounds += 1
-        except BaseException as failure:
-            self._failure = failure
-
-    def __enter__(self) -> "Background":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def wait_rounds(self, count: int) -> None:
-        until = self.rounds + count
-        eventually(lambda: self.rounds >= until or self._failure is not None, 30)
 
 
 # --- daemons that die -------------------------------------------------------------------------
@@ -198,6 +165,25 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     assert time.monotonic() - began < 5 * 1.0, "each call waited for the frozen holder again"
     cluster[1].thaw()
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
+
+
+def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Its time-out is longer than the workers' deadlines, so whoever waits for it misses."""
+    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
+    batches = [keys_of(f"batch {number}", 16) for number in range(10)]
+    writer = attach(cluster[0])
+    for keys in batches:
+        assert all(writer.set(keys))
+    reader = attach(cluster[2], timeout_s=10.0)
+    cluster[1].freeze()
+    for keys in batches:
+        assert reader.has(keys), "it waited for the frozen owner until its deadline"
+    assert reader.longest_call_s < 5.0
+    cluster[1].thaw()
+    cluster.wait_complete()
+    assert reader.has(batches[0])
 
 
 def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
