@@ -164,6 +164,34 @@ def test_the_window_bounds_what_is_under_way(pair: Pair, monkeypatch: Any) -> No
     assert pair.at_owner == pair.in_pool
 
 
+def test_the_window_bounds_the_bytes_under_way(pair: Pair, monkeypatch: Any) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 5 * ROW_BYTES)
+    for digest in pages(20):
+        pair.set(digest)
+    pair.send()
+    assert sum(len(batch.payload) for batch in pair.to_owner) == 5 * ROW_BYTES
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+
+
+def test_what_waits_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
+    """What was under way comes back on top of what waited."""
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "QUEUE_BYTES_MAX", 10 * ROW_BYTES)
+    for number, digest in enumerate(pages(16), start=1):
+        assert pair.set(digest, number)
+        if number == 8:
+            pair.send()
+    assert sorted(pair.stream.disconnect()) == list(range(1, 17)), "those who wait are told"
+    assert pair.stream.overflows == 1
+    assert pair.stream.status()["queued_bytes"] == 0
+    pair.reconnect()
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+    assert pair.stream.in_sync
+
+
 def test_a_full_queue_is_dropped_and_the_resync_finds_its_records(
     pair: Pair, monkeypatch: Any
 ) -> None:
