@@ -366,6 +366,22 @@ def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
     run(claim())
 
 
+def test_nothing_is_kept_for_a_node_that_has_left() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head:
+            async with LoopNode("b", b, [a]) as other:
+                await in_sync(head, other)
+                assert f"127.0.0.1:{b}" in head.daemon.peers._links
+                assert head.daemon.node._senders
+            await eventually(lambda: head.members == ["a"])
+            await eventually(lambda: not head.daemon.node._senders)
+            assert f"127.0.0.1:{b}" not in head.daemon.peers._links
+            assert head.engine.readers == {}
+
+    run(claim())
+
+
 def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -426,7 +442,8 @@ def test_a_hung_owner_delays_one_lookup_a_little_and_the_next_not_at_all() -> No
                 assert {name for name, _ in await reader.find(*ours)} == set(ours)
             assert loop.time() - before < 5, "more than one has waited for it"
             reader.daemon.trouble.suspect(members["b"], "said by the test")
-            await eventually(lambda: members["b"].overdue == 0)
+            await eventually(lambda: members["b"].overdue == 0, 3)
+            assert members["b"] not in reader.daemon.lookups._calls
 
     run(claim())
 

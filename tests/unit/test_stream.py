@@ -175,6 +175,42 @@ def test_the_window_bounds_the_bytes_under_way(pair: Pair, monkeypatch: Any) -> 
     assert pair.at_owner == pair.in_pool
 
 
+def test_offers_that_travel_together_are_no_larger_than_a_batch(
+    pair: Pair, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", 4 * ROW_BYTES)
+    for digest in pages(10):
+        pair.set(digest)
+    pair.send()
+    assert [len(batch.payload) // ROW_BYTES for batch in pair.to_owner] == [4, 4, 2]
+
+
+def test_what_is_kept_to_be_sent_again_behind_a_resync_is_bounded(
+    pair: Pair, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "ECHO_BYTES_MAX", 2 * ROW_BYTES)
+    pair.holder.set_page(pages(1, "lost")[0])
+    pair.stream.resync()
+    pair.scan()
+    pair.send()
+    pair.deliver()
+    pair.acknowledge()
+    want = pair.stream.wanted()
+    assert want is not None
+    assert want.mask
+    pair.stream.scanning(want)
+    for digest in pages(10):
+        pair.set(digest)
+    pair.send()
+    assert len(pair.to_owner) == 2, "the others wait for the buckets"
+    as_of, rows = pair.holder.pool_rows(pair.stream.owner, want.mask)
+    pair.stream.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+    assert pair.stream.in_sync
+
+
 def test_what_waits_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
     """What was under way comes back on top of what waited."""
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
