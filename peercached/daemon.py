@@ -24,6 +24,7 @@ from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.node_status import NodeStatus
+from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
 from peercached.peer.auth import AuthError, Secret, Sessions, Tls
 from peercached.peer.client import PeerLink, Peers, Unreachable
@@ -90,6 +91,15 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         rdma_retry_count=config.rdma_retry_count,
         rdma_rd_atomic=config.rdma_rd_atomic,
     )
+
+
+def start_engine(engine: Engine, config: Config) -> None:
+    """Binds the data port and the workers' socket. RuntimeError with the remedy."""
+    try:
+        engine.start()
+    except RuntimeError as error:
+        holder = port_holder(config.host, config.data_port) if config.data_port else ""
+        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
 
 
 async def own_rank(config: Config) -> int | None:
@@ -167,12 +177,12 @@ class Daemon:
             engine, self.local, self.streams, config.publish_timeout_ms / 1000
         )
         self.streams.publisher = self.publisher
-        self.trouble.on_suspect = lambda node: self.publisher.stop_waiting_for(node.index)
         self.lookups = Lookups(
-            engine, native, self.placement, self.owner_side, self.peers, self.trouble
+            engine, native, self.placement, self.owner_side, self.peers, self.trouble, timeout_s
         )
         self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
         self.accepts = Accepts(engine, self.placement)
+        self.trouble.on_suspect = self._on_suspect
         self.cluster_wide = ClusterWide(
             engine,
             self.placement,
@@ -194,7 +204,12 @@ class Daemon:
             timeout_s,
             self._handle_events,
         )
-        self.sessions = Sessions(secret, lambda: self.placement.own.address, engine.admit_reader)
+        self.sessions = Sessions(
+            secret,
+            lambda: self.placement.own.address,
+            engine.admit_reader,
+            engine.expel_reader,
+        )
         self.servicer = PeerServicer(self.node, self.sessions)
         self.server = PeerServer(self.servicer, tls)
         self.events = Events(
@@ -233,7 +248,7 @@ class Daemon:
                 raise StartRefused(self.membership.refused)
         self._starting = False
         if self.config.data_port != 0:
-            self.engine.start()
+            start_engine(self.engine, self.config)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
@@ -251,6 +266,7 @@ class Daemon:
         for task in (self._ticker, *self._greetings):
             if task is not None:
                 task.cancel()
+        await self.lookups.stop()
         await self.trouble.stop()
         await self.streams.stop()
         await self.peers.close()
@@ -288,7 +304,6 @@ class Daemon:
             self.trouble.forget(node)
             self.connects.forget(node)
             self.sessions.drop(node.address)
-            self.engine.expel_reader(node.address.node_id, node.address.incarnation)
         number = self.placement.view.number
         answers = self.owner_side.set_view(number, self.placement.nodes)
         self.streams.set_view(number, change.added, change.removed)
@@ -321,6 +336,10 @@ class Daemon:
                 return
         if not node.data_ready:
             self._on_session(link)
+
+    def _on_suspect(self, node: Node) -> None:
+        self.publisher.stop_waiting_for(node.index)
+        self.lookups.stop_waiting_for(node)
 
     def _on_session(self, link: PeerLink) -> None:
         who = link.identity
@@ -361,7 +380,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     for line in describe(engine.transport()):
         log.info("%s", line)
     if config.data_port == 0:
-        engine.start()  # the peers must be told which port it becomes
+        start_engine(engine, config)  # the peers must be told which port it becomes
     ring = Ring()
     daemon = Daemon(
         config,

@@ -76,6 +76,7 @@ class NodeStatus:
             "lookups": lookups.lookups,
             "lookup_rpcs": lookups.asked,
             "lookups_fell_through": lookups.fell_through,
+            "lookups_overdue": lookups.overdue,
             "foreign_holders": lookups.foreign_holders,
             "stream_gaps": daemon.owner_side.gaps,
             "malformed_calls": daemon.servicer.malformed,
@@ -150,6 +151,7 @@ class NodeStatus:
         self._say_security(say)
         self._say_directory(say, stats)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
+        self._say_corruption(say, stats)
         faults = self._daemon.config.faults
         if faults:
             say(
@@ -215,6 +217,25 @@ class NodeStatus:
                 f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
                 "cluster secret.",
                 "Find them in the log; give them the same cluster_secret_file if they belong here.",
+            )
+
+    def _say_corruption(self, say: Any, stats: dict[str, Any]) -> None:
+        operations = stats.get("operations", {})
+        local, remote = operations.get("corrupt_local", 0), operations.get("corrupt_remote", 0)
+        if local:
+            say(
+                "error",
+                f"{local} pages in this node's pool had lost their bytes; they were dropped.",
+                "Look for memory errors of this machine (edac-util, mcelog, dmesg).",
+            )
+        if remote:
+            peers = ", ".join(p["node_id"] for p in self._transfer(stats) if p.get("corrupt"))
+            say(
+                "warning",
+                f"{remote} pages came from peers ({peers or 'gone since'}) with bytes that do not "
+                "have their checksum; they were read again, or missed.",
+                "Look for memory errors of those machines and for workers that write into their "
+                "receive buffers during a get.",
             )
 
     def _say_directory(self, say: Any, stats: dict[str, Any]) -> None:

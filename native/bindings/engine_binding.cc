@@ -39,6 +39,13 @@ Verify verify_of(const std::string& text) {
   throw std::invalid_argument("verify: '" + text + "' is neither checksum nor header");
 }
 
+void check_namespace(const std::string& name) {
+  if (name.size() > kNamespaceBytesMax) {
+    throw std::invalid_argument("namespace: " + std::to_string(name.size()) + " bytes, " +
+                                std::to_string(kNamespaceBytesMax) + " are the limit");
+  }
+}
+
 std::shared_ptr<const Ring> ring_of(const Engine& engine) {
   auto ring = engine.ring();
   if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
@@ -354,9 +361,11 @@ void bind_engine(nb::module_& module) {
       .def(
           "digest",
           [](Engine& self, const std::string& name, const nb::bytes& key) {
+            check_namespace(name);
             Namespace* ns = self.open_namespace(name);
             if (ns == nullptr) {
-              throw std::invalid_argument("namespace: longer than 1024 bytes, or too many of them");
+              throw std::invalid_argument("namespace: this daemon has seen its maximum of " +
+                                          std::to_string(kNamespacesMax) + ": restart it");
             }
             const Digest digest =
                 digest_of(ns->current().key, std::string_view(key.c_str(), key.size()));
@@ -366,6 +375,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "namespace_id",
           [](Engine& self, const std::string& name) {
+            check_namespace(name);
             const Digest id = self.namespaces().id_of(name);
             return pack(std::span<const Digest>(&id, 1));
           },

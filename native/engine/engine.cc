@@ -81,10 +81,8 @@ void Engine::start() {
       server, *pool_,
       [this](const std::string& node_id, Incarnation incarnation, const std::string& token) {
         std::lock_guard lock(readers_mutex_);
-        auto found = readers_.find(node_id);
-        return found != readers_.end() && found->second.first == incarnation &&
-               found->second.second.size() == token.size() &&
-               std::equal(token.begin(), token.end(), found->second.second.begin());
+        auto found = readers_.find({node_id, incarnation});
+        return found != readers_.end() && found->second == token;
       });
   IpcServerConfig ipc;
   ipc.socket_path = config_.socket_path;
@@ -167,14 +165,13 @@ void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
 void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
                           const std::string& token) {
   std::lock_guard lock(readers_mutex_);
-  readers_[node_id] = {incarnation, token};
+  readers_[{node_id, incarnation}] = token;
 }
 
 void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
   {
     std::lock_guard lock(readers_mutex_);
-    auto found = readers_.find(node_id);
-    if (found != readers_.end() && found->second.first == incarnation) readers_.erase(found);
+    readers_.erase({node_id, incarnation});
   }
   if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
   if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
@@ -183,14 +180,16 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (stale_slot != 0) {
-    {
-      std::lock_guard lock(janitor_mutex_);
-      stale_namespaces_.push_back(stale_slot);
-    }
-    janitor_wake_.notify_one();
-  }
+  if (stale_slot != 0) sweep_namespace_later(stale_slot);
   return true;
+}
+
+void Engine::sweep_namespace_later(uint32_t pool_slot) {
+  {
+    std::lock_guard lock(janitor_mutex_);
+    stale_namespaces_.push_back(pool_slot);
+  }
+  janitor_wake_.notify_one();
 }
 
 std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {

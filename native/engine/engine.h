@@ -71,7 +71,9 @@ struct EngineConfig {
 // Pages by what became of them, since start.
 struct OperationCounters {
   std::array<std::atomic<uint64_t>, 16> set{}, get{};  // by PageStatus
-  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0}, corrupt{0};
+  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0};
+  // Pages whose bytes did not have their checksum: in our own pool, and as they came from a peer.
+  std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
@@ -155,6 +157,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   };
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why);
+  void sweep_namespace_later(uint32_t pool_slot);
   void janitor();
   // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
   std::unique_ptr<rdma::Fabric> make_fabric();
@@ -176,7 +179,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::atomic<bool> shard_final_{false};
 
   mutable std::mutex readers_mutex_;
-  std::map<std::string, std::pair<Incarnation, std::string>> readers_;  // by node id
+  // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands
+  // before it is refused, and must not shut out the first. The control plane bounds them.
+  std::map<std::pair<std::string, Incarnation>, std::string> readers_;
 
   std::mutex janitor_mutex_;
   std::condition_variable janitor_wake_;

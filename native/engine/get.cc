@@ -86,7 +86,7 @@ void Engine::GetRun::from_pool(const Digest* parent) {
       engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
-      engine.counters_.corrupt.fetch_add(1, std::memory_order_relaxed);
+      engine.counters_.corrupt_local.fetch_add(1, std::memory_order_relaxed);
       const Digest bad[] = {wanted[k]};
       engine.on_evict(engine.remove_local(bad));
       page.status = PageStatus::pending;  // another holder may have it
@@ -145,6 +145,7 @@ void Engine::GetRun::from_peers(Trust trust) {
   for (size_t o = 0; o < ops.size(); ++o) {
     PageRef& page = pages[index[op_page[o]]];
     page.status = ops[o].status;
+    if (ops[o].corrupt) engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
     if (page.status == PageStatus::ok) {
       engine.counters_.get_remote.fetch_add(1, std::memory_order_relaxed);
       engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);

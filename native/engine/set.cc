@@ -143,6 +143,10 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   checksums.clear();
   rows.clear();
+  // Cleared meanwhile: what was committed behind the sweep nobody could ever find again, and it
+  // would take room until it is evicted. The epoch rises before the sweep begins, so whoever
+  // commits behind it sees the new one here.
+  if (context.ns->current().epoch != ns.epoch) engine.sweep_namespace_later(ns.pool_slot);
   return busy;
 }
 

@@ -77,7 +77,9 @@ std::string Engine::status_json() const {
   write_outcomes(json, "get", counters_.get);
   const auto& c = counters_;
   json.field("get_local", c.get_local.load()).field("get_remote", c.get_remote.load());
-  json.field("stale_retries", c.stale_retries.load()).field("corrupt", c.corrupt.load());
+  json.field("stale_retries", c.stale_retries.load());
+  json.field("corrupt_local", c.corrupt_local.load());
+  json.field("corrupt_remote", c.corrupt_remote.load());
   json.field("set_held", c.set_held.load()).field("unpublished", c.unpublished.load());
   json.field("exists_keys", c.exists_keys.load()).field("exists_hits", c.exists_hits.load());
   json.field("lookups_asked", c.lookups_asked.load());
@@ -97,7 +99,7 @@ std::string Engine::status_json() const {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
     json.field("transport", peer.rdma ? "rdma" : "tcp");
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
-    json.field("deadlines", peer.deadlines).close('}');
+    json.field("deadlines", peer.deadlines).field("corrupt", peer.corrupt).close('}');
   }
   json.close(']');
   json.field("events_dropped", control_.dropped());

@@ -26,7 +26,7 @@ sockaddr_un address_of(const std::string& path) {
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
     refuse(path, "has " + std::to_string(path.size()) + " bytes, 1 to " +
                      std::to_string(sizeof(address.sun_path) - 1) +
-                     " are possible: choose a shorter one");
+                     " are possible: set socket_path to a shorter one");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -39,7 +39,7 @@ void make_parent(const std::string& path) {
   std::filesystem::create_directories(parent, error);
   if (error) {
     refuse(path, "its directory cannot be made (" + error.message() +
-                     "): make it, or choose a path that you may write to");
+                     "): make it, or set socket_path to one that you may write to");
   }
 }
 
@@ -48,7 +48,7 @@ UniqueFd claim(const std::string& path) {
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) {
     refuse(path, "cannot open " + lock_path + " (" + system_text() +
-                     "): choose a path in a directory that you may write to");
+                     "): set socket_path to one in a directory that you may write to");
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     char pid[16] = {};
@@ -56,7 +56,7 @@ UniqueFd claim(const std::string& path) {
     std::string holder = got > 0 ? pid : "unknown";
     while (!holder.empty() && holder.back() == '\n') holder.pop_back();
     refuse(path, "another daemon serves it (process " + holder +
-                     "): stop that one, or choose another socket path");
+                     "): stop that one, or set socket_path to another");
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
   // Only for the message above, so a failure to write it is no reason to stop.
@@ -73,7 +73,7 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
     refuse(path, system_text());
   }
   if (!S_ISSOCK(status.st_mode)) {
-    refuse(path, "is there and is no socket: remove it, or choose another socket path");
+    refuse(path, "is there and is no socket: remove it, or set socket_path to another");
   }
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) refuse(path, "socket(): " + system_text());
@@ -81,7 +81,7 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
       ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   // EAGAIN: a full backlog, so somebody listens. EPROTOTYPE: another kind of socket.
   if (rc == 0 || errno != ECONNREFUSED) {
-    refuse(path, "some other program answers there: stop it, or choose another socket path");
+    refuse(path, "some other program answers there: stop it, or set socket_path to another");
   }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     refuse(path, "a dead daemon's socket cannot be removed (" + system_text() + "): remove it");
@@ -102,7 +102,8 @@ SocketPath::SocketPath(const std::string& path, uint32_t mode) : path_(path) {
   // after it too, because the umask may have taken bits away.
   ::fchmod(listener_.get(), mode);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    refuse(path, "cannot bind (" + system_text() + "): choose a path that you may write to");
+    refuse(path,
+           "cannot bind (" + system_text() + "): set socket_path to one that you may write to");
   }
   if (::chmod(path.c_str(), mode) != 0 || ::listen(listener_.get(), 128) != 0) {
     const std::string text = system_text();

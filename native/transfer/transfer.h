@@ -35,6 +35,7 @@ struct ReadOp {
   SlotHeader header;  // that came with the payload
   SlotHeader again;   // as it was once the payload had been read
   PageStatus status = PageStatus::pending;
+  bool corrupt = false;  // the sink says: the right header came with bytes that are not its page's
 };
 
 // All pages of one call that lie at one peer.
@@ -65,7 +66,7 @@ struct PeerHealth {
   HolderIndex peer = kNoHolder;
   bool rdma = false;  // else TCP
   uint32_t channels = 0;
-  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0;
+  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
 };
 
 // Told by an engine when a peer gives trouble, so that the next batch need not wait for it.

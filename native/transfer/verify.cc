@@ -41,6 +41,9 @@ void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
       return;
     }
     if (summing.sum != op.header.checksum) {
+      // Worth another try like any stale page, but counted apart: a slot that is merely reused
+      // ends above.
+      op.corrupt = true;
       op.status = PageStatus::stale;
       return;
     }

@@ -12,7 +12,8 @@ enum class Verify : uint8_t { header, checksum };
 class VerifyingSink final : public PageSink {
  public:
   explicit VerifyingSink(Verify mode) : mode_(mode) {}
-  void landed(const ReadBatch& batch, ReadOp& op) override;  // ok or stale
+  // ok, stale (op.corrupt: only the checksum is wrong) or region_lost
+  void landed(const ReadBatch& batch, ReadOp& op) override;
 
  private:
   Verify mode_;

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import stat
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _STOP_GRACE_S = 1.0
 _REQUEST_BYTES_MAX = 1 << 20
+_PEER = struct.Struct("3i")  # ucred: pid, uid, gid
 
 
 class StatusSource(Protocol):
@@ -147,6 +149,7 @@ def _make_way(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
+            peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
@@ -158,6 +161,7 @@ def _make_way(path: Path) -> None:
             ) from error
     raise OSError(
         errno.EADDRINUSE,
-        "a running daemon already serves the admin socket: stop it, or set admin_socket",
+        "a running daemon already serves the admin socket "
+        f"(process {_PEER.unpack(peer)[0]}): stop it, or set admin_socket to another path",
         str(path),
     )

@@ -186,6 +186,7 @@ class Transfer(_Part):
     bytes: int = 0
     errors: int = 0
     deadlines: int = 0
+    corrupt: int = 0  # the right header came with bytes that do not have its checksum
 
 
 class TcpServer(_Part):

@@ -158,6 +158,7 @@ def _transfers(document: Status) -> list[str]:
                 f"on {plural(peer.channels, 'channel')} ({peer.engine})",
                 plural(peer.errors, "error") if peer.errors else "",
                 plural(peer.deadlines, "deadline") if peer.deadlines else "",
+                f"{count(peer.corrupt)} corrupt" if peer.corrupt else "",
             )
         )
     if len(busiest) > _PEERS_SHOWN_MAX:

@@ -257,7 +257,7 @@ class Config(BaseModel):
         1000,
         _TRANSFER,
         "Longest wait for one call to a peer; a worker's own deadline ends it sooner. A peer that "
-        "does not answer in time is suspect.",
+        "does not answer in time is suspect. A lookup asks another owner long before.",
         "Longer on slow or distant networks, where healthy peers become suspect.",
         unit="ms",
         ge=10,

@@ -6,6 +6,10 @@ says that every holder is in sync with it. Otherwise, and when the owner fails, 
 digests that are still missing are asked at all their other owners and at the owners of the
 views before, in parallel. Every digest falls through on its own: a group shares one call,
 never one fate.
+
+An owner that takes longer than it should (patience.py) is not waited for alone: the others
+are asked as if it had failed. What it says still counts if it comes in time; but when the others
+have settled all its digests, nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -23,7 +27,11 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-@dataclass(frozen=True, slots=True)
+# Lookups that may be overdue at one owner; beyond, it is asked nothing more until one has ended.
+OVERDUE_MAX = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """One owner to ask. `tried`: all that were or are being asked for these digests."""
 
@@ -37,12 +45,13 @@ class LookupCounters:
     lookups: int = 0
     asked: int = 0  # owners, by RPC
     fell_through: int = 0  # groups that needed other owners
+    overdue: int = 0  # owners that took too long, so that others were asked
     foreign_holders: int = 0  # holders in replies that are not in our view
 
 
 class Lookup:
-    """Sans-I/O. start() and every answered() or failed() return who is to be asked next;
-    it is over when every Ask was answered, or when the caller's deadline is."""
+    """Sans-I/O. start() and every answered(), failed() or overdue() return who is to be asked
+    next; it is over when `settled` is, or when the caller's deadline is."""
 
     def __init__(
         self,
@@ -62,6 +71,7 @@ class Lookup:
         self._digests = digests
         self._now = now
         self._found: list[bytes] = []
+        self._overdue: dict[Ask, bytes] = {}  # which digests nobody else has settled
         self.outstanding = 0
 
     def start(self) -> list[Ask]:
@@ -80,17 +90,23 @@ class Lookup:
         return asks
 
     def _largest(self, parts: list[tuple[int, bytes]]) -> tuple[int, bytes] | None:
-        """The owner that can answer most; we ourselves cost no call."""
+        """The owner that can answer most, one that is overdue only if there is no other; we
+        ourselves cost no call."""
         best: tuple[int, bytes] | None = None
-        nodes = self._placement.nodes
+        best_rank = (False, 0)
         for owner, part in parts:
-            if owner not in nodes or nodes[owner].suspect:
+            if not self._may_ask(owner):
                 continue
             if owner == SELF:
                 return owner, part
-            if best is None or len(part) > len(best[1]):
-                best = owner, part
+            rank = (not self._placement.nodes[owner].overdue, len(part))
+            if best is None or rank > best_rank:
+                best, best_rank = (owner, part), rank
         return best
+
+    def _may_ask(self, owner: int) -> bool:
+        node = self._placement.nodes.get(owner)
+        return node is not None and not node.suspect and node.overdue < OVERDUE_MAX
 
     def answered(
         self, ask: Ask, rows: bytes, holders: list[tuple[str, int]], final: bool
@@ -108,7 +124,20 @@ class Lookup:
 
     def failed(self, ask: Ask) -> list[Ask]:
         self.outstanding -= 1
+        if self._overdue.pop(ask, None) is not None:
+            return []  # the others were asked already
         return self._elsewhere(ask.digests, ask.tried)
+
+    def overdue(self, ask: Ask) -> list[Ask]:
+        """It takes long. Unless `settled`, it must still be answered or failed in the end."""
+        self._counters.overdue += 1
+        self._overdue[ask] = ask.digests
+        return self._elsewhere(ask.digests, ask.tried)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is outstanding but what others have settled meanwhile."""
+        return self.outstanding == len(self._overdue) and not any(self._overdue.values())
 
     def rows(self) -> bytes:
         return self._found[0] if len(self._found) == 1 else b"".join(self._found)
@@ -116,8 +145,15 @@ class Lookup:
     def _take(self, ask: Ask, rows: bytes, final: bool) -> list[Ask]:
         if rows:
             self._found.append(rows)
-        if final:
-            return []
+        was_overdue = self._overdue.pop(ask, None) is not None
+        for other, open_ in self._overdue.items():
+            self._overdue[other] = (
+                self._native.missing(open_, ask.digests, DIGEST_BYTES)
+                if final
+                else self._native.missing(open_, rows, ROW_BYTES)
+            )
+        if final or was_overdue:
+            return []  # if it was overdue, the others were asked already
         missing = self._native.missing(ask.digests, rows, ROW_BYTES)
         return self._elsewhere(missing, ask.tried) if missing else []
 
@@ -134,11 +170,10 @@ class Lookup:
         self._counters.fell_through += 1
         parts = self._engine.split(digests, DIGEST_BYTES)
         parts += self._placement.former_owners(digests, self._now)
-        nodes = self._placement.nodes
         by_owner: dict[int, bytes] = {}
         more: defaultdict[int, list[bytes]] = defaultdict(list)
         for owner, part in parts:
-            if owner in tried or owner not in nodes or nodes[owner].suspect:
+            if owner in tried or not self._may_ask(owner):
                 continue
             if by_owner.setdefault(owner, part) is not part and by_owner[owner] != part:
                 more[owner].append(part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.layout import DIGEST_BYTES, SELF
 from peercached.directory.native import Native, RingTable
+from peercached.directory.patience import Patience
 from peercached.membership import NodeAddress, View
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Node:
     address: NodeAddress
     suspect: bool = False
     data_ready: bool = False  # the engine knows where and how to READ from it
+    patience: Patience = field(default_factory=Patience)  # with its lookups
+    overdue: int = 0  # lookups there that run and take longer than that
 
 
 @dataclass(slots=True)

@@ -100,18 +100,24 @@ class Session:
 
 
 class Sessions:
-    """The server's side of handshakes. Bounded: the oldest session gives way, and its owner
-    shakes hands again. Not thread safe; `now` is monotonic seconds."""
+    """The server's side of handshakes. Bounded: the session that was longest of no use gives
+    way, and its owner shakes hands again. Not thread safe; `now` is monotonic seconds.
+
+    `admit` and `expel` open and shut the data port to (node id, incarnation): a session and its
+    read token come and go together.
+    """
 
     def __init__(
         self,
         secret: Secret,
         own: Callable[[], NodeAddress],
         admit: Callable[[str, int, bytes], None],
+        expel: Callable[[str, int], None],
     ) -> None:
         self._secret = secret
         self._own = own
         self._admit = admit
+        self._expel = expel
         self._begun: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
         self._by_token: OrderedDict[str, Session] = OrderedDict()
         self._by_caller: dict[tuple[str, int], Session] = {}
@@ -157,13 +163,18 @@ class Sessions:
         return session, self._secret.proof("server", self._own(), nonce, server_nonce)
 
     def find(self, token: str) -> Session | None:
-        return self._by_token.get(token)
+        session = self._by_token.get(token)
+        if session is not None:
+            # A daemon that is refused and restarted for ever must not wear out the members'.
+            self._by_token.move_to_end(token)
+        return session
 
     def drop(self, caller: NodeAddress) -> bool:
         session = self._by_caller.pop((caller.node_id, caller.incarnation), None)
         if session is None:
             return False
         del self._by_token[session.token]
+        self._expel(caller.node_id, caller.incarnation)
         return True
 
 

@@ -1,14 +1,21 @@
-"""Drives Lookups: the asks in parallel, each fall-through at once, the caller's deadline."""
+"""Drives Lookups: the asks in parallel, each fall-through at once, the caller's deadline.
+
+A call to an owner has the whole `rpc_timeout_ms`, whatever the worker's deadline: it outlives the
+lookup that nobody waits for any more, and its end says whether that owner is slow or suspect. As
+long as it is overdue, other lookups prefer other owners.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.lookup import Ask, Lookup, LookupCounters
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
@@ -27,6 +34,15 @@ log = logging.getLogger(__name__)
 MARGIN_S = 0.002
 
 
+@dataclass(slots=True, eq=False)
+class _Call:
+    ask: Ask
+    node: Node
+    task: asyncio.Task[Any]
+    due: float  # when it begins to be overdue
+    overdue: bool = False
+
+
 class Lookups:
     def __init__(
         self,
@@ -36,6 +52,7 @@ class Lookups:
         owner_side: OwnerSide,
         peers: Peers,
         trouble: Trouble,
+        timeout_s: float,
     ) -> None:
         self._engine = engine
         self._native = native
@@ -43,12 +60,13 @@ class Lookups:
         self._owner_side = owner_side
         self._peers = peers
         self._trouble = trouble
+        self._timeout_s = timeout_s
+        self._calls: dict[Node, set[asyncio.Task[Any]]] = {}
         self.counters = LookupCounters()
 
     async def find(self, digests: bytes, left_s: float) -> bytes:
         """Records with our holder indices: all there are, or what was found in time."""
         now = time.monotonic()
-        deadline = now + left_s - MARGIN_S
         lookup = Lookup(
             self._engine,
             self._native,
@@ -58,59 +76,115 @@ class Lookups:
             digests,
             now,
         )
-        asks = lookup.start()
-        if len(asks) == 1:
-            # The common case needs no tasks: one owner, or what falls through from it.
-            more = await self._ask(lookup, asks[0], deadline)
-            if not more:
-                return lookup.rows()
-            asks = more
-        if asks:
-            await self._ask_all(lookup, asks, deadline)
+        running: dict[asyncio.Task[Any], _Call] = {}
+        try:
+            await self._run(lookup, running, now + left_s - MARGIN_S)
+        finally:
+            # They go on, and tell whether that owner is only slow: who asks next must know.
+            for call in running.values():
+                self._overdue(call)
         return lookup.rows()
 
-    async def _ask_all(self, lookup: Lookup, asks: list[Ask], deadline: float) -> None:
-        running = {asyncio.ensure_future(self._ask(lookup, a, deadline)) for a in asks}
-        try:
-            while running:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                done, running = await asyncio.wait(
-                    running, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    for ask in task.result():
-                        running.add(asyncio.ensure_future(self._ask(lookup, ask, deadline)))
-        finally:
-            for task in running:
-                task.cancel()
-
-    async def _ask(self, lookup: Lookup, ask: Ask, deadline: float) -> list[Ask]:
-        node = self._placement.nodes.get(ask.owner)
-        left = deadline - time.monotonic()
-        if node is None or left <= 0:
-            return lookup.failed(ask)
-        reply = await self.ask_owner(node, ask.digests, left)
-        if isinstance(reply, str):
-            return lookup.failed(ask)
-        try:
-            return lookup.answered(
-                ask, reply.rows, [(h.node_id, h.incarnation) for h in reply.holders], reply.final
+    async def _run(
+        self, lookup: Lookup, running: dict[asyncio.Task[Any], _Call], deadline: float
+    ) -> None:
+        asks = lookup.start()
+        while True:
+            for ask in asks:
+                call = self._start(ask, deadline)
+                if call is not None:
+                    running[call.task] = call
+                else:
+                    asks += lookup.failed(ask)
+            if lookup.settled:
+                return
+            now = time.monotonic()
+            until = min([deadline, *(c.due for c in running.values() if not c.overdue)])
+            if now >= deadline:
+                return
+            done, _ = await asyncio.wait(
+                running, timeout=max(until - now, 0.0), return_when=asyncio.FIRST_COMPLETED
             )
+            asks = []
+            for task in done:
+                asks += self._ended(lookup, running.pop(task))
+            now = time.monotonic()
+            for call in running.values():
+                if now >= call.due and not call.overdue:
+                    self._overdue(call)
+                    asks += lookup.overdue(call.ask)
+
+    def _start(self, ask: Ask, deadline: float) -> _Call | None:
+        node = self._placement.nodes.get(ask.owner)
+        if node is None or time.monotonic() >= deadline:
+            return None
+        count = len(ask.digests) // DIGEST_BYTES
+        task = asyncio.ensure_future(self.ask_owner(node, ask.digests, self._timeout_s))
+        calls = self._calls.setdefault(node, set())
+        calls.add(task)
+
+        def ended(_: object) -> None:
+            calls.discard(task)
+            if not calls:
+                self._calls.pop(node, None)
+
+        task.add_done_callback(ended)
+        return _Call(ask, node, task, time.monotonic() + node.patience.delay_s(count))
+
+    def _overdue(self, call: _Call) -> None:
+        if call.overdue:
+            return
+        call.overdue = True
+        node = call.node
+        node.overdue += 1
+
+        def ended(_: object) -> None:
+            node.overdue -= 1
+
+        call.task.add_done_callback(ended)
+
+    def _ended(self, lookup: Lookup, call: _Call) -> list[Ask]:
+        if call.task.cancelled() or isinstance(reply := call.task.result(), str):
+            return lookup.failed(call.ask)
+        holders = [(h.node_id, h.incarnation) for h in reply.holders]
+        try:
+            return lookup.answered(call.ask, reply.rows, holders, reply.final)
         except ValueError as error:
-            log.warning("a lookup's answer of %s is malformed: %s", node.address.node_id, error)
-            return lookup.failed(ask)
+            name = call.node.address.node_id
+            log.warning("a lookup's answer of %s is malformed: %s", name, error)
+            return lookup.failed(call.ask)
+
+    def stop_waiting_for(self, node: Node) -> None:
+        """It is suspect: whoever waits for it need not."""
+        for task in list(self._calls.get(node, ())):
+            task.cancel()
+
+    async def stop(self) -> None:
+        tasks = [task for calls in self._calls.values() for task in calls]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def ask_owner(self, node: Node, digests: bytes, left_s: float) -> Any:
         """A LookupReply, or the text of what went wrong (and the owner is suspect)."""
         link = self._peers.link(node.address.endpoint)
         request = pb.LookupRequest(digests=digests, view_number=self._placement.view.number)
+        began = time.monotonic()
         try:
-            return await link.call("Lookup", request, left_s, expect=node.address)
+            if not link.metadata:
+                # Shakes hands first, which has deadlines of its own.
+                await asyncio.wait_for(link.ready(node.address), left_s)
+                began = time.monotonic()
+            reply = await link.call("Lookup", request, left_s, expect=node.address)
+        except asyncio.TimeoutError:
+            reason = f"{link.endpoint} did not shake hands in time"
+            self._trouble.unreachable(node, reason, left_s)
+            return reason
         except Unreachable as error:
             self._trouble.unreachable(node, str(error), left_s)
             return str(error)
         except (AuthError, grpc.aio.AioRpcError) as error:
             log.warning("lookup at %s failed: %s", node.address.node_id, error)
             return str(error)
+        node.patience.answered(time.monotonic() - began, len(digests) // DIGEST_BYTES)
+        return reply

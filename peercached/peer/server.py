@@ -21,6 +21,7 @@ from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.messages import Ack, Batch
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.membership.view import join_host_port
+from peercached.observe.port_holder import port_holder
 from peercached.peer import channel_ends, wire
 from peercached.peer.accepts import Unable
 from peercached.peer.auth import (
@@ -283,10 +284,15 @@ class PeerServer:
         except RuntimeError:  # of gRPC, without the reason
             bound = 0
         if bound == 0:
+            holder = port_holder(host, port)
+            reason = (
+                f"{holder} has the port"
+                if holder
+                else "the port is taken, or the address is none of this machine's"
+            )
             raise OSError(
-                f"cannot listen for peers on {address}: the port is taken, or the address is none "
-                "of this machine's. Stop what uses the port, or set meta_port (and the heads' "
-                "discovery_addr) or host"
+                f"cannot listen for peers on {address}: {reason}. Stop what uses the port, or set "
+                "meta_port (and the heads' discovery_addr) or host"
             )
         await server.start()
         self._server = server

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
 
+from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.hammer import Hammer
 from harness.pages import Pages, keys_of
@@ -15,39 +15,6 @@ from peercached.demo.cluster import Cluster
 # Over the worker's own deadline: scheduling on a machine that runs many tests at once. A call
 # that waits for the wrong thing waits for seconds more, or for ever.
 SLACK_S = 1.5
-
-
-class Background:
-    """Repeats an action on a thread until the block ends; its exceptions are ours."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action = action
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self.rounds = 0
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self._action()
-                self.rounds += 1
-        except BaseException as failure:
-            self._failure = failure
-
-    def __enter__(self) -> "Background":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def wait_rounds(self, count: int) -> None:
-        until = self.rounds + count
-        eventually(lambda: self.rounds >= until or self._failure is not None, 30)
 
 
 # --- daemons that die -------------------------------------------------------------------------
@@ -200,6 +167,25 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
 
+def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Its time-out is longer than the workers' deadlines, so whoever waits for it misses."""
+    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
+    batches = [keys_of(f"batch {number}", 16) for number in range(10)]
+    writer = attach(cluster[0])
+    for keys in batches:
+        assert all(writer.set(keys))
+    reader = attach(cluster[2], timeout_s=10.0)
+    cluster[1].freeze()
+    for keys in batches:
+        assert reader.has(keys), "it waited for the frozen owner until its deadline"
+    assert reader.longest_call_s < 5.0
+    cluster[1].thaw()
+    cluster.wait_complete()
+    assert reader.has(batches[0])
+
+
 def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
@@ -292,15 +278,20 @@ def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2)
-    keys = keys_of("unharmed", 16)
-    assert all(attach(cluster[1]).set(keys))
+    at_head, at_first = keys_of("at the head", 16), keys_of("at the first", 16)
+    head, first = attach(cluster[0]), attach(cluster[1])
+    assert all(head.set(at_head))
+    assert all(first.set(at_first))
     twin = make_cluster(1, start=False)
     twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", [cluster[0].address]
     code, log = exits_with(twin, 0)
     assert code == 1
     assert cluster[1].host in log
     assert "node_id" in log or "node id" in log
-    assert attach(cluster[0]).has(keys)
+    # The first of each is a connection of the data planes that did not exist before the twin.
+    assert head.has(at_first)
+    assert first.has(at_head)
+    assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
 
 
 def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(
@@ -344,16 +335,40 @@ def test_the_socket_of_a_dead_daemon_is_taken_over(
     assert all(attach(cluster[0]).set(keys_of("again", 4)))
 
 
-def test_a_taken_port_is_named(make_cluster: MakeCluster) -> None:
+def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster) -> None:
     first, meta, data = make_cluster(1), make_cluster(1, start=False), make_cluster(1, start=False)
+    holder = f"process {first[0].pid} "
+
+    def last_line(cluster: Cluster) -> str:
+        code, log = exits_with(cluster, 0)
+        assert code == 1, log
+        return log.splitlines()[-1]
+
     meta[0].meta_port = first[0].meta_port
-    code, log = exits_with(meta, 0)
-    assert (code, str(first[0].meta_port) in log) == (1, True), log
-    assert "meta_port" in log
+    line = last_line(meta)
+    assert first[0].address in line
+    assert "set meta_port" in line
+    assert holder in line
     data[0].data_port = first[0].data_port
-    code, log = exits_with(data, 0)
-    assert (code, str(first[0].data_port) in log) == (1, True), log
-    assert "data_port" in log
+    line = last_line(data)
+    assert f"{first[0].host}:{first[0].data_port}" in line
+    assert "set data_port" in line
+    assert holder in line
+
+
+def test_a_socket_path_that_is_in_use_is_named_with_its_key_and_holder(
+    make_cluster: MakeCluster,
+) -> None:
+    first = make_cluster(1)
+    for key, attribute in (("socket_path", "socket_path"), ("admin_socket", "admin_path")):
+        second = make_cluster(1, start=False)
+        setattr(second[0], attribute, getattr(first[0], attribute))
+        code, log = exits_with(second, 0)
+        line = log.splitlines()[-1]
+        assert code == 1
+        assert str(getattr(first[0], attribute)) in line
+        assert f"set {key}" in line
+        assert f"process {first[0].pid}" in line
 
 
 def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(

@@ -110,7 +110,8 @@ class FakeEngine:
         self.nodes: dict[int, tuple[str, int]] = {}
         self.suspected: set[int] = set()
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
-        self.readers: dict[str, tuple[int, bytes]] = {}
+        self.readers: dict[tuple[str, int], bytes] = {}
+        self.expelled: list[tuple[str, int]] = []
         self.published: set[bytes] = set()
         self.answers: dict[int, bytes] = {}
         self.epochs: dict[bytes, int] = {}
@@ -206,11 +207,11 @@ class FakeEngine:
         (self.suspected.add if suspect else self.suspected.discard)(index)
 
     def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
-        self.readers[node_id] = (incarnation, token)
+        self.readers[(node_id, incarnation)] = token
 
     def expel_reader(self, node_id: str, incarnation: int) -> None:
-        if self.readers.get(node_id, (0, b""))[0] == incarnation:
-            del self.readers[node_id]
+        self.readers.pop((node_id, incarnation), None)
+        self.expelled.append((node_id, incarnation))
 
     def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
         self.ring = RingTable(positions, nodes, replicas)

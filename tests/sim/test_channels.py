@@ -163,9 +163,7 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept  # type: ignore[method-assign]
-            holder.engine.expel_reader = (  # type: ignore[method-assign]
-                lambda name, incarnation: expelled.append((name, incarnation))
-            )
+            holder.engine.expelled = expelled
             own = reader.daemon.placement.own.address
             wish(reader, holder, 1)
             await eventually(begun.is_set)

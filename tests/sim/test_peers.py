@@ -61,9 +61,9 @@ def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> N
             ((host, port, token, incarnation, rails),) = first.engine.connected.values()
             assert (host, port, rails) == ("127.0.0.1", 7, 0)
             assert incarnation == second.daemon.placement.own.address.incarnation
-            admitted, expected = second.engine.readers["a"]
-            assert token == expected
-            assert admitted == first.daemon.placement.own.address.incarnation
+            assert second.engine.readers == {
+                ("a", first.daemon.placement.own.address.incarnation): token
+            }
 
     run(claim())
 
@@ -378,6 +378,22 @@ def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
     run(claim())
 
 
+def test_nothing_is_kept_for_a_node_that_has_left() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head:
+            async with LoopNode("b", b, [a]) as other:
+                await in_sync(head, other)
+                assert f"127.0.0.1:{b}" in head.daemon.peers._links
+                assert head.daemon.node._senders
+            await eventually(lambda: head.members == ["a"])
+            await eventually(lambda: not head.daemon.node._senders)
+            assert f"127.0.0.1:{b}" not in head.daemon.peers._links
+            assert head.engine.readers == {}
+
+    run(claim())
+
+
 def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -396,6 +412,50 @@ def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
             before = loop.time()
             await first.ask(LOOKUP, digest_of("not here"), 0.3)
             assert loop.time() - before < 0.6
+
+    run(claim())
+
+
+def test_a_hung_owner_delays_one_lookup_a_little_and_the_next_not_at_all() -> None:
+    """Its time-out is 10 s, so who does not hedge waits that long."""
+
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], rpc_timeout_ms=10_000) as reader,
+            LoopNode("b", b, [a]) as hung,
+            LoopNode("c", c, [a]) as well,
+        ):
+            await in_sync(reader, hung, well)
+            members = {n.address.node_id: n for n in reader.daemon.placement.nodes.values()}
+            owners = {members["b"].index, members["c"].index}
+            names = [f"page {i}" for i in range(200)]
+            ours = [n for n in names if set(reader.engine.owners(digest_of(n))) == owners]
+            await hung.set(*ours)
+
+            async def hangs(*_: object) -> None:
+                await asyncio.sleep(60)
+
+            hung.daemon.servicer.Lookup = hangs  # type: ignore[method-assign,assignment]
+            await hung.daemon.server.stop(0)
+            await hung.daemon.server.start("127.0.0.1", b)
+            await in_sync(reader, hung, well)
+            await eventually(lambda: not any(node.suspect for node in members.values()))
+
+            loop = asyncio.get_running_loop()
+            counters = reader.daemon.lookups.counters
+            members["c"].overdue = 1  # so that b is asked first
+            before = loop.time()
+            assert {name for name, _ in await reader.find(*ours)} == set(ours)
+            members["c"].overdue = 0
+            assert counters.overdue >= 1
+            assert members["b"].overdue == 1
+            for _ in range(20):
+                assert {name for name, _ in await reader.find(*ours)} == set(ours)
+            assert loop.time() - before < 5, "more than one has waited for it"
+            reader.daemon.trouble.suspect(members["b"], "said by the test")
+            await eventually(lambda: members["b"].overdue == 0, 3)
+            assert members["b"] not in reader.daemon.lookups._calls
 
     run(claim())
 

@@ -163,6 +163,12 @@ def test_the_table_of_a_head_is_bounded() -> None:
     assert str(MEMBERS_MAX) in reason
 
 
+def test_members_known_from_another_heads_view_are_bounded_too() -> None:
+    table = HeadTable(node("h0"), TIMING)
+    table.seed([node(f"n{number}") for number in range(MEMBERS_MAX + 10)], 0.0)
+    assert len(table.living(0.0)) == MEMBERS_MAX + 1, "and the head itself"
+
+
 # --- a head that restarts
 
 

@@ -164,6 +164,70 @@ def test_the_window_bounds_what_is_under_way(pair: Pair, monkeypatch: Any) -> No
     assert pair.at_owner == pair.in_pool
 
 
+def test_the_window_bounds_the_bytes_under_way(pair: Pair, monkeypatch: Any) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 5 * ROW_BYTES)
+    for digest in pages(20):
+        pair.set(digest)
+    pair.send()
+    assert sum(len(batch.payload) for batch in pair.to_owner) == 5 * ROW_BYTES
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+
+
+def test_offers_that_travel_together_are_no_larger_than_a_batch(
+    pair: Pair, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", 4 * ROW_BYTES)
+    for digest in pages(10):
+        pair.set(digest)
+    pair.send()
+    assert [len(batch.payload) // ROW_BYTES for batch in pair.to_owner] == [4, 4, 2]
+
+
+def test_what_is_kept_to_be_sent_again_behind_a_resync_is_bounded(
+    pair: Pair, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "ECHO_BYTES_MAX", 2 * ROW_BYTES)
+    pair.holder.set_page(pages(1, "lost")[0])
+    pair.stream.resync()
+    pair.scan()
+    pair.send()
+    pair.deliver()
+    pair.acknowledge()
+    want = pair.stream.wanted()
+    assert want is not None
+    assert want.mask
+    pair.stream.scanning(want)
+    for digest in pages(10):
+        pair.set(digest)
+    pair.send()
+    assert len(pair.to_owner) == 2, "the others wait for the buckets"
+    as_of, rows = pair.holder.pool_rows(pair.stream.owner, want.mask)
+    pair.stream.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+    assert pair.stream.in_sync
+
+
+def test_what_waits_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
+    """What was under way comes back on top of what waited."""
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    monkeypatch.setattr(stream_module, "QUEUE_BYTES_MAX", 10 * ROW_BYTES)
+    for number, digest in enumerate(pages(16), start=1):
+        assert pair.set(digest, number)
+        if number == 8:
+            pair.send()
+    assert sorted(pair.stream.disconnect()) == list(range(1, 17)), "those who wait are told"
+    assert pair.stream.overflows == 1
+    assert pair.stream.status()["queued_bytes"] == 0
+    pair.reconnect()
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+    assert pair.stream.in_sync
+
+
 def test_a_full_queue_is_dropped_and_the_resync_finds_its_records(
     pair: Pair, monkeypatch: Any
 ) -> None:

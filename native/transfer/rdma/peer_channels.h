@@ -29,7 +29,7 @@ class Connector {
 };
 
 struct PeerCounters {
-  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0};
+  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0}, corrupt{0};
   std::atomic<TimePoint> last_heard{TimePoint{}};  // when a chain last ended well, in any read
 };
 

@@ -154,6 +154,7 @@ void PeerRead::finish() {
   bool late = false;
   for (ReadOp& op : batch_.ops) {
     if (op.status == PageStatus::pending) op.status = rest;
+    if (op.corrupt) counters.corrupt.fetch_add(1, std::memory_order_relaxed);
     if (op.status == PageStatus::ok) {
       counters.pages.fetch_add(1, std::memory_order_relaxed);
       counters.bytes.fetch_add(op.length, std::memory_order_relaxed);

@@ -89,7 +89,8 @@ class Reading final : public RdmaEngine {
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const PeerCounters& c = peer.channels->counters;
-      all.push_back({index, true, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
+      all.push_back(
+          {index, true, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines, c.corrupt});
     }
     return all;
   }

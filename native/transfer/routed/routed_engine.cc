@@ -62,6 +62,7 @@ class RoutedEngine final : public TransferEngine {
       sum.bytes += one.bytes;
       sum.errors += one.errors;
       sum.deadlines += one.deadlines;
+      sum.corrupt += one.corrupt;
     }
     std::vector<PeerHealth> list;
     for (const auto& [peer, one] : all) list.push_back(one);

@@ -101,6 +101,7 @@ const char* parse_hello(std::span<const std::byte> body, Hello& hello) {
     return "hello's node id has a wrong length";
   }
   if (head.incarnation == 0) return "hello's incarnation is 0";
+  if (head.reserved != 0) return "reserved bits are set in the hello";
   hello.incarnation = head.incarnation;
   hello.expected = head.expected;
   hello.token.assign(head.token.begin(), head.token.end());
@@ -118,6 +119,7 @@ const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, H
   if (body.size() < sizeof(RefusedHead)) return "refusal is short";
   auto head = take<RefusedHead>(body);
   if (head.text_bytes != body.size()) return "refusal's text has a wrong length";
+  if (head.reserved != 0) return "reserved bits are set in the refusal";
   reply.accepted = false;
   reply.reason = head.reason;
   reply.text.assign(reinterpret_cast<const char*>(body.data()), body.size());
@@ -130,6 +132,7 @@ const char* check_wanted(std::span<const PageWanted> pages) {
   uint64_t total_bytes = 0;
   for (const PageWanted& page : pages) {
     if (page.length == 0 || page.length > kPageBytesMax) return "a page length out of range";
+    if (page.reserved != 0) return "reserved bits are set in a page of a request";
     total_bytes += page.length;
   }
   if (pages.size() > 1 && total_bytes > kBytesPerRequestMax) return "a request for too many bytes";
@@ -143,6 +146,7 @@ const char* parse_read(std::span<const std::byte> body, uint64_t& request,
   // The count is believed only after the bytes have been counted.
   if (head.count > kPagesPerRequestMax) return "a request for too many pages";
   if (body.size() != head.count * sizeof(PageWanted)) return "read request has a wrong length";
+  if (head.reserved != 0) return "reserved bits are set in a read request";
   pages.resize(head.count);
   if (head.count != 0) std::memcpy(pages.data(), body.data(), body.size());
   request = head.request;
@@ -161,6 +165,7 @@ const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
   auto head = take<PagesHead>(preamble);
   if (head.request != request) return "answer to another request";
   if (head.count != statuses.size()) return "answer about another number of pages";
+  if (head.reserved != 0) return "reserved bits are set in an answer";
   for (size_t i = 0; i < statuses.size(); ++i) {
     auto status = static_cast<PageStatus>(preamble[i]);
     if (status != PageStatus::ok && status != PageStatus::stale) {

@@ -119,8 +119,9 @@ void PeerRead::finish() {
     rest = late ? PageStatus::deadline : PageStatus::error;
   }
   PeerCounters& counters = channels_->counters;
-  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0;
+  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
   for (ReadOp& op : batch_.ops) {
+    corrupt += op.corrupt;
     if (op.status == PageStatus::pending) op.status = rest;
     switch (op.status) {
       case PageStatus::ok:
@@ -141,6 +142,7 @@ void PeerRead::finish() {
   counters.bytes += bytes;
   counters.errors += errors;
   counters.deadlines += deadlines;
+  counters.corrupt += corrupt;
   if (deadlines != 0 && !call_.over()) report_silence(Clock::now());
 }
 

@@ -109,7 +109,8 @@ class TcpEngine final : public TransferEngine {
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const tcp::PeerCounters& c = peer.channels->counters;
-      all.push_back({index, false, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines});
+      all.push_back({index, false, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines,
+                     c.corrupt});
     }
     return all;
   }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 
@@ -22,19 +23,23 @@ using tcp::Socket;
 constexpr int kAcceptRetryMs = 20;  // after running out of descriptors or threads
 
 Socket listen_on(const TcpServerConfig& config) {
-  const std::string where = "transfer server " + config.host + ":" + std::to_string(config.port);
+  const std::string where =
+      "cannot listen for readers of pages on " + config.host + ":" + std::to_string(config.port);
   tcp::Address address;
   std::string wrong;
   if (!tcp::resolve(config.host, config.port, address, wrong)) {
-    throw std::system_error(std::make_error_code(std::errc::address_not_available),
-                            where + ": " + wrong);
+    throw std::runtime_error(where + ": " + wrong + ": set host to an address of this machine");
   }
   Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int one = 1;
   if (!socket || setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
       ::bind(socket.fd(), address.get(), address.bytes) != 0 ||
       ::listen(socket.fd(), SOMAXCONN) != 0) {
-    throw std::system_error(errno, std::generic_category(), where);
+    const std::string remedy =
+        errno == EADDRNOTAVAIL
+            ? "set host to an address of this machine"
+            : "stop what uses the port, or set data_port to another (0: any that is free)";
+    throw std::runtime_error(where + ": " + tcp::error_text(errno) + ": " + remedy);
   }
   return socket;
 }

@@ -38,7 +38,7 @@ class TcpServer {
   // from the channel's thread. Must be fast and thread safe.
   using Authorise = std::function<bool(const std::string&, Incarnation, const std::string&)>;
 
-  // Binds and listens; throws std::system_error naming the address.
+  // Binds and listens; throws std::runtime_error with the address and the remedy.
   TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise);
   ~TcpServer();  // stops serving and joins all threads
 

@@ -25,7 +25,35 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
                      [&](PageStatus status) { return status == expected; });
 }
 
+uint64_t counter(const Side& side, const std::string& name) {
+  const std::string status = side.engine.status_json();
+  const size_t at = status.find('"' + name + "\":");
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "no counter " << name << " in " << status;
+    return 0;
+  }
+  return std::stoull(status.substr(at + name.size() + 3));
+}
+
 // --- 1: the right bytes or a miss
+
+TEST_F(EnginePair, BytesFromAPeerThatAreNotThePagesAreAMissAndCountedAsSuch) {
+  open(64 << 20);
+  Pages out("k", 1, 70'000);
+  out.fill();
+  a_->set(out);
+  const Digest first[] = {digest_of(a_->engine.open_namespace("ns")->current().key, out.keys[0])};
+  PinnedPage page;
+  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  page.payload()[0] ^= std::byte{1};
+  a_->engine.pool().unpin({&page, 1});
+  Pages in("k", 1, 70'000);
+  EXPECT_TRUE(is(b_->get(in), PageStatus::stale));
+  EXPECT_EQ(counter(*b_, "corrupt_remote"), 2u) << "tried twice";
+  EXPECT_EQ(counter(*b_, "corrupt"), 2u) << "of that peer";
+  EXPECT_EQ(counter(*b_, "corrupt_local"), 0u);
+}
 
 TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
   open(64 << 20);
@@ -242,6 +270,38 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   close(fd);
 }
 
+// --- a clear is in force when it returns, and what it voids takes no room
+
+TEST_F(EnginePair, ASetUnderWayDuringAClearLeavesNothingBehindTheSweep) {
+  open(64 << 20);
+  Namespace* ns = a_->engine.open_namespace("ns");
+  const NamespaceEpoch before = ns->current();
+  // The second page is being set by somebody else; so the set waits in its midst.
+  Pages pages("k", 2, 4096);
+  pages.fill();
+  const PageRequest taken{digest_of(before.key, pages.keys[1]), 4096};
+  Reservation reservation;
+  Pool& pool = a_->engine.pool();
+  pool.reserve({&taken, 1}, nullptr, before.pool_slot, {&reservation, 1});
+  ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
+  std::vector<PageStatus> statuses;
+  std::thread setter([&] { statuses = a_->set(pages); });
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 1; }));
+
+  EXPECT_TRUE(a_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; })) << "the sweep";
+  pool.abort({&reservation.page, 1});
+  setter.join();
+  EXPECT_TRUE(is(statuses, PageStatus::ok)) << "as if it had come before the clear";
+  EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; }))
+      << "a page that nobody can find takes room";
+  EXPECT_EQ(a_->exists(pages).prefix, 0u);
+  EXPECT_TRUE(is(a_->set(pages), PageStatus::ok));
+  EXPECT_EQ(b_->exists(pages).prefix, 0u) << "it has not heard of the clear";
+  EXPECT_TRUE(b_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
 // --- 7: least privilege
 
 TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
@@ -259,6 +319,18 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   EXPECT_TRUE(eventually([&] { return is(b_->get(pages), PageStatus::ok); }));
   a_->engine.expel_reader("b", 'b');
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
+}
+
+TEST_F(EnginePair, AnotherProcessWithTheSameNodeIdShutsNobodyOut) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  // It shakes hands, is refused as a duplicate, and leaves no trace.
+  a_->engine.admit_reader("b", 'x', std::string(32, 'x'));
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+  a_->engine.expel_reader("b", 'x');
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(AnswerReader, ALengthThatDoesNotFitTheStatusesIsRefusedBeforeAnyPageIsTouch
   for (const ReadOp& op : exchange.ops) EXPECT_EQ(op.status, PageStatus::pending);
 }
 
-TEST(AnswerReader, AnyFlippedBitOfThePreambleIsNoticedOrHarmless) {
+TEST(AnswerReader, AnyFlippedBitOfThePreambleIsNoticed) {
   const std::vector<uint32_t> lengths = {100, 200, 300};
   const std::vector<PageStatus> statuses = {PageStatus::ok, PageStatus::stale, PageStatus::ok};
   for (size_t bit = 0; bit < preamble_bytes(3) * 8; ++bit) {
@@ -129,9 +129,7 @@ TEST(AnswerReader, AnyFlippedBitOfThePreambleIsNoticedOrHarmless) {
     AnswerReader reader;
     reader.expect(kRequest, exchange.ops);
     const char* wrong = exchange.play(reader, [] { return 1000; });
-    const size_t reserved = sizeof(FrameHeader) + offsetof(PagesHead, reserved);
-    const bool is_reserved = bit / 8 >= reserved && bit / 8 < reserved + 4;
-    EXPECT_EQ(wrong == nullptr, is_reserved) << "bit " << bit;
+    EXPECT_NE(wrong, nullptr) << "bit " << bit;
   }
 }
 

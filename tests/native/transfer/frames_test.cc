@@ -72,6 +72,38 @@ TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
   }
 }
 
+TEST(TransferFrames, ReservedBitsAreRefusedInEveryFrame) {
+  const auto set_at = [](std::vector<std::byte> frame, size_t offset) {
+    frame[sizeof(FrameHeader) + offset + 3] |= std::byte{0x80};
+    return frame;
+  };
+  std::vector<std::byte> hello, refused, read, answer;
+  append_hello(hello, {"node", 1, 2, std::string(kTokenBytes, 'x')});
+  append_refused(refused, Refusal::full, "text");
+  append_read(read, 1, some_pages(3, 100));
+  std::vector<PageStatus> statuses(3);
+  append_pages(answer, 1, statuses, 0);
+
+  Hello parsed;
+  EXPECT_STREQ(parse_hello(body_of(set_at(hello, offsetof(HelloHead, reserved))), parsed),
+               "reserved bits are set in the hello");
+  HelloReply reply;
+  EXPECT_STREQ(parse_hello_reply(FrameKind::refused,
+                                 body_of(set_at(refused, offsetof(RefusedHead, reserved))), reply),
+               "reserved bits are set in the refusal");
+  uint64_t number = 0;
+  std::vector<PageWanted> pages;
+  EXPECT_STREQ(parse_read(body_of(set_at(read, offsetof(ReadHead, reserved))), number, pages),
+               "reserved bits are set in a read request");
+  for (size_t i = 0; i < 3; ++i) {
+    const size_t at = sizeof(ReadHead) + i * sizeof(PageWanted) + offsetof(PageWanted, reserved);
+    EXPECT_STREQ(parse_read(body_of(set_at(read, at)), number, pages),
+                 "reserved bits are set in a page of a request");
+  }
+  EXPECT_STREQ(parse_pages(set_at(answer, offsetof(PagesHead, reserved)), 1, statuses, number),
+               "reserved bits are set in an answer");
+}
+
 TEST(TransferFrames, RequestsBeyondTheBoundsAreRefused) {
   EXPECT_NE(check_wanted({}), nullptr);
   EXPECT_NE(check_wanted(some_pages(kPagesPerRequestMax + 1, 1)), nullptr);

@@ -364,7 +364,7 @@ TEST_F(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
   EXPECT_EQ(holder.server->stats().accepted, 1u);
 }
 
-TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddress) {
+TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
   Holder holder(1 << 20);
   TcpServerConfig config;
   config.host = "127.0.0.1";
@@ -372,8 +372,10 @@ TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddress) {
   try {
     TcpServer second(config, holder.pool, [](auto&, Incarnation, auto&) { return true; });
     FAIL();
-  } catch (const std::system_error& error) {
-    EXPECT_NE(std::string(error.what()).find("127.0.0.1:"), std::string::npos);
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("127.0.0.1:" + std::to_string(config.port)), std::string::npos) << text;
+    EXPECT_NE(text.find("set data_port"), std::string::npos) << text;
   }
 }
 

@@ -72,6 +72,17 @@ TEST_F(Verifier, TakesNoPageWhoseHeaderChangedWhileItWasRead) {
   EXPECT_EQ(op.status, PageStatus::stale);
 }
 
+TEST_F(Verifier, SaysWhichStalePageIsACorruptOne) {
+  ReadOp reused = op;
+  ++reused.generation;
+  VerifyingSink(Verify::checksum).landed(batch, reused);
+  EXPECT_FALSE(reused.corrupt);
+  payload[0] ^= std::byte{1};
+  VerifyingSink(Verify::checksum).landed(batch, op);
+  EXPECT_EQ(op.status, PageStatus::stale);
+  EXPECT_TRUE(op.corrupt);
+}
+
 TEST_F(Verifier, TakesNoHeaderThatIsNotSealed) {
   op.header.check ^= 1;
   VerifyingSink(Verify::header).landed(batch, op);

@@ -1,0 +1,121 @@
+"""Daemons that come and go many times, under load, and in each other's place."""
+
+from pathlib import Path
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+
+def open_files(daemon: Daemon) -> int:
+    return sum(1 for _ in Path(f"/proc/{daemon.pid}/fd").iterdir())
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_survivors_keep_no_file_open_for_a_daemon_that_dies_again_and_again(
+    make_cluster: MakeCluster, attach: Attach, kills: int
+) -> None:
+    cluster = make_cluster(3)
+    victim, survivors = cluster[2], cluster.daemons[:2]
+    readers = [attach(daemon) for daemon in survivors]
+
+    def live_and_die(number: int) -> None:
+        keys = keys_of(f"life {number}", 16)
+        with attach(victim) as pages:
+            assert all(pages.set(keys))
+        for reader in readers:
+            assert reader.has(keys)
+        victim.kill()
+        for reader in readers:
+            assert not any(reader.get(keys))
+        victim.start()
+        cluster.wait_complete()
+
+    live_and_die(0)  # every connection there will be has been made once
+    before = [open_files(daemon) for daemon in survivors]
+    for number in range(1, kills + 1):
+        live_and_die(number)
+    for daemon, count in zip(survivors, before, strict=True):
+        eventually(lambda: open_files(daemon) <= count, 20, f"{count} files")  # noqa: B023
+
+
+def test_a_restart_under_load_costs_only_its_own_pages(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    others = keys_of("held by the others", 64)
+    assert all(attach(cluster[0]).set(others))
+    rounds = iter(range(1 << 30))
+    writer, reader, own = attach(cluster[2]), attach(cluster[0]), attach(cluster[1])
+    misses: list[int] = []
+
+    def write() -> None:
+        keys = keys_of(f"written {next(rounds)}", 8)
+        assert all(writer.set(keys))
+        reader.get(keys)
+
+    def read() -> None:
+        misses.append(64 - sum(map(bool, witness.get(others))))
+
+    def own_worker() -> None:
+        own.set(keys_of("its own", 8))
+        own.get(keys_of("its own", 8))
+
+    witness = attach(cluster[2])
+    with Background(write) as writing, Background(read) as reading, Background(own_worker):
+        for _ in range(3):
+            writing.wait_rounds(5)
+            reading.wait_rounds(5)
+            assert cluster[1].stop() == 0
+            writing.wait_rounds(5)
+            cluster[1].start()
+            cluster.wait_complete()
+    assert sum(misses) == 0, "the pages of a node that stayed were missed"
+    eventually(lambda: all(own.set(keys_of("its own", 8))), 10)
+    assert own.has(keys_of("its own", 8))
+
+
+def swap_places(one: Daemon, other: Daemon) -> None:
+    for name in ("host", "meta_port", "data_port"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        setattr(one, name, theirs)
+        setattr(other, name, mine)
+
+
+@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill], ids=["stopped", "killed"])
+def test_two_nodes_that_come_back_at_each_others_ports_are_taken_for_who_they_are(
+    make_cluster: MakeCluster, attach: Attach, end: object
+) -> None:
+    assert callable(end)
+    cluster: Cluster = make_cluster(3)
+    names = ("from a", "from b", "from c")
+    for daemon, name in zip(cluster.daemons, names, strict=True):
+        assert all(attach(daemon).set(keys_of(name, 16)))
+    reader = attach(cluster[0])
+    for name in names:
+        assert reader.has(keys_of(name, 16))
+    end(cluster[1])
+    end(cluster[2])
+    swap_places(cluster[1], cluster[2])
+    cluster[1].start()
+    cluster[2].start()
+    cluster.wait_complete()
+    assert reader.has(keys_of("from a", 16))
+    for name in names[1:]:
+        assert not any(reader.get(keys_of(name, 16)))
+    for daemon, name in zip(cluster.daemons[1:], names[1:], strict=True):
+        assert all(attach(daemon).set(keys_of(name, 16)))
+    for daemon in cluster.daemons:
+        there = attach(daemon)
+        for name in names:
+            assert there.has(keys_of(name, 16))
+    members = cluster[0].status()["membership"]["members"]
+    assert {m["node_id"]: m["host"] for m in members} == {
+        "a": "127.0.0.1",
+        "b": "127.0.0.3",
+        "c": "127.0.0.2",
+    }

@@ -1,0 +1,39 @@
+"""An action that is repeated while the test does something else."""
+
+import threading
+from collections.abc import Callable
+
+from harness.waiting import eventually
+
+
+class Background:
+    """Repeats an action on a thread until the block ends; its exceptions are ours."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self.rounds = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._action()
+                self.rounds += 1
+        except BaseException as failure:
+            self._failure = failure
+
+    def __enter__(self) -> "Background":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_rounds(self, count: int) -> None:
+        until = self.rounds + count
+        eventually(lambda: self.rounds >= until or self._failure is not None, 30)

@@ -1,0 +1,170 @@
+"""Every call of the Peer service, by somebody who may not make it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from peercached.membership import NodeAddress
+from peercached.peer import wire
+from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, TOKEN_BYTES, AuthError, Secret
+from peercached.peer.client import PeerLink
+from peercached.peer.service import DIGESTS_MAX
+from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
+from sim.nodes import LoopNode, free_port
+from sim.test_peers import run, stranger
+
+OTHER = pb.NodeAddress(node_id="b", incarnation=1, host="127.0.0.1", peer_port=1, data_port=2)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("Heartbeat", pb.HeartbeatRequest(sender=OTHER)),
+        ("Leave", pb.LeaveRequest(node_id="b", incarnation=1)),
+        ("Lookup", pb.LookupRequest()),
+        ("Remove", pb.RemoveRequest()),
+        (
+            "RaiseEpoch",
+            pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),
+        ),
+        ("ConnectChannel", pb.ConnectChannelRequest()),
+        ("Ping", pb.PingRequest()),
+    ],
+)
+def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await getattr(link.stub, method)(request_)
+            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert node.daemon.servicer.unauthenticated == 1
+            assert node.engine.epochs == {}
+            await link.close()
+
+    run(claim())
+
+
+def test_no_stream_is_taken_without_a_session() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            call = link.stub.Publish()
+            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+            await link.close()
+
+    run(claim())
+
+
+def test_every_call_of_the_service_is_in_these_tests() -> None:
+    calls = {name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()}
+    (parameters,) = (mark.args[1] for mark in test_no_call_is_answered_without_a_session.pytestmark)
+    assert calls == {name for name, _ in parameters} | {"Handshake", "Publish"}
+
+
+def test_nobody_beats_or_publishes_for_another_node() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
+                await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER))
+            assert node.members == ["a"]
+            call = link.stub.Publish(metadata=link.metadata)
+            hello = pb.PublishBatch.Hello(node_id="b", incarnation=1, stream_epoch=1)
+            await call.write(pb.PublishBatch(sequence=1, hello=hello))
+            assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+            await link.close()
+
+    run(claim())
+
+
+def test_a_lookup_of_too_many_digests_is_refused_with_the_number() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            request = pb.LookupRequest(digests=bytes(16 * (DIGESTS_MAX + 1)))
+            with pytest.raises(grpc.aio.AioRpcError, match=str(DIGESTS_MAX + 1)):
+                await link.call("Lookup", request)
+            await link.close()
+
+    run(claim())
+
+
+class Impostor(peer_pb2_grpc.PeerServicer):
+    """A server that takes every proof and makes up its own answer."""
+
+    def __init__(self, secret: Secret, proof_over: str = "server", token: int = TOKEN_BYTES):
+        self.address = NodeAddress("b", 1, "127.0.0.1", 1, 2)
+        self._secret = secret
+        self._role = proof_over
+        self._token = bytes(token)
+
+    async def Handshake(self, request: Any, context: Any) -> Any:
+        reply = pb.HandshakeReply(
+            protocol=PROTOCOL_VERSION, server=wire.address_message(self.address)
+        )
+        reply.server_nonce = request.server_nonce or bytes(NONCE_BYTES)
+        reply.proof = self._secret.proof(
+            self._role, self.address, request.nonce, reply.server_nonce
+        )
+        reply.session = reply.read_token = self._token
+        return reply
+
+
+@asynccontextmanager
+async def reached(impostor: Impostor) -> AsyncIterator[PeerLink]:
+    server: Any = grpc.aio.server()
+    peer_pb2_grpc.add_PeerServicer_to_server(impostor, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
+    link = PeerLink(
+        f"127.0.0.1:{port}", lambda: own, Secret(b"the secret"), None, 5.0, lambda link: None
+    )
+    try:
+        yield link
+    finally:
+        await link.close()
+        await server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("impostor", "wrong"),
+    [
+        (Impostor(Secret(b"a guess")), "does not know the cluster secret"),
+        (Impostor(Secret(b"the secret"), proof_over="caller"), "does not know the cluster secret"),
+        (Impostor(Secret(b"the secret"), token=TOKEN_BYTES - 1), "gave no session"),
+    ],
+    ids=["without the secret", "with a reflected proof", "with a short session"],
+)
+def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: str) -> None:
+    async def claim() -> None:
+        async with reached(impostor) as link:
+            with pytest.raises(AuthError, match=wrong):
+                await link.ready()
+            assert link.metadata == ()
+            assert link.identity is None
+
+    run(claim())
+
+
+def test_a_server_that_knows_the_secret_gets_them() -> None:
+    """The impostor of the tests above is refused for what it lacks, not for what it is."""
+
+    async def claim() -> None:
+        async with reached(Impostor(Secret(b"the secret"))) as link:
+            await link.ready()
+            assert link.identity == NodeAddress("b", 1, "127.0.0.1", 1, 2)
+
+    run(claim())

@@ -1,0 +1,54 @@
+"""Epochs of namespaces on heartbeats: what is told at once, and what is believed."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import FakeEngine, digest_of
+
+from peercached.directory.epochs import EPOCH_MAX, EPOCHS_PER_MESSAGE_MAX, Epochs, TooManyNamespaces
+
+
+def cleared(count: int) -> tuple[FakeEngine, Epochs]:
+    engine = FakeEngine()
+    engine.epochs = {digest_of(f"namespace {number}"): 1 for number in range(count)}
+    return engine, Epochs(cast(Any, engine))
+
+
+def test_a_message_is_bounded_and_all_are_told_within_a_few() -> None:
+    count = 3 * EPOCHS_PER_MESSAGE_MAX + 7
+    engine, epochs = cleared(count)
+    told: set[tuple[bytes, int]] = set()
+    for _ in range(4):
+        some = epochs.some()
+        assert len(some) <= EPOCHS_PER_MESSAGE_MAX
+        told |= set(some)
+    assert told == set(engine.epochs.items())
+
+
+def test_a_short_table_is_told_whole() -> None:
+    engine, epochs = cleared(EPOCHS_PER_MESSAGE_MAX)
+    assert dict(epochs.some()) == engine.epochs
+
+
+@pytest.mark.parametrize("epoch", [0, -1, EPOCH_MAX, EPOCH_MAX + 1])
+def test_an_epoch_that_cannot_be_is_refused(epoch: int) -> None:
+    engine, epochs = cleared(0)
+    with pytest.raises(ValueError, match=f"epoch {epoch} "):
+        epochs.raise_to(digest_of("n"), epoch)
+    assert engine.epochs == {}
+
+
+def test_an_epoch_only_rises() -> None:
+    engine, epochs = cleared(0)
+    assert epochs.raise_to(digest_of("n"), 5) == 5
+    assert epochs.raise_to(digest_of("n"), 3) == 5
+    assert engine.epochs == {digest_of("n"): 5}
+    assert epochs.next_of(digest_of("n")) == 6
+
+
+def test_a_full_table_is_the_callers_business_but_no_heartbeats() -> None:
+    engine, epochs = cleared(0)
+    engine.raise_epoch = lambda *_: False  # type: ignore[method-assign]
+    with pytest.raises(TooManyNamespaces, match="restart"):
+        epochs.raise_to(digest_of("n"), 1)
+    epochs.learn([(digest_of("n"), 1)])

@@ -1,0 +1,72 @@
+"""Our own records in our own shard: repaired after a change, within bounds."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
+
+from peercached.directory import local as local_module
+from peercached.directory.layout import ROW_BYTES, SELF
+from peercached.directory.local import LocalShard
+
+
+class Own:
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        self.engine.set_ring(*build_ring({"a": SELF}), 1)
+        self.shard = LocalShard(cast(Any, self.engine))
+
+    def set(self, name: str) -> None:
+        self.shard.apply(self.engine.set_page(digest_of(name)))
+
+    def scan_once(self) -> bool:
+        want = self.shard.wanted()
+        if want is None:
+            return False
+        self.shard.scanning(want)
+        if want.mask:
+            as_of, rows = self.engine.pool_rows(SELF, want.mask)
+            self.shard.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+        else:
+            as_of, summaries = self.engine.pool_summaries()
+            self.shard.give_summary(want.attempt, as_of, summaries.get(SELF, b""))
+        return True
+
+    @property
+    def whole(self) -> bool:
+        return {digest for digest, _ in self.engine.shard} == set(self.engine.pool)
+
+
+def test_what_is_missing_in_the_shard_is_found_in_the_pool() -> None:
+    own = Own()
+    for number in range(20):
+        own.set(f"page {number}")
+    own.engine.shard.clear()
+    own.shard.set_view(3)
+    while own.scan_once():
+        pass
+    assert own.whole
+    assert own.shard.in_sync_for == 3
+
+
+def test_what_is_kept_for_the_end_of_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan that takes long beside many sets begins anew: it must not keep all of them."""
+    monkeypatch.setattr(local_module, "ECHO_BYTES_MAX", 4 * ROW_BYTES)
+    own = Own()
+    own.engine.set_page(digest_of("lost"))  # its record did not reach the shard
+    own.shard.set_view(3)
+    assert own.scan_once()
+    want = own.shard.wanted()
+    assert want is not None
+    assert want.mask
+    own.shard.scanning(want)
+    for number in range(50):
+        own.set(f"page {number}")
+        assert own.shard._echo_bytes <= 5 * ROW_BYTES
+    as_of, rows = own.engine.pool_rows(SELF, want.mask)
+    own.shard.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+    assert own.shard.in_sync_for != 3, "that scan was given up"
+    while own.scan_once():
+        pass
+    assert own.whole
+    assert own.shard.in_sync_for == 3

@@ -1,0 +1,255 @@
+"""One lookup: who is asked, when an absence is final, and who is waited for."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of
+
+from peercached.directory.layout import SELF
+from peercached.directory.lookup import OVERDUE_MAX, Ask, Lookup, LookupCounters
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import FORMER_S, Node, Placement
+from peercached.membership import NodeAddress, View
+
+OWN = NodeAddress("a", 1, "10.0.0.1", 1, 2)
+NOW = 100.0
+
+
+def address(node_id: str) -> NodeAddress:
+    return NodeAddress(node_id, 1, "10.0.0.9", 1, 2)
+
+
+class Reader:
+    """Node a, in a view with others; what they answer is the test's to say."""
+
+    def __init__(self, *others: str, replicas: int = 2) -> None:
+        self.engine = FakeEngine()
+        self.placement = Placement(
+            cast(Any, self.engine), OWN, build_ring, cast(Any, FakeNative), replicas
+        )
+        self.side = OwnerSide(cast(Any, self.engine))
+        self.view(1, *others)
+
+    def view(self, number: int, *others: str, now: float = 0.0) -> None:
+        self.placement.apply(View.of(number, "a", [OWN, *map(address, others)]), now)
+        self.side.set_view(number, self.placement.nodes)
+
+    def node(self, node_id: str) -> Node:
+        found = self.placement.find(node_id, 1)
+        assert found is not None
+        return found
+
+    def digests_of(self, *owners: str, count: int = 1) -> bytes:
+        """Digests whose owners are exactly these, in any order."""
+        wanted = {self.node(owner).index for owner in owners}
+        each = (digest_of(f"page {number}") for number in range(100_000))
+        chosen = [d for d in each if set(self.engine.owners(d)) == wanted][:count]
+        return b"".join(chosen)
+
+    def lookup(self, digests: bytes, now: float = NOW) -> Lookup:
+        return Lookup(
+            cast(Any, self.engine),
+            cast(Any, FakeNative),
+            self.placement,
+            self.side,
+            LookupCounters(),
+            digests,
+            now,
+        )
+
+    def names(self, asks: list[Ask]) -> list[str]:
+        return sorted(self.placement.nodes[ask.owner].address.node_id for ask in asks)
+
+
+def record(digest: bytes, holder: int = 0) -> bytes:
+    return ROW.pack(digest, 64, 1, 1, 64, holder, 1)
+
+
+HOLDERS = [("c", 1)]
+
+
+def ask_of(asks: list[Ask]) -> Ask:
+    (ask,) = asks
+    return ask
+
+
+# --- finality ---------------------------------------------------------------------------------
+
+
+def test_an_absence_is_believed_only_of_an_owner_that_says_it_is_final() -> None:
+    reader = Reader("b", "c")
+    digests = reader.digests_of("b", "c", count=3)
+    for final, more in ((True, 0), (False, 1)):
+        lookup = reader.lookup(digests)
+        asks = lookup.answered(ask_of(lookup.start()), b"", [], final)
+        assert len(asks) == more
+        assert lookup.settled == final
+        for ask in asks:
+            assert ask.digests == digests
+            assert lookup.answered(ask, b"", [], False) == [], "nobody is left"
+        assert lookup.settled
+
+
+def test_only_what_is_missing_is_asked_again() -> None:
+    reader = Reader("b", "c")
+    digests = reader.digests_of("b", "c", count=3)
+    lookup = reader.lookup(digests)
+    more = lookup.answered(ask_of(lookup.start()), record(digests[16:32]), HOLDERS, False)
+    assert ask_of(more).digests == digests[:16] + digests[32:]
+
+
+def test_our_own_shard_is_final_only_when_all_holders_are_in_sync_with_it() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("a", "b")
+    assert reader.names(reader.lookup(digest).start()) == ["b"], "c may not have told us yet"
+    reader.side._unsynced.clear()
+    lookup = reader.lookup(digest)
+    assert lookup.start() == []
+    assert lookup.settled
+    reader.side.view_changes()
+    assert reader.names(reader.lookup(digest).start()) == ["b"]
+
+
+def test_owners_of_the_view_before_are_asked_for_a_while() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    reader.view(2, "b", "c", *(f"new {i}" for i in range(40)), now=NOW)
+    assert not {"b", "c"} & {
+        reader.placement.nodes[i].address.node_id for i in reader.engine.owners(digest)
+    }, "the ring has moved it"
+
+    def asked(now: float) -> list[str]:
+        lookup = reader.lookup(digest, now)
+        asks = lookup.start()
+        names = []
+        while asks:
+            ask = asks.pop()
+            names += reader.names([ask])
+            asks += lookup.answered(ask, b"", [], False)
+        return names
+
+    assert {"b", "c"} <= set(asked(NOW + FORMER_S - 1))
+    assert not {"b", "c"} & set(asked(NOW + FORMER_S))
+
+
+def test_rows_that_do_not_fit_their_holders_change_nothing() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    lookup = reader.lookup(digest)
+    ask = ask_of(lookup.start())
+    with pytest.raises(ValueError, match="outside the table"):
+        lookup.answered(ask, record(digest, holder=1), HOLDERS, True)
+    assert len(lookup.failed(ask)) == 1
+    assert lookup.rows() == b""
+
+
+def test_holders_that_are_not_in_our_view_are_dropped() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    lookup = reader.lookup(digest)
+    lookup.answered(ask_of(lookup.start()), record(digest), [("c", 2)], True)
+    assert lookup.rows() == b""
+
+
+# --- owners in trouble ------------------------------------------------------------------------
+
+
+def test_a_suspect_owner_is_not_asked_and_without_another_it_is_a_miss() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    reader.node("b").suspect = True
+    assert reader.names(reader.lookup(digest).start()) == ["c"]
+    reader.node("c").suspect = True
+    lookup = reader.lookup(digest)
+    assert lookup.start() == []
+    assert lookup.settled
+
+
+def test_an_owner_that_fails_is_replaced_by_the_other() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    lookup = reader.lookup(digest)
+    first = ask_of(lookup.start())
+    second = ask_of(lookup.failed(first))
+    assert second.owner != first.owner
+    assert not lookup.settled
+    assert lookup.failed(second) == []
+    assert lookup.settled
+
+
+def test_an_overdue_owner_is_not_waited_for_once_another_has_settled_its_digests() -> None:
+    reader = Reader("b", "c")
+    digests = reader.digests_of("b", "c", count=2)
+    lookup = reader.lookup(digests)
+    first = ask_of(lookup.start())
+    second = ask_of(lookup.overdue(first))
+    assert second.owner != first.owner
+    assert second.digests == digests
+    assert not lookup.settled
+    assert lookup.answered(second, record(digests[:16]), HOLDERS, True) == []
+    assert lookup.settled
+    assert len(lookup.rows()) == ROW.size
+
+
+def test_an_overdue_owner_is_waited_for_while_it_may_know_what_the_others_do_not() -> None:
+    reader = Reader("b", "c")
+    digests = reader.digests_of("b", "c", count=2)
+    lookup = reader.lookup(digests)
+    first = ask_of(lookup.start())
+    second = ask_of(lookup.overdue(first))
+    assert lookup.answered(second, record(digests[:16]), HOLDERS, False) == []
+    assert not lookup.settled, "of the second digest nobody knows for certain"
+    assert lookup.answered(first, record(digests[16:]), HOLDERS, False) == []
+    assert lookup.settled
+    assert len(lookup.rows()) == 2 * ROW.size
+
+
+def test_an_overdue_owner_whose_stand_in_fails_is_waited_for() -> None:
+    reader = Reader("b", "c")
+    lookup = reader.lookup(reader.digests_of("b", "c"))
+    first = ask_of(lookup.start())
+    second = ask_of(lookup.overdue(first))
+    assert lookup.failed(second) == []
+    assert not lookup.settled
+    assert lookup.failed(first) == [], "the other was asked already"
+    assert lookup.settled
+
+
+def test_the_only_owner_is_waited_for_however_overdue() -> None:
+    reader = Reader("b", "c", replicas=1)
+    lookup = reader.lookup(reader.digests_of("b"))
+    first = ask_of(lookup.start())
+    assert lookup.overdue(first) == []
+    assert not lookup.settled
+    lookup.answered(first, b"", [], True)
+    assert lookup.settled
+
+
+def test_our_own_shard_stands_in_for_an_overdue_owner() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("a", "b")
+    lookup = reader.lookup(digest)
+    first = ask_of(lookup.start())  # we are not in sync: b is asked
+    assert lookup.overdue(first) == []
+    assert not lookup.settled
+    assert lookup.failed(first) == []
+    assert lookup.settled
+
+
+def test_the_next_lookup_prefers_owners_that_are_not_overdue() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    for slow, other in (("b", "c"), ("c", "b")):
+        reader.node(slow).overdue = 1
+        assert reader.names(reader.lookup(digest).start()) == [other]
+        reader.node(slow).overdue = 0
+    reader.node("b").overdue = reader.node("c").overdue = 1
+    assert len(reader.lookup(digest).start()) == 1, "slow is better than a miss"
+
+
+def test_lookups_that_hang_at_one_owner_are_bounded() -> None:
+    reader = Reader("b", "c")
+    digest = reader.digests_of("b", "c")
+    reader.node("b").overdue = reader.node("c").overdue = OVERDUE_MAX
+    assert reader.lookup(digest).start() == []
+    assert reader.placement.nodes[SELF] is reader.placement.own

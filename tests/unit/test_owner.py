@@ -1,0 +1,115 @@
+"""What an owner may call final: only while every holder has told it everything."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import ROW, FakeEngine, build_ring, digest_of
+
+from peercached.directory.layout import SELF, ZERO_SUMMARY
+from peercached.directory.messages import Batch, Kind
+from peercached.directory.owner import OwnerSide
+
+HOLDER = 1
+
+
+class Owner:
+    """The owner's end of one holder's stream, in view 1."""
+
+    def __init__(self, capacity: int = 100) -> None:
+        self.engine = FakeEngine(capacity)
+        self.engine.nodes[HOLDER] = ("holder", 7)
+        self.engine.set_ring(*build_ring({"owner": SELF, "holder": HOLDER}), 2)
+        self.side = OwnerSide(cast(Any, self.engine))
+        self.side.set_view(1, [SELF, HOLDER])
+        self.side.own_records_in_sync(1)
+        self.epoch = 0
+        self.sequence = 0
+
+    def send(self, kind: Kind, payload: bytes = b"", view: int = 1) -> None:
+        self.sequence += 1
+        self.side.batch(HOLDER, Batch(kind, self.epoch, self.sequence, view, payload))
+
+    def hello(self) -> None:
+        self.epoch += 1
+        self.sequence = 0
+        self.send(Kind.HELLO)
+
+    def sync(self, view: int = 1) -> None:
+        self.send(Kind.SUMMARY, ZERO_SUMMARY, view)
+        self.send(Kind.SYNC_DONE, view=view)
+
+    def final(self, view: int = 1) -> bool:
+        final = self.side.final(view)
+        if view == self.side._view_number:
+            assert self.engine.shard_final == final, "native code goes by something else"
+        return final
+
+
+@pytest.fixture
+def owner() -> Owner:
+    made = Owner()
+    assert not made.final(), "nobody has said anything yet"
+    made.hello()
+    assert not made.final()
+    made.sync()
+    assert made.final()
+    return made
+
+
+def test_only_for_a_reader_with_the_same_view(owner: Owner) -> None:
+    assert not owner.final(0)
+    assert not owner.final(2)
+
+
+def test_not_after_the_hello_of_another_connection(owner: Owner) -> None:
+    """The end of the one before may be noticed later, or not at all."""
+    owner.hello()
+    assert not owner.final()
+    owner.sync()
+    assert owner.final()
+
+
+def test_not_after_a_gap(owner: Owner) -> None:
+    owner.sequence += 1
+    owner.send(Kind.ROWS)
+    assert not owner.final()
+
+
+def test_not_after_the_end_of_the_connection(owner: Owner) -> None:
+    owner.side.closed(HOLDER, owner.epoch - 1)
+    assert owner.final(), "that was the end of an earlier one"
+    owner.side.closed(HOLDER, owner.epoch)
+    assert not owner.final()
+
+
+def test_not_while_the_ring_changes_nor_in_a_new_view(owner: Owner) -> None:
+    owner.side.view_changes()
+    assert not owner.final()
+    owner.side.set_view(2, [SELF, HOLDER])
+    assert not owner.final(2)
+    owner.side.own_records_in_sync(1)
+    owner.sync(2)
+    assert not owner.final(2), "our own pool has been compared for the view before"
+    owner.side.own_records_in_sync(2)
+    assert owner.final(2)
+
+
+def test_not_by_what_was_compared_for_another_view(owner: Owner) -> None:
+    owner.side.set_view(2, [SELF, HOLDER])
+    owner.side.own_records_in_sync(2)
+    owner.sync(1)
+    assert not owner.final(2)
+    owner.sync(2)
+    assert owner.final(2)
+
+
+def test_not_while_a_record_has_found_no_room() -> None:
+    owner = Owner(capacity=1)
+    rows = b"".join(ROW.pack(digest_of(f"{n}"), 64, n + 1, 1, 64, 0, 1) for n in range(2))
+    owner.hello()
+    owner.send(Kind.SUMMARY, ZERO_SUMMARY)
+    owner.send(Kind.ROWS, rows)
+    owner.send(Kind.SYNC_DONE)
+    assert not owner.final(), "one of the two was refused"
+    owner.sync()
+    assert owner.final(), "compared anew, nothing was missing"

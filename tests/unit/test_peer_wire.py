@@ -1,0 +1,72 @@
+"""What a peer's message may say at most. Everything else is refused by name and value."""
+
+import pytest
+
+from peercached.membership.head import MEMBERS_MAX
+from peercached.peer import wire
+from peercached.proto import peer_pb2 as pb
+
+
+def address(**changes: object) -> pb.NodeAddress:
+    fields = {
+        "node_id": "b",
+        "incarnation": 1,
+        "host": "10.0.0.2",
+        "peer_port": 1,
+        "data_port": 2,
+        **changes,
+    }
+    return pb.NodeAddress(**fields)
+
+
+def view_of(*node_ids: str) -> pb.View:
+    members = [pb.Member(address=address(node_id=node_id)) for node_id in node_ids]
+    return pb.View(number=1, master="a", members=members)
+
+
+def test_a_whole_address_survives_the_wire() -> None:
+    message = address(pool_bytes=1 << 40)
+    assert wire.address_message(wire.address_of(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"node_id": ""}, "node id ''"),
+        ({"node_id": "x" * 256}, "1 to 255 bytes"),
+        ({"node_id": "ü" * 128}, "1 to 255 bytes"),
+        ({"host": ""}, "host ''"),
+        ({"host": "x" * 256}, "1 to 255 bytes"),
+        ({"incarnation": 0}, "incarnation 0"),
+        ({"peer_port": 0}, "port 0"),
+        ({"peer_port": 65_536}, "port 65536"),
+        ({"data_port": 0}, "port 0"),
+        ({"data_port": 65_536}, "port 65536"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(changes: dict[str, object], wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        wire.address_of(address(**changes))
+
+
+def test_names_of_255_bytes_are_accepted() -> None:
+    assert len(wire.address_of(address(node_id="x" * 255, host="y" * 255)).host) == 255
+
+
+def test_the_members_of_a_view_ascend_and_are_there_once() -> None:
+    assert [m.node_id for m in wire.view_of(view_of("a", "b")).members] == ["a", "b"]
+    for ids in (("b", "a"), ("a", "a")):
+        with pytest.raises(ValueError, match="do not ascend"):
+            wire.view_of(view_of(*ids))
+
+
+def test_the_members_of_a_view_are_bounded() -> None:
+    ids = [f"n{number:05d}" for number in range(MEMBERS_MAX + 1)]
+    wire.view_of(view_of(*ids[:-1]))
+    with pytest.raises(ValueError, match=str(MEMBERS_MAX + 1)):
+        wire.view_of(view_of(*ids))
+
+
+def test_a_batch_without_a_body_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch 4 has no body"):
+        wire.batch_of(pb.PublishBatch(sequence=4), 1)

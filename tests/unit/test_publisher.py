@@ -1,0 +1,104 @@
+"""Who waits for which owner, and for how long."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import FakeEngine, build_ring, digest_of
+
+from peercached.directory.layout import SELF
+from peercached.directory.local import LocalShard
+from peercached.directory.publisher import Publisher
+
+B, C = 1, 2
+TIMEOUT_S = 1.0
+
+
+class Streams:
+    def __init__(self) -> None:
+        self.up = {B: True, C: True}
+        self.tickets: list[tuple[int, int]] = []
+
+    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        self.tickets.append((owner, ticket))
+        return self.up[owner]
+
+
+class Node:
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        for name in ("b", "c"):
+            self.engine.add_node(name, 1)
+        self.engine.set_ring(*build_ring({"a": SELF, "b": B, "c": C}), 2)
+        self.streams = Streams()
+        engine = cast(Any, self.engine)
+        self.publisher = Publisher(engine, LocalShard(engine), self.streams, TIMEOUT_S)
+        self.answered = 0
+        # Owned by the two others.
+        each = (digest_of(f"page {number}") for number in range(1000))
+        self.digest = next(d for d in each if set(self.engine.owners(d)) == {B, C})
+
+    def set(self, left_s: float = 10.0) -> int:
+        def done() -> None:
+            self.answered += 1
+
+        self.publisher.publish(self.engine.set_page(self.digest), 0.0, left_s, done)
+        return max((ticket for _, ticket in self.streams.tickets), default=0)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_a_set_is_answered_when_all_its_owners_have_the_record(node: Node) -> None:
+    ticket = node.set()
+    node.publisher.acknowledged(B, [ticket])
+    assert node.answered == 0
+    node.publisher.acknowledged(C, [ticket])
+    assert node.answered == 1
+    assert node.digest in node.engine.published
+    node.publisher.acknowledged(C, [ticket])
+    assert node.answered == 1, "once"
+    assert node.publisher.idle
+
+
+def test_nobody_waits_for_an_owner_that_is_suspect(node: Node) -> None:
+    ticket = node.set()
+    node.publisher.acknowledged(B, [ticket])
+    node.publisher.stop_waiting_for(C)
+    assert node.answered == 1
+    assert node.digest in node.engine.published, "b has it"
+    assert node.publisher.idle
+
+
+def test_without_any_owner_a_set_is_answered_and_counted(node: Node) -> None:
+    node.streams.up = {B: False, C: False}
+    node.set()
+    assert node.answered == 1
+    assert node.publisher.unreached == 1
+    assert node.engine.published == set()
+
+
+def test_what_is_overdue_is_answered_and_who_let_it_pass_is_named(node: Node) -> None:
+    ticket = node.set()
+    node.publisher.acknowledged(B, [ticket])
+    assert node.publisher.expire(TIMEOUT_S - 0.01) == set()
+    assert node.publisher.expire(TIMEOUT_S) == {C}
+    assert node.answered == 1
+    assert node.publisher.timeouts == 1
+    assert node.publisher.idle
+
+
+def test_an_impatient_worker_proves_nothing_about_an_owner(node: Node) -> None:
+    node.set(left_s=0.1)
+    assert node.publisher.expire(0.1) == set()
+    assert node.answered == 1
+
+
+def test_a_broken_stream_is_not_waited_for(node: Node) -> None:
+    ticket = node.set()
+    node.publisher.lost(B, [ticket])
+    assert node.answered == 0
+    node.publisher.lost(C, [ticket])
+    assert node.answered == 1
+    assert node.publisher.unreached == 1

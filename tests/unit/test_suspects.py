@@ -1,0 +1,81 @@
+"""Who is suspect, and when it is asked again."""
+
+from typing import Any, cast
+
+import pytest
+
+from peercached.directory.placement import Node
+from peercached.membership import NodeAddress
+from peercached.peer.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
+from peercached.peer.trouble import FAIR_S, Trouble
+
+
+def node(index: int = 1) -> Node:
+    return Node(index, NodeAddress(f"n{index}", 1, "10.0.0.1", 1, 2))
+
+
+def ping_at(suspects: Suspects, now: float) -> float:
+    return suspects.next_at() - now
+
+
+def test_one_sign_is_enough_and_one_answer_too() -> None:
+    suspects, peer = Suspects(), node()
+    assert suspects.suspect(peer, "silent", 0.0)
+    assert peer.suspect
+    assert not suspects.suspect(peer, "still silent", 0.1), "it was already"
+    assert suspects.reasons() == [(peer, "silent", 0.0)]
+    assert suspects.due(PING_FIRST_S) == [peer]
+    assert suspects.due(PING_FIRST_S) == [], "it is being asked"
+    assert suspects.answered(peer, 0.3)
+    assert not peer.suspect
+    assert suspects.next_at() == float("inf")
+
+
+def test_a_silent_peer_is_asked_less_and_less_often_but_not_ever_less() -> None:
+    suspects, peer = Suspects(), node()
+    suspects.suspect(peer, "silent", 0.0)
+    now, pauses = 0.0, []
+    for _ in range(20):
+        pauses.append(ping_at(suspects, now))
+        now = suspects.next_at()
+        assert suspects.due(now) == [peer]
+        suspects.silent(peer, now)
+    assert pauses[:3] == pytest.approx([PING_FIRST_S, 2 * PING_FIRST_S, 4 * PING_FIRST_S])
+    assert max(pauses) == pytest.approx(PING_MAX_S)
+
+
+def test_a_peer_that_answers_and_fails_in_turn_is_trusted_later_each_time() -> None:
+    suspects, peer = Suspects(), node()
+    now, pauses = 0.0, []
+    for _ in range(10):
+        suspects.suspect(peer, "its data port fails", now)
+        pauses.append(ping_at(suspects, now))
+        now = suspects.next_at()
+        suspects.due(now)
+        suspects.answered(peer, now)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(PING_MAX_S)
+    now += RELAPSE_S
+    suspects.suspect(peer, "again after a long time", now)
+    assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
+
+
+def test_another_node_with_the_index_inherits_nothing() -> None:
+    suspects, old, new = Suspects(), node(), node()
+    suspects.suspect(old, "silent", 0.0)
+    suspects.forget(old)
+    assert suspects.reasons() == []
+    suspects.suspect(new, "silent", 0.0)
+    assert not suspects.answered(old, 0.1), "a late answer of the one before"
+    assert new.suspect
+
+
+def test_a_time_out_shorter_than_fair_is_no_sign_but_a_refusal_is() -> None:
+    trouble = Trouble(cast(Any, None), cast(Any, None), cast(Any, None))
+    said: list[str] = []
+    trouble.suspect = lambda node, reason: said.append(reason)  # type: ignore[method-assign]
+    trouble.unreachable(node(), "it did not answer in time", FAIR_S / 2)
+    assert said == []
+    trouble.unreachable(node(), "it did not answer in time", FAIR_S)
+    trouble.unreachable(node(), "connection refused", FAIR_S / 2)
+    assert said == ["it did not answer in time", "connection refused"]
