@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct ReadOp {
   // what came of it
   SlotHeader header;
   PageStatus status = PageStatus::pending;
+  // Of the payload, if the engine made it while the bytes came; whoever changes them drops it.
+  std::optional<uint64_t> checksum = {};
 };
 
 // All pages of one call that lie at one peer.
@@ -47,6 +50,8 @@ class PageSink {
   // Header and payload of `op` have landed. Sets op.status. Called from any of the engine's
   // threads, once per page, concurrently for different pages.
   virtual void landed(const ReadBatch& batch, ReadOp& op) = 0;
+  // Whether it will look at checksums: else the engine need not make any.
+  virtual bool sums() const = 0;
 };
 
 struct PeerEndpoint {  // from the peers' handshake; the token is for this pair of incarnations

@@ -13,6 +13,7 @@ class VerifyingSink final : public PageSink {
  public:
   explicit VerifyingSink(Verify mode) : mode_(mode) {}
   void landed(const ReadBatch& batch, ReadOp& op) override;  // ok or stale
+  bool sums() const override { return mode_ == Verify::checksum; }
 
  private:
   Verify mode_;

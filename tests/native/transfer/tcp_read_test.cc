@@ -232,6 +232,7 @@ class FencingSink : public PageSink {
     op.status = PageStatus::ok;
     gate_.fence();
   }
+  bool sums() const override { return false; }
 
  private:
   Gate& gate_;
