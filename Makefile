@@ -35,7 +35,7 @@ python-test: setup
 
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
-	@$(PY) -m pytest -m slow --timeout 1800 $(ARGS)
+	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)
 
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma

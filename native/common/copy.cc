@@ -22,6 +22,9 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 namespace peercached {
 
@@ -47,6 +50,27 @@ uint64_t checksum(const void* data, size_t bytes) {
   return run_kernel(best_kernel, nullptr, static_cast<const std::byte*>(data), bytes);
 }
 
+static_assert(RunningCopy::kBlockBytes == kStripeBytes * kStripesPerBlock);
+
+void RunningCopy::advance(size_t have_bytes) {
+  if (have_bytes == 0) return;
+  // The page's last stripe is mixed in differently, and any byte may turn out to be its last.
+  const size_t upto = (have_bytes - 1) / kBlockBytes * kBlockBytes;
+  if (upto <= taken_bytes_) return;
+  if (taken_bytes_ == 0) begin_sum(acc_);
+  best_kernel.mix(acc_, dest_ == nullptr ? nullptr : dest_ + taken_bytes_, source_ + taken_bytes_,
+                  (upto - taken_bytes_) / kStripeBytes);
+  taken_bytes_ = upto;
+  if (dest_ != nullptr) _mm_sfence();  // as in finish_sum
+}
+
+uint64_t RunningCopy::finish(size_t page_bytes) {
+  if (taken_bytes_ != 0)
+    return finish_sum(best_kernel, acc_, dest_, source_, taken_bytes_, page_bytes);
+  return dest_ == nullptr ? checksum(source_, page_bytes)
+                          : copy_and_checksum(dest_, source_, page_bytes);
+}
+
 #else
 
 uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
@@ -64,6 +88,17 @@ uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
 }
 
 uint64_t checksum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+void RunningCopy::advance(size_t have_bytes) {
+  if (dest_ != nullptr && have_bytes > taken_bytes_)
+    std::memcpy(dest_ + taken_bytes_, source_ + taken_bytes_, have_bytes - taken_bytes_);
+  taken_bytes_ = have_bytes;
+}
+
+uint64_t RunningCopy::finish(size_t page_bytes) {
+  advance(page_bytes);
+  return checksum(source_, page_bytes);
+}
 
 #endif
 

@@ -16,4 +16,27 @@ uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes);
 // The checksum alone.
 uint64_t checksum(const void* data, size_t bytes);
 
+// The same in steps, for a page that is still coming, or whose copy may have to stop midway. The
+// sum is that of one pass, whatever the steps; what has just come is still in the cache.
+//
+// A step may be left by a long jump (fault_guard.h): the copy is of no more use then.
+class RunningCopy {
+ public:
+  // dest == nullptr: the checksum alone.
+  RunningCopy(std::byte* dest, const std::byte* source) : dest_(dest), source_(source) {}
+
+  // The first `have_bytes` of the page may be taken; up to kBlockBytes are left for later.
+  void advance(size_t have_bytes);
+  // Takes the rest. Returns the checksum of the whole.
+  uint64_t finish(size_t page_bytes);
+
+  static constexpr size_t kBlockBytes = 1024;
+
+ private:
+  std::byte* dest_;
+  const std::byte* source_;
+  size_t taken_bytes_ = 0;  // whole blocks
+  uint64_t acc_[8];         // set once there are any
+};
+
 }  // namespace peercached

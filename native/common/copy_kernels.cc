@@ -245,21 +245,32 @@ std::span<const CopyKernel> copy_kernels() {
   return {supported.kernels.data(), supported.count};
 }
 
-uint64_t run_kernel(const CopyKernel& kernel, std::byte* dest, const std::byte* source,
-                    size_t bytes) {
-  alignas(64) uint64_t acc[8] = {XXH_PRIME32_3, XXH_PRIME64_1, XXH_PRIME64_2, XXH_PRIME64_3,
-                                 XXH_PRIME64_4, XXH_PRIME32_2, XXH_PRIME64_5, XXH_PRIME32_1};
-  const size_t stripes = (bytes - 1) / kStripeBytes;
-  kernel.mix(acc, dest, source, stripes);
+void begin_sum(uint64_t acc[8]) {
+  constexpr uint64_t kStart[8] = {XXH_PRIME32_3, XXH_PRIME64_1, XXH_PRIME64_2, XXH_PRIME64_3,
+                                  XXH_PRIME64_4, XXH_PRIME32_2, XXH_PRIME64_5, XXH_PRIME32_1};
+  std::memcpy(acc, kStart, sizeof kStart);
+}
+
+uint64_t finish_sum(const CopyKernel& kernel, uint64_t acc[8], std::byte* dest,
+                    const std::byte* source, size_t mixed_bytes, size_t bytes) {
+  const size_t stripes = (bytes - mixed_bytes - 1) / kStripeBytes;
+  kernel.mix(acc, dest == nullptr ? nullptr : dest + mixed_bytes, source + mixed_bytes, stripes);
   mix_last_stripe(acc, source + bytes - kStripeBytes);
   if (dest != nullptr) {
-    const size_t done = stripes * kStripeBytes;
+    const size_t done = mixed_bytes + stripes * kStripeBytes;
     std::memcpy(dest + done, source + done, bytes - done);
     // Streamed stores are ordered by nothing else: whoever publishes these bytes, be it with
     // a release store or a mutex, must not overtake them.
     _mm_sfence();
   }
   return merged(acc, bytes);
+}
+
+uint64_t run_kernel(const CopyKernel& kernel, std::byte* dest, const std::byte* source,
+                    size_t bytes) {
+  alignas(64) uint64_t acc[8];
+  begin_sum(acc);
+  return finish_sum(kernel, acc, dest, source, 0, bytes);
 }
 
 }  // namespace peercached

@@ -30,6 +30,13 @@ struct CopyKernel {
 // Those that this processor can run, best first; never empty.
 std::span<const CopyKernel> copy_kernels();
 
+// A page in steps: accumulators as they are at the start; then whole blocks by mix(), but not the
+// last byte; then whatever is left after `mixed_bytes`. Every step's stores are visible to whoever
+// is told of it.
+void begin_sum(uint64_t acc[8]);
+uint64_t finish_sum(const CopyKernel& kernel, uint64_t acc[8], std::byte* dest,
+                    const std::byte* source, size_t mixed_bytes, size_t bytes);
+
 // dest == nullptr: checksum only. `bytes` > kShortBytes.
 inline constexpr size_t kShortBytes = 240;
 uint64_t run_kernel(const CopyKernel& kernel, std::byte* dest, const std::byte* source,

@@ -7,11 +7,11 @@
 //   offset 0   u32 fence     set to 1 by the client when it gives up; never cleared
 //   offset 64  u32 writers   threads of the daemon that are at work in worker memory right now
 //
-// Before it copies a page to or from worker memory, or receives a piece of at most
-// kGatePieceBytes into it, the daemon enters (writers + 1, then looks at fence); it leaves
-// afterwards. The client sets fence and waits for writers to be 0: from then on it has silence.
-// A client that finds writers stuck treats the region as lost. A `set` looks at fence once
-// more after its copy: of a page that the client may have changed meanwhile nothing is kept.
+// Before it copies or receives a piece of at most kGatePieceBytes to or from worker memory, the
+// daemon enters (writers + 1, then looks at fence); it leaves afterwards. The client sets fence
+// and waits for writers to be 0: from then on it has silence. A client that finds writers stuck
+// treats the region as lost. A `set` looks at fence once more after its copy: of a page that the
+// client may have changed meanwhile nothing is kept.
 #pragma once
 
 #include <atomic>

@@ -6,29 +6,12 @@
 #include <algorithm>
 #include <map>
 
-#include "common/copy.h"
-#include "common/fault_guard.h"
 #include "engine/digests.h"
 #include "engine/engine.h"
+#include "engine/gated_copy.h"
 #include "engine/overlap.h"
 
 namespace peercached {
-
-namespace {
-
-struct CopyOut {
-  std::byte* dest;
-  const std::byte* source;
-  size_t bytes;
-  uint64_t checksum = 0;
-
-  static void run(void* self) {
-    auto& job = *static_cast<CopyOut*>(self);
-    job.checksum = copy_and_checksum(job.dest, job.source, job.bytes);
-  }
-};
-
-}  // namespace
 
 struct Engine::GetRun {
   Engine& engine;
@@ -66,16 +49,10 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   engine.crew_.run(held.size(), bytes, [&](size_t j) {
     const PinnedPage& pin = pins[held[j]];
     PageRef& page = pages[index[held[j]]];
-    if (!context.gate->enter()) {
-      page.status = PageStatus::deadline;
-      return;
-    }
-    CopyOut job{page.memory, pin.payload(), pin.length};
-    const bool intact = guarded(page.memory, page.length, CopyOut::run, &job);
-    context.gate->leave();
-    page.status = !intact                        ? PageStatus::region_lost
-                  : job.checksum != pin.checksum ? PageStatus::stale
-                                                 : PageStatus::ok;
+    const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
+                                        *context.gate, context.deadline);
+    const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
+    page.status = bad ? PageStatus::stale : copied.status;
   });
   engine.pool_->unpin(pins);
 

@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <deque>
 
-#include "common/copy.h"
-#include "common/fault_guard.h"
 #include "engine/digests.h"
 #include "engine/engine.h"
+#include "engine/gated_copy.h"
 
 namespace peercached {
 
@@ -20,18 +19,6 @@ namespace {
 constexpr uint64_t kPieceBytes = 8 << 20;
 constexpr size_t kPiecePages = 4096;
 constexpr unsigned kBusyRetriesMax = 8;
-
-struct CopyIn {
-  std::byte* dest;
-  const std::byte* source;
-  size_t bytes;
-  uint64_t checksum = 0;
-
-  static void run(void* self) {
-    auto& job = *static_cast<CopyIn*>(self);
-    job.checksum = copy_and_checksum(job.dest, job.source, job.bytes);
-  }
-};
 
 }  // namespace
 
@@ -99,17 +86,11 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
     const PageRef& page = pages[chosen[k]];
     // A worker that gave up on us fills its pages anew: what is read then may be torn, and its
     // checksum would be right.
-    if (!context.gate->enter()) {
-      copied[j] = PageStatus::deadline;
-      return;
-    }
-    CopyIn job{reservations[k].page.payload(), page.memory, page.length};
-    const bool intact = guarded(page.memory, page.length, CopyIn::run, &job);
-    context.gate->leave();
-    copied[j] = !intact                  ? PageStatus::region_lost
-                : context.gate->fenced() ? PageStatus::deadline
-                                         : PageStatus::ok;
-    sums[j] = job.checksum;
+    const GatedCopy copy = copy_gated(reservations[k].page.payload(), page.memory, page.length,
+                                      page.memory, *context.gate, context.deadline);
+    const bool torn = copy.status == PageStatus::ok && context.gate->fenced();
+    copied[j] = torn ? PageStatus::deadline : copy.status;
+    sums[j] = copy.checksum;
   });
 
   for (size_t j = 0; j < to_copy.size(); ++j) {

@@ -142,7 +142,7 @@ uint32_t Piece::size_for(uint64_t records) const {
   }
 }
 
-uint32_t Piece::grow(HolderTable& holders, RebuildScratch& scratch) {
+uint32_t Piece::grow(uint64_t expected, HolderTable& holders, RebuildScratch& scratch) {
   uint64_t dead = 0;
   if (holders.dead_records() > 0)
     for_each(0, buckets(), 0, [&](Place, const Digest&, const PackedRecord& record) {
@@ -151,7 +151,7 @@ uint32_t Piece::grow(HolderTable& holders, RebuildScratch& scratch) {
   // Where throwing out the dead makes room, make sure that it is not used up at once.
   const uint64_t live = used_ - dead;
   const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
-  return rebuild(size_for(wanted), holders, scratch);
+  return rebuild(size_for(std::max(wanted, live + expected + 1)), holders, scratch);
 }
 
 uint32_t Piece::shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch) {

@@ -91,9 +91,10 @@ class alignas(64) Piece {
   bool clustered() const {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
-  // Rebuilds with room for more. Returns how many records found no place again (0 but for
-  // digests made to collide); they are gone and accounted for.
-  uint32_t grow(HolderTable& holders, RebuildScratch& scratch);
+  // Rebuilds with room for one more record, and for those `expected` after it. Returns how many
+  // records found no place again (0 but for digests made to collide); they are gone and accounted
+  // for.
+  uint32_t grow(uint64_t expected, HolderTable& holders, RebuildScratch& scratch);
   // Likewise, if far too large for what it holds.
   uint32_t shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch);
 

@@ -10,6 +10,7 @@ PieceUpdate::PieceUpdate(Piece& piece, HolderTable& holders, RebuildScratch& scr
       holders_(holders),
       scratch_(scratch),
       holder_(holder),
+      rows_expected_(rows_expected),
       rows_left_(rows_expected),
       applied_(applied),
       lock_(piece.mutex) {}
@@ -84,7 +85,7 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
   } else if (!take_room()) {
     ++applied_.full;
   } else if (piece_.crowded()) {
-    applied_.full += piece_.grow(holders_, scratch_);
+    applied_.full += piece_.grow(rows_to_add(), holders_, scratch_);
     insert(row, find(row.digest));  // they have moved
   } else {
     insert(row, siblings);
@@ -96,7 +97,7 @@ void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
   const PackedRecord record = PackedRecord::of(row, holder_, age);
   bool placed = piece_.insert(row.digest, record, holders_);
   if (!placed && piece_.clustered()) {
-    applied_.full += piece_.grow(holders_, scratch_);
+    applied_.full += piece_.grow(rows_to_add(), holders_, scratch_);
     placed = piece_.insert(row.digest, record, holders_);
   }
   if (!placed) {
@@ -116,6 +117,13 @@ unsigned PieceUpdate::newest_age(const Digest& digest, const Siblings& siblings,
     if (record.age() != age) piece_.overwrite(place, digest, record.with_age(age));
   }
   return age;
+}
+
+// How many of the rows to come will want room, if they are like those before: a bulk load makes its
+// piece large at once and not in ten steps, and an update of what is there makes it no larger.
+uint64_t PieceUpdate::rows_to_add() const {
+  const size_t rows_done = rows_expected_ - rows_left_;
+  return rows_done == 0 ? 0 : room_used_ * rows_left_ / rows_done;
 }
 
 bool PieceUpdate::take_room() {

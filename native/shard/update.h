@@ -47,11 +47,13 @@ class PieceUpdate {
   void insert(const RecordRow& row, const Siblings& siblings);
   unsigned newest_age(const Digest& digest, const Siblings& siblings, unsigned skip);
   bool take_room();
+  uint64_t rows_to_add() const;
 
   Piece& piece_;
   HolderTable& holders_;
   RebuildScratch& scratch_;
   const HolderIndex holder_;
+  const size_t rows_expected_;
   size_t rows_left_;
   ShardApplied& applied_;
   std::unique_lock<std::mutex> lock_;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ struct ReadOp {
   SlotHeader again;   // as it was once the payload had been read
   PageStatus status = PageStatus::pending;
   bool corrupt = false;  // the sink says: the right header came with bytes that are not its page's
+  // Of the payload, if the engine made it while the bytes came; whoever changes them drops it.
+  std::optional<uint64_t> checksum = {};
 };
 
 // All pages of one call that lie at one peer.
@@ -51,6 +54,8 @@ class PageSink {
   // Header and payload of `op` have landed. Sets op.status. Called from any of the engine's
   // threads, once per page, concurrently for different pages.
   virtual void landed(const ReadBatch& batch, ReadOp& op) = 0;
+  // Whether it will look at checksums: else the engine need not make any.
+  virtual bool sums() const = 0;
 };
 
 struct PeerEndpoint {  // from the peers' handshake; the token is for this pair of incarnations

@@ -14,6 +14,7 @@ class VerifyingSink final : public PageSink {
   explicit VerifyingSink(Verify mode) : mode_(mode) {}
   // ok, stale (op.corrupt: only the checksum is wrong) or region_lost
   void landed(const ReadBatch& batch, ReadOp& op) override;
+  bool sums() const override { return mode_ == Verify::checksum; }
 
  private:
   Verify mode_;

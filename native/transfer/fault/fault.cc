@@ -105,6 +105,7 @@ class FaultSink final : public PageSink {
         return;
       case PageFault::truncate: {
         const size_t kept_bytes = fault.dice % op.length;
+        op.checksum.reset();
         if (!spoil_dest(gate_, {op.dest + kept_bytes, op.length - kept_bytes})) {
           op.status = PageStatus::error;
           return;
@@ -123,6 +124,7 @@ class FaultSink final : public PageSink {
     }
     sink_.landed(batch, op);
   }
+  bool sums() const override { return sink_.sums(); }
 
  private:
   Fault fault_of(const ReadOp& op) const {
@@ -144,6 +146,7 @@ class FaultSink final : public PageSink {
       header[where % sizeof(SlotHeader)] ^= std::byte{0x10};
       return true;
     }
+    op.checksum.reset();
     return spoil_dest(gate_, {op.dest + where % op.length, 1});
   }
 

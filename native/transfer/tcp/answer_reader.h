@@ -30,6 +30,16 @@ class AnswerReader {
   // what is wrong with the answer: the stream is of no more use then.
   const char* took(size_t bytes, std::vector<ReadOp*>& landed);
 
+  // The page of which a part has come, and how much of its payload; {nullptr, 0}: none.
+  struct Arriving {
+    const ReadOp* op;
+    size_t payload_bytes;
+  };
+  Arriving arriving() const {
+    if (in_preamble_ || have_ <= sizeof(SlotHeader)) return {nullptr, 0};
+    return {&ops_[next_], have_ - sizeof(SlotHeader)};
+  }
+
  private:
   const char* read_preamble();
   void skip_refused();

@@ -178,6 +178,8 @@ bool Lane::receive_piece(bool& drained) {
   landed_.clear();
   const char* wrong = answer_.took(static_cast<size_t>(n), landed_);
   land();
+  const auto [op, payload_bytes] = answer_.arriving();
+  if (op != nullptr && call_.sink.sums()) sum_.arrived(*op, payload_bytes);
   if (wrong != nullptr) {
     broken(std::string("sent a bad answer: ") + wrong);
     return false;
@@ -194,6 +196,7 @@ bool Lane::receive_piece(bool& drained) {
 void Lane::land() {
   for (ReadOp* op : landed_) {
     op->again = op->header;  // pinned while it was sent
+    sum_.landed(*op);
     call_.sink.landed(peer_.batch(), *op);
     if (op->status == PageStatus::pending) op->status = PageStatus::error;
   }
@@ -208,6 +211,7 @@ void Lane::broken(std::string trouble) {
     for (size_t i = 0; i < outstanding_count_; ++i) peer_.put_back(outstanding_[i].ops);
     outstanding_count_ = 0;
     answer_ = {};
+    sum_ = {};
     channel_ = peer_.channels().replace(channel_);
     if (channel_ == nullptr) return end(false, "dropped");
     return begin(wake_fd_);

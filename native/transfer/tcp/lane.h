@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transfer/tcp/answer_reader.h"
+#include "transfer/tcp/arrival_sum.h"
 #include "transfer/tcp/channel.h"
 #include "transfer/tcp/peer_read.h"
 
@@ -63,6 +64,7 @@ class Lane {
   std::array<Request, kRequestsMax> outstanding_;  // oldest first
   size_t outstanding_count_ = 0;
   AnswerReader answer_;  // to the oldest
+  ArrivalSum sum_;
   std::vector<std::byte> unsent_;
   size_t unsent_from_ = 0;
   std::vector<PageWanted> wanted_;  // these two: kept for their capacity only

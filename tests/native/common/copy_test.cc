@@ -66,6 +66,26 @@ TEST(Copy, AlignmentDoesNotMatter) {
     }
 }
 
+TEST(Copy, InStepsIsTheSameAsInOnePass) {
+  const auto source = random_bytes(300'000, 5);
+  std::mt19937_64 random(6);
+  std::vector<std::byte> dest(source.size() + 64);
+  for (size_t bytes : {0, 1, 240, 241, 1023, 1024, 1025, 2048, 2049, 65'536, 65'537, 300'000})
+    for (int round = 0; round < 50; ++round) {
+      std::memset(dest.data(), 0x5a, dest.size());
+      std::byte* to = round % 2 == 0 ? nullptr : dest.data() + random() % 64;
+      RunningCopy copy(to, source.data());
+      const size_t stride = 1 + random() % (round % 3 == 0 ? 3000 : 100'000);
+      for (size_t have = 0; have < bytes; have += random() % stride + 1) copy.advance(have);
+      if (round % 5 == 0) copy.advance(bytes);
+      ASSERT_EQ(copy.finish(bytes), XXH3_64bits(source.data(), bytes)) << bytes;
+      if (to == nullptr) continue;
+      ASSERT_EQ(std::memcmp(to, source.data(), bytes), 0) << bytes;
+      for (std::byte* after = to + bytes; after != dest.data() + dest.size(); ++after)
+        ASSERT_EQ(*after, std::byte{0x5a}) << bytes;
+    }
+}
+
 #ifdef __x86_64__
 TEST(Copy, EveryKernelOfThisProcessorAgreesWithTheLibrary) {
   const auto source = random_bytes(70000, 4);

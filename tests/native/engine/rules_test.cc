@@ -96,6 +96,47 @@ TEST_F(EnginePair, NothingIsWrittenForAWorkerThatHasGivenUp) {
   }
 }
 
+TEST_F(EnginePair, ALargePageIsLeftInItsMiddleWhenTheWorkerGivesUp) {
+  open(256 << 20);
+  Pages out("k", 1, 64 << 20);
+  out.fill();
+  a_->set(out);
+  bool met = false;
+  for (int round = 0; !met && round < 100; ++round) {
+    Pages in("k", 1, 64 << 20);
+    a_->fence(false);
+    std::atomic<bool> done{false};
+    std::thread giving_up([&] {
+      while (!a_->copying() && !done) {
+      }
+      a_->fence(true);
+    });
+    const auto statuses = a_->get(in);
+    done = true;
+    giving_up.join();
+    EXPECT_FALSE(a_->copying());
+    if (statuses[0] == PageStatus::ok || in.memory[0] != out.memory[0]) continue;
+    met = true;
+    EXPECT_EQ(statuses[0], PageStatus::deadline);
+    const std::vector<std::byte> untouched(kGatePieceBytes);
+    EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), in.memory.end() - kGatePieceBytes));
+  }
+  EXPECT_TRUE(met) << "the copies were never met";
+}
+
+TEST_F(EnginePair, NoPageIsCopiedPastTheDeadline) {
+  open(64 << 20);
+  Pages out("k", 20, 4096);
+  out.fill();
+  a_->set(out);
+  a_->patience_ms = 0;
+  Pages in("k", 20, 4096), more("m", 20, 4096);
+  EXPECT_TRUE(is(a_->get(in), PageStatus::deadline));
+  EXPECT_EQ(in.memory, std::vector<std::byte>(in.memory.size()));
+  EXPECT_TRUE(is(a_->set(more), PageStatus::deadline));
+  EXPECT_EQ(a_->exists(more).prefix, 0u);
+}
+
 TEST_F(EnginePair, NothingIsTakenFromAWorkerThatHasGivenUp) {
   open(64 << 20);
   Pages out("k", 20, 4096);

@@ -70,6 +70,7 @@ class DroppingSink : public PageSink {
     verify_.landed(batch, op);
     if (--missing_ == 0) engine_.drop_peer(peer_);
   }
+  bool sums() const override { return true; }
 
  private:
   TransferEngine& engine_;
@@ -127,6 +128,7 @@ class TellingSink : public PageSink {
     verify_.landed(batch, op);
     landed_.set_value();
   }
+  bool sums() const override { return true; }
 
  private:
   std::promise<void>& landed_;

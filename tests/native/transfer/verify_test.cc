@@ -83,6 +83,13 @@ TEST_F(Verifier, SaysWhichStalePageIsACorruptOne) {
   EXPECT_TRUE(op.corrupt);
 }
 
+TEST_F(Verifier, HoldsTheSumThatTheEngineMadeAgainstTheHeader) {
+  op.checksum = checksum(payload.data(), payload.size());
+  EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::ok);
+  *op.checksum ^= 1;
+  EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::stale);
+}
+
 TEST_F(Verifier, TakesNoHeaderThatIsNotSealed) {
   op.header.check ^= 1;
   VerifyingSink(Verify::header).landed(batch, op);
