@@ -35,16 +35,15 @@ void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
     return;
   }
   if (mode_ == Verify::checksum) {
-    if (op.checksum) {
-      op.status = *op.checksum == op.header.checksum ? PageStatus::ok : PageStatus::stale;
-      return;
+    if (!op.checksum) {
+      Summing summing{op.dest, op.length, 0};
+      if (!guarded(op.dest, op.length, sum_up, &summing)) {
+        op.status = PageStatus::region_lost;
+        return;
+      }
+      op.checksum = summing.sum;
     }
-    Summing summing{op.dest, op.length, 0};
-    if (!guarded(op.dest, op.length, sum_up, &summing)) {
-      op.status = PageStatus::region_lost;
-      return;
-    }
-    if (summing.sum != op.header.checksum) {
+    if (*op.checksum != op.header.checksum) {
       // Worth another try like any stale page, but counted apart: a slot that is merely reused
       // ends above.
       op.corrupt = true;
