@@ -64,6 +64,14 @@ for ((node = 0; node < nodes; node++)); do
     ip link set "rdma$node" up
     rdma link add "rxe$node" type rxe netdev "rdma$node"
 done
+# Neighbours that know each other: the first question for an address costs seconds here, with the
+# caller inside ibv_modify_qp.
+for ((node = 0; node < nodes; node++)); do
+    for ((other = 0; other < nodes; other++)); do
+        ip neigh replace "10.99.0.$((other + 1))" dev "rdma$node" nud permanent \
+            lladdr "$(cat "/sys/class/net/rdma$other/address")"
+    done
+done
 
 # Through pipes: the command must not take our streams for terminals, and a virtio port opens once.
 mkfifo /run/out /run/err
