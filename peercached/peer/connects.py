@@ -80,7 +80,10 @@ class Connects:
             self._refused(connect_id, "this daemon stops")
         elif error is None:
             self.connected += 1
-            self._engine.channel_connected(connect_id, task.result())
+            # In a thread: the kernel may have to ask the network for the peer's address first.
+            asyncio.get_running_loop().run_in_executor(
+                None, self._engine.channel_connected, connect_id, task.result()
+            )
         elif isinstance(error, _Refused):
             self._refused(connect_id, str(error))
         else:

@@ -76,7 +76,7 @@ bool PeerChannels::connecting() const {
 void PeerChannels::begin_connect(uint32_t rail) {
   try {
     const uint32_t number = next_number_.fetch_add(1);
-    auto channel = std::make_unique<Channel>(*rails_[rail], number);
+    auto channel = std::make_shared<Channel>(*rails_[rail], number);
     if (!connector_.connect(peer_, channel->own_end(), closed_numbers_)) {
       back_off(rail, "the control plane is too busy to connect a channel");
       return;
@@ -102,15 +102,21 @@ std::vector<PeerChannels::Entry>::iterator PeerChannels::find(const Channel* cha
                       [&](const Entry& entry) { return entry.channel.get() == channel; });
 }
 
-std::unique_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) {
+std::vector<PeerChannels::Entry>::iterator PeerChannels::find_connecting(uint32_t number) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.number == number && entry.state == State::connecting;
+  });
+}
+
+std::shared_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) {
   if (closed_numbers_.size() < kClosedNumbersMax) closed_numbers_.push_back(entry->number);
-  std::unique_ptr<Channel> channel = std::move(entry->channel);
+  std::shared_ptr<Channel> channel = std::move(entry->channel);
   entries_.erase(entry);
   return channel;
 }
 
 void PeerChannels::give_back(Channel* channel) {
-  std::unique_ptr<Channel> unwanted;  // destroyed outside of the lock
+  std::shared_ptr<Channel> unwanted;  // destroyed outside of the lock
   std::lock_guard lock(mutex_);
   const auto entry = find(channel);
   if (closed() || !channel->rail().up()) {
@@ -123,7 +129,7 @@ void PeerChannels::give_back(Channel* channel) {
 }
 
 void PeerChannels::retire(Channel* channel, const std::string& why) {
-  std::vector<std::unique_ptr<Channel>> gone;
+  std::vector<std::shared_ptr<Channel>> gone;
   {
     std::lock_guard lock(mutex_);
     const uint32_t rail = channel->rail().index;
@@ -157,33 +163,38 @@ void PeerChannels::stop_waiting(int event_fd) {
 }
 
 bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
-  std::unique_ptr<Channel> unwanted;
-  std::lock_guard lock(mutex_);
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
-    return one.number == number && one.state == State::connecting;
-  });
-  if (entry == entries_.end()) return false;
-  const uint32_t rail = entry->channel->rail().index;
+  std::shared_ptr<Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    const auto entry = find_connecting(number);
+    if (entry == entries_.end()) return false;
+    channel = entry->channel;
+  }
+  // Not under the lock: the kernel may have to ask the network for the peer's address first.
+  std::string why;
   try {
-    if (answer.pool.incarnation != incarnation_) {
-      throw std::invalid_argument("it has restarted");
-    }
-    entry->channel->connect(std::move(answer));
-    entry->state = State::idle;
+    if (answer.pool.incarnation != incarnation_) throw std::invalid_argument("it has restarted");
+    channel->connect(std::move(answer));
   } catch (const std::exception& error) {
-    back_off(rail, error.what());
-    unwanted = take(entry);
+    why = error.what();
+  }
+  std::lock_guard lock(mutex_);
+  const auto entry = find_connecting(number);
+  if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
+  if (why.empty()) {
+    entry->state = State::idle;
+  } else {
+    back_off(channel->rail().index, why);
+    take(entry);
   }
   wake_waiters();
   return true;
 }
 
 bool PeerChannels::refused(uint32_t number, const std::string& why) {
-  std::unique_ptr<Channel> unwanted;
+  std::shared_ptr<Channel> unwanted;
   std::lock_guard lock(mutex_);
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
-    return one.number == number && one.state == State::connecting;
-  });
+  const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;
   back_off(entry->channel->rail().index, "connecting: " + why);
   unwanted = take(entry);
@@ -192,7 +203,7 @@ bool PeerChannels::refused(uint32_t number, const std::string& why) {
 }
 
 void PeerChannels::leave_rail(const Rail& rail) {
-  std::vector<std::unique_ptr<Channel>> gone;
+  std::vector<std::shared_ptr<Channel>> gone;
   std::lock_guard lock(mutex_);
   for (size_t i = entries_.size(); i-- > 0;) {
     const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
@@ -207,7 +218,7 @@ void PeerChannels::leave_rail(const Rail& rail) {
 }
 
 void PeerChannels::close() {
-  std::vector<std::unique_ptr<Channel>> gone;
+  std::vector<std::shared_ptr<Channel>> gone;
   std::lock_guard lock(mutex_);
   closed_.store(true, std::memory_order_release);
   for (size_t i = entries_.size(); i-- > 0;) {

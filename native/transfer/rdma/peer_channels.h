@@ -74,7 +74,7 @@ class PeerChannels {
  private:
   enum class State : uint8_t { connecting, idle, lent };
   struct Entry {
-    std::unique_ptr<Channel> channel;
+    std::shared_ptr<Channel> channel;  // shared only while it is being connected
     uint32_t number = 0;
     State state = State::connecting;
   };
@@ -90,7 +90,8 @@ class PeerChannels {
   void begin_connect(uint32_t rail);
   void back_off(uint32_t rail, const std::string& why);
   std::vector<Entry>::iterator find(const Channel* channel);
-  std::unique_ptr<Channel> take(std::vector<Entry>::iterator entry);
+  std::vector<Entry>::iterator find_connecting(uint32_t number);
+  std::shared_ptr<Channel> take(std::vector<Entry>::iterator entry);
   void wake_waiters();
 
   const HolderIndex peer_;

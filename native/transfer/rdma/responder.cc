@@ -40,25 +40,33 @@ Rail& Responder::rail_for(uint32_t wanted) const {
 ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnation,
                                 const ChannelEnd& reader, std::span<const uint32_t> closed) {
   Rail& rail = rail_for(reader.rail);
-  std::lock_guard lock(mutex_);
-  Reader& known = readers_[node_id];
-  if (known.incarnation != incarnation) {
-    // One process is one reader: what an earlier one of that name left is of no use to anybody.
-    forget(known.channels, [](uint32_t) { return true; });
-    known.incarnation = incarnation;
+  {
+    std::lock_guard lock(mutex_);
+    Reader& known = readers_[node_id];
+    if (known.incarnation != incarnation) {
+      // One process is one reader: what an earlier one of that name left is of no use to anybody.
+      forget(known.channels, [](uint32_t) { return true; });
+      known.incarnation = incarnation;
+    }
+    forget(known.channels, [&](uint32_t number) {
+      return std::find(closed.begin(), closed.end(), number) != closed.end();
+    });
+    if (known.channels.size() >= kChannelsMax * rails_.size()) {
+      throw std::runtime_error(node_id + " has " + std::to_string(known.channels.size()) +
+                               " channels here, the most it may");
+    }
   }
-  forget(known.channels, [&](uint32_t number) {
-    return std::find(closed.begin(), closed.end(), number) != closed.end();
-  });
-  if (known.channels.size() >= kChannelsMax * rails_.size()) {
-    throw std::runtime_error(node_id + " has " + std::to_string(known.channels.size()) +
-                             " channels here, the most it may");
-  }
+  // Not under the lock: the kernel may have to ask the network for the reader's address first.
   QueuePair qp = rail.make_queue_pair(queues_[rail.index].get(), 1, 1, true);
   ChannelEnd own = rail.describe(*qp.get(), random_psn());
   own.channel = reader.channel;
   rail.answer(qp.get(), own, reader);
-  known.channels.push_back({reader.channel, &rail, std::move(qp)});
+  std::lock_guard lock(mutex_);
+  const auto known = readers_.find(node_id);
+  if (known == readers_.end() || known->second.incarnation != incarnation) {
+    throw std::runtime_error(node_id + " is no member any more");
+  }
+  known->second.channels.push_back({reader.channel, &rail, std::move(qp)});
   rail.counters.responders.fetch_add(1, std::memory_order_relaxed);
   return {own,
           {incarnation_, reinterpret_cast<uint64_t>(pool_.base()), pool_.bytes(),
