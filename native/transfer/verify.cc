@@ -1,6 +1,8 @@
 #include "transfer/verify.h"
 
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "common/copy.h"
 #include "common/fault_guard.h"
@@ -29,21 +31,23 @@ bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
 }  // namespace
 
 void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
+  // Taken, so that it can never speak for the bytes of another try.
+  std::optional<uint64_t> sum = std::exchange(op.checksum, std::nullopt);
   const bool same = std::memcmp(&op.header, &op.again, sizeof op.header) == 0;
   if (!same || !sealed(op.header) || !names_the_record(batch, op)) {
     op.status = PageStatus::stale;
     return;
   }
   if (mode_ == Verify::checksum) {
-    if (!op.checksum) {
+    if (!sum) {
       Summing summing{op.dest, op.length, 0};
       if (!guarded(op.dest, op.length, sum_up, &summing)) {
         op.status = PageStatus::region_lost;
         return;
       }
-      op.checksum = summing.sum;
+      sum = summing.sum;
     }
-    if (*op.checksum != op.header.checksum) {
+    if (*sum != op.header.checksum) {
       // Worth another try like any stale page, but counted apart: a slot that is merely reused
       // ends above.
       op.corrupt = true;

@@ -87,7 +87,10 @@ TEST_F(Verifier, HoldsTheSumThatTheEngineMadeAgainstTheHeader) {
   op.checksum = checksum(payload.data(), payload.size());
   EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::ok);
   *op.checksum ^= 1;
-  EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::stale);
+  VerifyingSink(Verify::checksum).landed(batch, op);
+  EXPECT_EQ(op.status, PageStatus::stale);
+  EXPECT_TRUE(op.corrupt);
+  EXPECT_FALSE(op.checksum) << "it must not speak for the bytes of another try";
 }
 
 TEST_F(Verifier, TakesNoHeaderThatIsNotSealed) {
