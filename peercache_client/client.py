@@ -88,6 +88,10 @@ class Client:
 
         The region is the whole file for a number, and exactly the buffer otherwise. ValueError
         if the memory is not shared memory; the text says what to do.
+
+        The number may be a dma-buf's, memory of a GPU: pages of peers with RDMA are got straight
+        into it, with header checks only; everything else is refused page by page. Where daemon
+        or devices cannot use it at all, the log says why and its pages are `bad_region`.
         """
         if isinstance(source, int):
             return self._register_file(os.dup(source))
@@ -103,6 +107,8 @@ class Client:
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
         """The registered region that holds these bytes, and the offset in it."""
         for region in self._regions:
+            if region.segment.of_device:
+                continue
             offset = address - region.address
             if offset >= 0 and offset + size <= region.size:
                 return region, offset
@@ -112,6 +118,8 @@ class Client:
         segment = Segment(fd)
         if segment.size_bytes == 0:
             raise ValueError(f"file descriptor {fd} is an empty file: give it a size first")
+        if segment.of_device:
+            return self._add_region(segment, 0, None, 0)
         view = map_shared(fd, segment.size_bytes)
         return self._add_region(segment, 0, view, memory.address_of(view))
 
@@ -121,15 +129,18 @@ class Client:
         backing = memory.find_backing(address, view.nbytes)
         return self._add_region(Segment(backing.fd), backing.offset, view, address)
 
-    def _add_region(self, segment: Segment, start: int, view: memoryview, address: int) -> Region:
+    def _add_region(
+        self, segment: Segment, start: int, view: memoryview | None, address: int
+    ) -> Region:
         with self._regions_lock:
             for known in self._regions:
                 if known.segment.identity == segment.identity:
                     segment = known.segment
                     break
-            if start + view.nbytes > segment.size_bytes:
+            end = start + (view.nbytes if view is not None else segment.size_bytes)
+            if end > segment.size_bytes:
                 raise ValueError(
-                    f"the buffer ends at byte {start + view.nbytes} of a file that was "
+                    f"the buffer ends at byte {end} of a file that was "
                     f"registered with {segment.size_bytes}: close its regions before it grows"
                 )
             region = Region(segment, start, view, address, self._forget_region)

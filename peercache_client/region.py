@@ -15,7 +15,9 @@ class Segment:
         """Takes over `fd`."""
         status = os.fstat(fd)
         self.fd = fd
-        self.size_bytes = status.st_size
+        # A dma-buf, memory of a GPU, has no size but the place of its end.
+        self.of_device = status.st_size == 0 and os.lseek(fd, 0, os.SEEK_END) > 0
+        self.size_bytes = os.lseek(fd, 0, os.SEEK_END) if self.of_device else status.st_size
         self.identity = (status.st_dev, status.st_ino)
         self.regions = 0
         # The daemon hung while writing here and might still do so: never used again.
@@ -38,38 +40,42 @@ class Region:
         self,
         segment: Segment,
         start: int,
-        view: memoryview,
+        view: memoryview | None,
         address: int,
         on_close: Callable[[Region], None],
     ) -> None:
         self.segment = segment
         self.start = start  # of the window in the segment, bytes
-        self.size = view.nbytes
-        self.address = address  # in this process
-        self._view: memoryview | None = view
+        self.size = segment.size_bytes if view is None else view.nbytes
+        self.address = address  # in this process; 0: not in it, but a device's
+        self._view = view
+        self._closed = False
         self._on_close = on_close
 
     @property
     def view(self) -> memoryview:
-        """The bytes themselves."""
-        if self._view is None:
+        """The bytes themselves. ValueError if it is closed, or memory of a device."""
+        if self._closed:
             raise ValueError("this region is closed")
+        if self._view is None:
+            raise ValueError("this region is memory of a device, which this process cannot see")
         return self._view
 
     @property
     def open_size(self) -> int:
         """The size. ValueError if it is closed."""
-        if self._view is None:
+        if self._closed:
             raise ValueError("this region is closed")
         return self.size
 
     @property
     def closed(self) -> bool:
-        return self._view is None
+        return self._closed
 
     def close(self) -> None:
         """Takes it from the daemon. Views of it that are still held stay valid memory."""
-        if self._view is not None:
+        if not self._closed:
+            self._closed = True
             self._view = None
             self._on_close(self)
 

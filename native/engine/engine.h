@@ -96,6 +96,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::string clear(const RequestContext& context) override;
   std::string stats_json(const RequestContext& context) override;
   void region_mapped(std::byte* base, uint64_t bytes) override;
+  void device_region_mapped(std::byte* base, uint64_t bytes, int fd) override;
   void region_unmapped(std::byte* base) noexcept override;
 
   // --- PeerWatcher, on the transfer engine's threads

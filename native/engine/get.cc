@@ -28,7 +28,8 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
-    if (pages[i].status != PageStatus::pending) continue;
+    // What lies here cannot be copied to a device: such a page comes from a peer, or not at all.
+    if (pages[i].status != PageStatus::pending || pages[i].of_device) continue;
     wanted.push_back(digests[i]);
     index.push_back(i);
   }
@@ -111,6 +112,7 @@ void Engine::GetRun::from_peers(Trust trust) {
       op.generation = rows[k].generation;
       op.length = rows[k].length;
       op.dest = pages[index[k]].memory;
+      op.to_device = pages[index[k]].of_device;
       op_page.push_back(k);
     }
     batches.push_back(

@@ -85,6 +85,13 @@ void Engine::region_mapped(std::byte* base, uint64_t bytes) {
   if (fabric_) fabric_->regions().add(base, bytes);
 }
 
+void Engine::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
+  if (!fabric_) {
+    throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
+  }
+  fabric_->regions().add_dma_buf(base, bytes, fd);
+}
+
 void Engine::region_unmapped(std::byte* base) noexcept {
   if (fabric_) fabric_->regions().remove(base);
 }

@@ -160,6 +160,10 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   };
   for (size_t i = 0; i < pages.size(); ++i) {
     if (pages[i].status != PageStatus::pending) continue;
+    if (pages[i].of_device) {  // nobody can copy from there
+      pages[i].status = PageStatus::bad_region;
+      continue;
+    }
     if (context.deadline.passed()) {
       pages[i].status = PageStatus::deadline;
       continue;

@@ -16,7 +16,11 @@ Attachment::Attachment(uint64_t id_, Token token_, uint32_t pid_, uint32_t uid_,
 Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler)
     : id(id_), memory(fd, bytes), handler_(handler) {
   try {
-    handler_.region_mapped(memory.base(), memory.bytes());
+    if (memory.of_device()) {
+      handler_.device_region_mapped(memory.base(), memory.bytes(), fd.get());
+    } else {
+      handler_.region_mapped(memory.base(), memory.bytes());
+    }
   } catch (const std::runtime_error& error) {
     throw RequestError(ErrorCode::limit, error.what());
   }
@@ -140,6 +144,7 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
       continue;
     }
     page.memory = known->memory.base() + offset;
+    page.of_device = known->memory.of_device();
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ struct PageRef {
   std::byte* memory = nullptr;  // in the region's mapping; null: see status
   uint32_t length = 0;
   uint32_t region = 0;
+  bool of_device = false;                   // memory of a GPU: only RDMA devices can write it
   PageStatus status = PageStatus::pending;  // already decided (bad_key, bad_region, ...) or pending
 };
 
@@ -55,6 +57,10 @@ class RequestHandler {
   // A worker's region is mapped here, before any request names it; or will be unmapped, after
   // the last one. Throws std::runtime_error for memory that cannot be used.
   virtual void region_mapped(std::byte* /*base*/, uint64_t /*bytes*/) {}
+  // The same for a dma-buf at `fd`, whose addresses from `base` on nobody can touch.
+  virtual void device_region_mapped(std::byte* /*base*/, uint64_t /*bytes*/, int /*fd*/) {
+    throw std::runtime_error("memory of a device cannot be used here");
+  }
   virtual void region_unmapped(std::byte* /*base*/) noexcept {}
 };
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -27,6 +28,8 @@ struct stat status_of(const UniqueFd& fd) {
   return status;
 }
 
+constexpr uint64_t kDmaBufMagic = 0x444d4142;  // DMA_BUF_MAGIC, which older headers lack
+
 bool seal_against_shrinking(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) return false;  // a tmpfs file that is no memfd
@@ -46,6 +49,10 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   struct statfs filesystem;
   if (::fstatfs(fd.get(), &filesystem) != 0) {
     refuse("fstatfs of the passed file: " + system_text());
+  }
+  if (static_cast<uint64_t>(filesystem.f_type) == kDmaBufMagic) {
+    reserve(fd);
+    return;
   }
   const bool huge = filesystem.f_type == HUGETLBFS_MAGIC;
   if (!S_ISREG(status.st_mode) || (filesystem.f_type != TMPFS_MAGIC && !huge)) {
@@ -73,6 +80,23 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   base_ = static_cast<std::byte*>(at);
   // A huge page can still be missing when it is first touched.
   faultless_ = sealed && !huge;
+}
+
+void SharedMemory::reserve(const UniqueFd& fd) {
+  identity_ = identity_of(fd);
+  const off_t file_bytes = ::lseek(fd.get(), 0, SEEK_END);  // fstat says 0 for a dma-buf
+  if (bytes_ == 0 || file_bytes < 0 || bytes_ > static_cast<uint64_t>(file_bytes)) {
+    refuse("a region of " + std::to_string(bytes_) + " bytes in a dma-buf of " +
+           std::to_string(file_bytes) + ": announce 1 byte up to its size");
+  }
+  mapped_bytes_ = bytes_;
+  void* at =
+      ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    refuse("reserving addresses for " + std::to_string(bytes_) + " bytes: " + system_text());
+  }
+  base_ = static_cast<std::byte*>(at);
+  of_device_ = true;
 }
 
 SharedMemory::~SharedMemory() {

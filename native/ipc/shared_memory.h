@@ -1,7 +1,9 @@
 // Memory that belongs to a worker and is mapped here: its regions and its gate pages.
 //
 // Only memfds and tmpfs or hugetlbfs files are taken: a mapped file of any other kind could
-// make a plain memory access wait for a disk, or for whoever serves a FUSE mount.
+// make a plain memory access wait for a disk, or for whoever serves a FUSE mount. A dma-buf is
+// memory of a device (a GPU): it gets addresses here, by which pages are told apart and RDMA
+// devices write, but the processor cannot touch it.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +33,19 @@ class SharedMemory {
   const FileIdentity& identity() const { return identity_; }
   // Touching it cannot fault: sealed against shrinking, and made of ordinary pages.
   bool faultless() const { return faultless_; }
+  // A dma-buf: its addresses are reserved, not mapped.
+  bool of_device() const { return of_device_; }
 
   static FileIdentity identity_of(const UniqueFd& fd);
 
  private:
+  void reserve(const UniqueFd& fd);
+
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0, mapped_bytes_ = 0;
   FileIdentity identity_;
   bool faultless_ = false;
+  bool of_device_ = false;
 };
 
 // The page through which a client can fence one connection. It is touched outside of

@@ -32,6 +32,7 @@ struct ReadOp {
   Generation generation = 0;
   uint32_t length = 0;  // payload bytes expected; also the room at dest
   std::byte* dest = nullptr;
+  bool to_device = false;  // dest is a GPU's: for RDMA only, and nobody can read it back here
   // what came of it
   SlotHeader header;  // that came with the payload
   SlotHeader again;   // as it was once the payload had been read

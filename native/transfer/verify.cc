@@ -38,7 +38,7 @@ void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
     op.status = PageStatus::stale;
     return;
   }
-  if (mode_ == Verify::checksum) {
+  if (mode_ == Verify::checksum && !op.to_device) {
     if (!sum) {
       Summing summing{op.dest, op.length, 0};
       if (!guarded(op.dest, op.length, sum_up, &summing)) {

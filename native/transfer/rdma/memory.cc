@@ -64,9 +64,41 @@ RegisteredMemory::RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails,
   const uint64_t wanted = std::max(bytes / kChunksWanted, kChunkBytesMin);
   chunk_bytes_ = std::min((wanted + kChunkAlign - 1) / kChunkAlign * kChunkAlign,
                           std::max(most / kChunkAlign * kChunkAlign, kChunkAlign));
-  chunks_ = (bytes + chunk_bytes_ - 1) / chunk_bytes_;
+  make_pieces();
+}
+
+RegisteredMemory::RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base,
+                                   uint64_t bytes, int dma_buf_fd)
+    : rails_(rails),
+      base_(base),
+      bytes_(bytes),
+      purpose_(Purpose::receive),
+      numa_node_(-1),
+      chunk_bytes_(bytes) {
+  make_pieces();
+  const auto reg = Verbs::get().reg_dmabuf_mr;
+  for (Piece& piece : pieces_) {
+    const Rail& rail = *rails_[piece.rail];
+    if (reg == nullptr) {
+      throw std::runtime_error("libibverbs is too old for dma-bufs: install rdma-core 34 or newer");
+    }
+    piece.registration = Registration(reg(rail.pd(), 0, bytes, reinterpret_cast<uint64_t>(base),
+                                          dma_buf_fd, IBV_ACCESS_LOCAL_WRITE));
+    if (!piece.registration) {
+      throw VerbsError("registering a dma-buf of " + mebibytes(bytes) + " with " + rail.name() +
+                           " (it takes a device, a driver and a kernel that support it; else "
+                           "receive into host memory)",
+                       errno);
+    }
+    piece.state = State::ready;
+  }
+  left_ = 0;
+}
+
+void RegisteredMemory::make_pieces() {
+  chunks_ = (bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
   for (size_t chunk = 0; chunk < chunks_; ++chunk) {
-    for (uint32_t rail = 0; rail < rails.size(); ++rail) {
+    for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
       Piece& piece = pieces_.emplace_back();
       piece.rail = rail;
       piece.chunk = chunk;

@@ -32,6 +32,10 @@ class RegisteredMemory {
   // allow it. Registers nothing yet.
   RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base, uint64_t bytes,
                    Purpose purpose);
+  // A dma-buf, addressed from `base` on: in one piece, and at once, for it needs `fd`. Throws
+  // std::runtime_error when a device cannot register it.
+  RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base, uint64_t bytes,
+                   int dma_buf_fd);
   ~RegisteredMemory();
 
   std::byte* base() const { return base_; }
@@ -63,6 +67,7 @@ class RegisteredMemory {
     size_t chunk = 0;
   };
 
+  void make_pieces();
   bool begin(Piece& piece);
   void register_piece(Piece& piece);
   Piece& piece_of(const Rail& rail, const std::byte* address);

@@ -36,6 +36,12 @@ void MemoryTable::add(std::byte* base, uint64_t bytes) {
   queued_.notify_one();
 }
 
+void MemoryTable::add_dma_buf(std::byte* base, uint64_t bytes, int fd) {
+  auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, fd);
+  std::unique_lock lock(mutex_);
+  regions_[base] = std::move(memory);
+}
+
 void MemoryTable::remove(const std::byte* base) {
   std::shared_ptr<RegisteredMemory> memory;
   {

@@ -18,6 +18,7 @@ class MemoryTable {
   // Registers a region: what takes longer than a moment goes on in the background. Throws
   // std::runtime_error when it cannot be registered; then it is not in the table.
   void add(std::byte* base, uint64_t bytes);
+  void add_dma_buf(std::byte* base, uint64_t bytes, int fd);
   // When no READ into it is under way or will be.
   void remove(const std::byte* base);
   // Null if no region holds `address`.

@@ -16,6 +16,11 @@ constexpr uint64_t kChunksPerLane = 8;
 // A peer that has sent something lately is slow, not in trouble.
 constexpr auto kSilenceMin = std::chrono::milliseconds(20);
 
+// A page that a holder can be asked for: some record may name it, and we can receive it.
+bool askable(const ReadOp& op) {
+  return op.length != 0 && op.length <= kPageBytesMax && !op.to_device;
+}
+
 }  // namespace
 
 void ReadCall::wake_all() const {
@@ -30,18 +35,17 @@ void ReadCall::stop(PageStatus status) {
 
 PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannels> channels)
     : call_(call), batch_(batch), channels_(std::move(channels)) {
-  size_t askable = 0;
+  size_t open = 0;
   for (ReadOp& op : batch_.ops) {
-    // No record names such a page: nothing to ask a holder for.
-    if (op.length == 0 || op.length > kPageBytesMax) {
+    if (!askable(op)) {
       op.status = PageStatus::error;
       continue;
     }
     op.status = PageStatus::pending;
     bytes_ += op.length;
-    ++askable;
+    ++open;
   }
-  unsettled_ = askable;
+  unsettled_ = open;
   split_for(1);
 }
 
@@ -57,12 +61,12 @@ bool PeerRead::claim(std::span<ReadOp>& chunk) {
     return true;
   }
   const std::span<ReadOp> ops = batch_.ops;
-  while (next_ < ops.size() && ops[next_].length - 1u >= kPageBytesMax) ++next_;
+  while (next_ < ops.size() && !askable(ops[next_])) ++next_;
   const size_t first = next_;
   uint64_t chunk_bytes = 0;
   while (next_ < ops.size() && next_ - first < kPagesPerRequestMax) {
     const uint32_t length = ops[next_].length;
-    if (length - 1u >= kPageBytesMax) break;  // unaskable, as above: 0 wraps around
+    if (!askable(ops[next_])) break;
     if (next_ != first && chunk_bytes + length > chunk_bytes_) break;
     chunk_bytes += length;
     ++next_;

@@ -1,0 +1,38 @@
+"""Memory of a device, as a dma-buf: taken where an RDMA device can, else refused with the reason.
+
+The kernel's udmabuf makes dma-bufs out of ordinary memory. Soft-RoCE cannot register them, which
+is what can be tested here: the refusal.
+"""
+
+import fcntl
+import os
+import struct
+
+from harness.fixtures import MakeCluster
+from harness.raw_worker import LIMIT, RawWorker
+
+MIB = 1 << 20
+UDMABUF_CREATE = 0x40187542  # linux/udmabuf.h
+
+
+def dma_buf(size_bytes: int) -> int:
+    memory = os.memfd_create("dma-buf", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, size_bytes)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with open("/dev/udmabuf", "rb") as device:
+        made = fcntl.ioctl(device, UDMABUF_CREATE, struct.pack("<IIQQ", memory, 1, 0, size_bytes))
+    os.close(memory)
+    return made
+
+
+def test_a_dma_buf_is_refused_with_the_reason(make_cluster: MakeCluster) -> None:
+    rdma, tcp = make_cluster(
+        2, pool_size="16MiB", each=[{"device_names": "rxe0"}, {"protocol": "tcp"}]
+    ).daemons
+    for daemon, reason in ((rdma, "registering a dma-buf of 4 MiB with rxe0:1"), (tcp, "RDMA")):
+        with RawWorker(daemon.socket_path) as worker:
+            refused = worker.register(dma_buf(4 * MIB), 4 * MIB)
+            assert refused.error == LIMIT
+            assert reason in refused.text
+            # The attachment lives on, and takes other memory.
+            assert worker.register(worker.memfd(4 * MIB), 4 * MIB).error == 0
