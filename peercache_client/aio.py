@@ -147,10 +147,17 @@ class AsyncClient:
         return await self._run(lambda: self._client.get(key, length, timeout_s=timeout_s))
 
     async def batch_exists(
-        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+        self,
+        keys: Sequence[Key],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+        hold_s: float = 0.0,
     ) -> int:
         return await self._run(
-            lambda: self._client.batch_exists(keys, parent=parent, timeout_s=timeout_s)
+            lambda: self._client.batch_exists(
+                keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s
+            )
         )
 
     async def contains(

@@ -248,13 +248,22 @@ class Client:
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        hold_s: float = 0.0,
     ) -> int:
-        """How many keys are present from the first one on, without a hole."""
+        """How many keys are present from the first one on, without a hole.
+
+        With `hold_s` their holders also keep them from eviction for so long, 30 seconds at most;
+        a page that cannot be kept counts as not present.
+        """
         end = self._end(timeout_s)
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
-            reply = self._exchange(Op.exists, frame.flags, count, end, frame.body)
+            flags, body = frame.flags, frame.body
+            if hold_s > 0:
+                flags |= Flag.hold
+                body = (*body, wire.HOLD_MS.pack(min(int(hold_s * 1000) + 1, wire.HOLD_MS_MAX)))
+            reply = self._exchange(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
             present += reply.value

@@ -27,7 +27,9 @@ REPLY: Final = struct.Struct("<IHHIIII")  # body, op, error, request id, count, 
 HELLO: Final = struct.Struct("<II16sII")  # version, 0, token, namespace bytes, name bytes
 HELLO_REPLY: Final = struct.Struct("<II16sQIIII")  # version, text bytes, token, incarnation, ...
 REGION_BYTES: Final = struct.Struct("<Q")
+HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
+HOLD_MS: Final = struct.Struct("<I")  # behind the keys
 
 GATE_PAGE_BYTES: Final = 4096
 GATE_FENCE_WORD: Final = 0  # u32 index in the gate page
@@ -51,6 +53,7 @@ class Flag(IntFlag):
     none = 0
     parent = 1
     bitmap = 2
+    hold = 4
 
 
 class ErrorCode(IntEnum):

@@ -20,6 +20,7 @@ EVENT_CLEAR: Final = 4
 EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
 EVENT_CONNECT_CHANNEL: Final = 7
+EVENT_HOLD: Final = 8
 
 class Engine:
     def __init__(
@@ -125,6 +126,8 @@ class Engine:
     def mark_published(self, rows: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> bytes:
         """Rows withdrawn here, to be published."""
+    def hold(self, digests: bytes, hold_ms: int) -> bytes:
+        """The digests of those that are in our pool and stay there for so long."""
     def local_rows(self, digests: bytes) -> bytes:
         """Records of those held in our pool, holder 0."""
 

@@ -346,6 +346,18 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("digests"))
       .def(
+          "hold",
+          [](Engine& self, const nb::bytes& packed, uint32_t hold_ms) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<Digest> held;
+            {
+              nb::gil_scoped_release unlocked;
+              held = self.hold_local(digests, hold_ms);
+            }
+            return pack(held);
+          },
+          nb::arg("digests"), nb::arg("hold_ms"))
+      .def(
           "local_rows",
           [](Engine& self, const nb::bytes& packed) {
             const InPlace<Digest> digests(packed, "digests");

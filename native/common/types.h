@@ -99,5 +99,6 @@ bool sealed(const SlotHeader& header);
 
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint32_t kPageBytesMax = 1u << 30;
+inline constexpr uint32_t kHoldMsMax = 30'000;  // longer promises are cut
 
 }  // namespace peercached

@@ -14,6 +14,8 @@ constexpr size_t kEventsMax = 16'384;
 constexpr size_t kEventBytesMax = 64 << 20;
 constexpr size_t kSweepPages = 4096;
 constexpr size_t kSweepBuckets = 4096;
+constexpr size_t kHoldsMax = 1 << 18;
+constexpr uint64_t kHoldsShare = 4;  // of the pool may be held at most
 
 unsigned copy_helpers(unsigned threads) {
   if (threads == 0) {
@@ -40,6 +42,7 @@ Engine::Engine(const EngineConfig& config)
   pool_config.huge_pages = config.huge_pages;
   pool_ = std::make_unique<Pool>(pool_config,
                                  [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
 
@@ -211,6 +214,21 @@ std::vector<RecordRow> Engine::remove_local(std::span<const Digest> digests) {
   return rows;
 }
 
+std::vector<Digest> Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms) {
+  std::vector<uint8_t> held(digests.size());
+  holds_->hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
+  {
+    std::lock_guard lock(janitor_mutex_);
+    look_at_holds_ = true;
+  }
+  janitor_wake_.notify_one();
+  std::vector<Digest> kept;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (held[i] != 0) kept.push_back(digests[i]);
+  }
+  return kept;
+}
+
 std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> Engine::pool_summaries()
     const {
   std::map<HolderIndex, std::vector<BucketSummary>> by_owner;
@@ -254,10 +272,21 @@ std::vector<WorkerInfo> Engine::workers() const {
 // Sweeps what is void already: pages of a cleared namespace, records of nodes that are gone.
 void Engine::janitor() {
   std::unique_lock lock(janitor_mutex_);
+  TimePoint holds_due = TimePoint::max();
   while (true) {
-    janitor_wake_.wait(lock,
-                       [&] { return stopping_ || sweep_shard_ || !stale_namespaces_.empty(); });
+    const auto wanted = [&] {
+      return stopping_ || look_at_holds_ || sweep_shard_ || !stale_namespaces_.empty();
+    };
+    if (holds_due == TimePoint::max()) {
+      janitor_wake_.wait(lock, wanted);
+    } else {
+      janitor_wake_.wait_until(lock, holds_due, wanted);
+    }
     if (stopping_) return;
+    look_at_holds_ = false;
+    lock.unlock();
+    holds_due = holds_->expire(Clock::now());
+    lock.lock();
     if (!stale_namespaces_.empty()) {
       const uint32_t slot = stale_namespaces_.back();
       lock.unlock();
@@ -266,7 +295,7 @@ void Engine::janitor() {
       on_evict(rows);
       lock.lock();
       if (freed == 0) std::erase(stale_namespaces_, slot);
-    } else {
+    } else if (sweep_shard_) {
       sweep_shard_ = false;
       lock.unlock();
       const bool more = shard_->sweep(kSweepBuckets) > 0;

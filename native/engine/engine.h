@@ -23,6 +23,7 @@
 
 #include "engine/control.h"
 #include "engine/crew.h"
+#include "engine/holds.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
@@ -135,6 +136,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   std::vector<RecordRow> remove_local(std::span<const Digest> digests);
+  // Those held here from now on for so long (engine/holds.h).
+  std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
@@ -159,6 +162,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why);
   void sweep_namespace_later(uint32_t pool_slot);
+  // Keeps present only what could be held, here or at rows[k].holder of the index[k]-th key.
+  void hold_present(const RequestContext& context, std::span<const Digest> digests,
+                    std::span<const size_t> index, std::span<const RecordRow> rows,
+                    std::span<uint8_t> present);
   void janitor();
   // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
   std::unique_ptr<rdma::Fabric> make_fabric();
@@ -169,6 +176,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NamespaceTable namespaces_;
   LocationCache locations_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<HoldTable> holds_;
   std::unique_ptr<Shard> shard_;
   CopyCrew crew_;
   VerifyingSink verifier_;
@@ -188,6 +196,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::condition_variable janitor_wake_;
   std::vector<uint32_t> stale_namespaces_;
   bool sweep_shard_ = false;
+  bool look_at_holds_ = false;
   bool stopping_ = false;
   std::thread janitor_thread_;
 

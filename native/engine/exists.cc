@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <map>
 
 #include "engine/digests.h"
 #include "engine/engine.h"
@@ -154,8 +156,8 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
       index.push_back(i);
     }
   }
+  std::vector<RecordRow> rows(missing.size());
   if (!missing.empty()) {
-    std::vector<RecordRow> rows(missing.size());
     std::vector<PageStatus> why(missing.size());
     locate(missing, Trust::recent, context.deadline, rows, why);
     for (size_t k = 0; k < missing.size(); ++k) {
@@ -163,12 +165,55 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);
     }
   }
-  while (answer.prefix < keys.size() && answer.present[answer.prefix] != 0) ++answer.prefix;
+  const auto count_prefix = [&] {
+    answer.prefix = 0;
+    while (answer.prefix < keys.size() && answer.present[answer.prefix] != 0) ++answer.prefix;
+  };
+  count_prefix();
+  if (context.hold_ms != 0) {
+    // Nobody is told of what lies behind the first hole, unless all was asked for.
+    if (!all) std::fill(answer.present.begin() + answer.prefix, answer.present.end(), 0);
+    hold_present(context, digests, index, rows, answer.present);
+    count_prefix();
+  }
   counters_.exists_keys.fetch_add(keys.size(), std::memory_order_relaxed);
   counters_.exists_hits.fetch_add(
       static_cast<uint64_t>(std::count(answer.present.begin(), answer.present.end(), 1)),
       std::memory_order_relaxed);
   return answer;
+}
+
+void Engine::hold_present(const RequestContext& context, std::span<const Digest> digests,
+                          std::span<const size_t> index, std::span<const RecordRow> rows,
+                          std::span<uint8_t> present) {
+  std::vector<Digest> here;
+  std::map<HolderIndex, std::vector<Digest>> elsewhere;
+  std::vector<uint8_t> remote(present.size(), 0);
+  for (size_t k = 0; k < index.size(); ++k) {
+    remote[index[k]] = 1;
+    if (present[index[k]] != 0) elsewhere[rows[k].holder].push_back(digests[index[k]]);
+  }
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (present[i] != 0 && remote[i] == 0) here.push_back(digests[i]);
+  }
+  std::deque<ControlQueue::Question> questions;
+  for (const auto& [holder, wanted] : elsewhere) {
+    std::vector<std::byte> payload(8 + wanted.size() * sizeof(Digest));
+    std::memcpy(payload.data(), &holder, sizeof holder);
+    std::memcpy(payload.data() + 4, &context.hold_ms, sizeof context.hold_ms);
+    std::memcpy(payload.data() + 8, wanted.data(), wanted.size() * sizeof(Digest));
+    questions.emplace_back(control_, EventKind::hold, payload, context.deadline);
+  }
+  std::vector<Digest> held = hold_local(here, context.hold_ms);
+  for (ControlQueue::Question& question : questions) {
+    if (auto answer = question.wait()) append_items(held, *answer);
+  }
+  std::sort(held.begin(), held.end());
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (present[i] == 0 || std::binary_search(held.begin(), held.end(), digests[i])) continue;
+    present[i] = 0;
+    if (remote[i] != 0) locations_.forget(digests[i]);
+  }
 }
 
 void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {

@@ -46,6 +46,10 @@ std::string Engine::status_json() const {
   write_pool(json, pool_->stats());
 
   const ShardStats shard = shard_->stats();
+  const HoldStats holds = holds_->stats();
+  json.key("holds").open('{').field("pages", holds.pages).field("bytes", holds.bytes);
+  json.field("refused", holds.refused).close('}');
+
   json.key("shard").open('{');
   json.field("entries", shard.entries).field("dead_entries", shard.dead_entries);
   json.field("bytes", shard.bytes).field("capacity_entries", shard.capacity_entries);

@@ -153,6 +153,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.ns = attachment_->ns;
   context.gate = &gate_->gate();
   context.parent_key = columns.parent_key;
+  context.hold_ms = columns.hold_ms;
   context.deadline =
       Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
 

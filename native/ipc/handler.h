@@ -33,6 +33,7 @@ struct RequestContext {
   Deadline deadline;
   WriteGate* gate = nullptr;
   std::string_view parent_key;  // empty: none given
+  uint32_t hold_ms = 0;         // exists: keep what is present for so long
 };
 
 struct ExistsAnswer {

@@ -51,7 +51,7 @@ void check_header(const RequestHeader& header) {
   }
   const auto op = static_cast<Op>(header.op);
   unsigned known = is_page_op(op) ? kFlagParent : 0;
-  if (op == Op::exists) known |= kFlagBitmap;
+  if (op == Op::exists) known |= kFlagBitmap | kFlagHold;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
               std::to_string(header.op));
@@ -108,6 +108,12 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t n = header.count;
   const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
   const bool has_parent = (header.flags & kFlagParent) != 0;
+  if ((header.flags & kFlagHold) != 0) {
+    if (body.size() < 4)
+      bad_frame("a body of " + std::to_string(body.size()) + " bytes has no hold time");
+    pages.hold_ms = std::min(Column<uint32_t>(body.data() + body.size() - 4)[0], kHoldMsMax);
+    body = body.first(body.size() - 4);
+  }
   uint64_t used = columns_bytes + (has_parent ? 4 : 0);
   if (body.size() < used) {
     bad_frame("a body of " + std::to_string(body.size()) + " bytes cannot hold the columns of " +

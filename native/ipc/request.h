@@ -59,6 +59,7 @@ struct PageColumns {
   Column<uint64_t> offsets;
   Column<uint32_t> lengths;
   std::string_view parent_key;
+  uint32_t hold_ms = 0;
   std::string_view keys;  // concatenated; the sum of key_bytes
 };
 

@@ -38,6 +38,7 @@ inline constexpr uint16_t kReplyBit = 0x8000;
 enum RequestFlags : uint16_t {
   kFlagParent = 1,  // SET, GET, EXISTS, REMOVE: a parent key follows the columns
   kFlagBitmap = 2,  // EXISTS: one byte per key in the reply
+  kFlagHold = 4,    // EXISTS: the body ends with how long to keep what is present, u32 ms
 };
 
 enum class ErrorCode : uint16_t {

@@ -134,6 +134,9 @@ class LocalNode:
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         return await self._accepts.accept(caller, end, closed)
 
+    def hold_here(self, digests: bytes, hold_ms: int) -> bytes:
+        return self._engine.hold(digests, hold_ms)
+
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)
         if not rows:

@@ -7,6 +7,7 @@ is what can be tested here: the refusal.
 import fcntl
 import os
 import struct
+from pathlib import Path
 
 from harness.fixtures import MakeCluster
 from harness.raw_worker import LIMIT, RawWorker
@@ -19,7 +20,7 @@ def dma_buf(size_bytes: int) -> int:
     memory = os.memfd_create("dma-buf", os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, size_bytes)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    with open("/dev/udmabuf", "rb") as device:
+    with Path("/dev/udmabuf").open("rb") as device:
         made = fcntl.ioctl(device, UDMABUF_CREATE, struct.pack("<IIQQ", memory, 1, 0, size_bytes))
     os.close(memory)
     return made

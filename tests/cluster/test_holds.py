@@ -1,0 +1,41 @@
+"""A hit of `exists` with `hold_s` is a promise: the page stays where it is for that long."""
+
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+PAGE_BYTES = 256 << 10
+
+
+def test_held_pages_outlive_a_pool_that_turns_over_and_go_when_their_time_is_up(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    holder, reader = make_cluster(2, pool_size="32MiB").daemons
+    writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)
+    client = attach(reader, page_bytes=PAGE_BYTES)
+    promised, usual = keys_of("promised", 12), keys_of("usual", 12)
+    for asker in (client, writer):  # over the network, and at home
+        assert all(writer.set(promised)) and all(writer.set(usual))
+        assert asker.client.batch_exists(promised, hold_s=4) == 12
+        for turn in range(3):
+            assert all(writer.set(keys_of(f"new {asker is client} {turn}", 64)))
+        assert client.client.batch_exists(usual) == 0
+        assert client.has(promised)
+        eventually(
+            lambda: writer.client.stats()["daemon"]["holds"]["pages"] == 0, what="the holds to end"
+        )
+        assert all(writer.set(keys_of(f"newer {asker is client}", 200)))
+        assert client.client.batch_exists(promised) == 0
+
+
+def test_what_cannot_be_held_is_not_promised(make_cluster: MakeCluster, attach: Attach) -> None:
+    holder, reader = make_cluster(2, pool_size="32MiB").daemons
+    keys = keys_of("many", 96)
+    writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)
+    assert all(writer.set(keys))
+    client = attach(reader, page_bytes=PAGE_BYTES).client
+    present = client.batch_exists(keys)
+    held = client.batch_exists(keys, hold_s=2)
+    assert present == 96
+    assert held == 32  # a quarter of the pool
+    assert writer.client.stats()["daemon"]["holds"]["refused"] > 0
