@@ -381,6 +381,7 @@ class Config(BaseModel):
         "",
         _TESTS,
         "Injects faults into transfers: `seed=7,corrupt=0.01,hang=0.001`; probabilities of "
-        "`delay`, `drop`, `truncate`, `corrupt` per page, `reset`, `hang` per batch.",
+        "`delay`, `drop`, `truncate`, `corrupt` and `blind` (taken without a look) per page, "
+        "`reset`, `hang` per batch.",
         "In tests only, never in production.",
     )

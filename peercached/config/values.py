@@ -16,7 +16,7 @@ HEADS_MAX = 16
 DEVICES_MAX = 16
 _DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::([0-9]{1,3}))?")
 
-_FAULTS = ("delay", "drop", "truncate", "corrupt", "reset", "hang")
+_FAULTS = ("delay", "drop", "truncate", "corrupt", "blind", "reset", "hang")
 _FAULT_NUMBERS = ("seed", "delay_us_max")
 
 

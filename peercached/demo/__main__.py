@@ -31,6 +31,11 @@ _DEFAULT_REQUESTS = 5000
 _TRACE_SECONDS = 60.0
 _SLOT_HEADER_BYTES = 64
 _SLOT_ALIGN_BYTES = 4096
+# Several times faster than the daemon's default: a dead one is out of the view, and back in it,
+# within the replay.
+_HEARTBEAT_S = 0.25
+_TTL_HEARTBEATS = 6
+_START_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class Options:
     trace: Path | None
     kill: bool
     faults: str
+    protocol: str
+    devices: str
+    heartbeat_s: float
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,26 @@ class Workload:
 )
 @click.option("--kill", is_flag=True, help="Kill -9 one daemon in the middle; it returns later.")
 @click.option("--faults", default="", metavar="PLAN", help="For the daemons: corrupt=0.01,seed=7")
+@click.option(
+    "--protocol",
+    type=click.Choice(["auto", "rdma", "tcp"]),
+    default="auto",
+    show_default=True,
+    help="How pages travel between the daemons.",
+)
+@click.option(
+    "--devices",
+    default="",
+    metavar="NAMES",
+    help="RDMA devices, with commas, dealt out to the daemons in turn: rxe0,rxe1,rxe2",
+)
+@click.option(
+    "--heartbeat-s",
+    type=click.FloatRange(0.05, 10),
+    default=_HEARTBEAT_S,
+    show_default=True,
+    help="Of the daemons. Longer on a machine so busy that members come and go.",
+)
 @click.option(
     "--page-kib",
     type=click.IntRange(1, PAGE_BYTES_MAX >> 10),
@@ -107,15 +135,15 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
     page_bytes = options.page_kib << 10
     daemon_options: dict[str, str | int | float] = {
         "pool-size": f"{options.pool_mib}MiB",
-        # Several times faster than the defaults: a dead daemon is out of the view, and back in
-        # it, within the replay.
-        "heartbeat-interval-s": 0.25,
-        "member-ttl-s": 1.5,
+        "heartbeat-interval-s": options.heartbeat_s,
+        "member-ttl-s": options.heartbeat_s * _TTL_HEARTBEATS,
+        "protocol": options.protocol,
     }
     if options.faults:
         daemon_options["faults"] = options.faults
-    with Cluster(_NODES, options=daemon_options) as cluster:
-        cluster.start()
+    each = [{"device-names": names} for names in _dealt_out(options.devices)]
+    with Cluster(_NODES, options=daemon_options, each=each) as cluster:
+        cluster.start(_START_S)
         nodes = ", ".join(f"{daemon.node_id} on {daemon.host}" for daemon in cluster.daemons)
         console.print(f"{_NODES} daemons: {nodes}, {options.pool_mib} MiB each")
         async with AsyncExitStack() as stack:
@@ -212,6 +240,16 @@ def _description(workload: Workload, taken: int) -> str:
         f"{workload.name}: the first {taken:,} of {workload.count:,} requests, as many as "
         f"{workload.seconds_max:.0f} s allowed (choose with --requests)"
     )
+
+
+def _dealt_out(devices: str) -> list[str]:
+    """Each daemon's, with commas; none for anybody if there are none. Fewer than daemons are
+    used by several of them."""
+    names = [name.strip() for name in devices.split(",") if name.strip()]
+    return [
+        ",".join(names[place::_NODES] or [names[place % len(names)]])
+        for place in range(_NODES if names else 0)
+    ]
 
 
 def _status(daemon: Daemon) -> dict[str, Any] | None:

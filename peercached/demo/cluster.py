@@ -220,8 +220,10 @@ class Cluster:
         size: int = 3,
         *,
         options: Mapping[str, str | int | float] | None = None,
+        each: Sequence[Mapping[str, str | int | float]] = (),
         folder: Path | None = None,
     ) -> None:
+        """`each`: further options of the single daemons, in order."""
         self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
         self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
         head_port = free_port("127.0.0.1")
@@ -232,7 +234,7 @@ class Cluster:
                 host=f"127.0.0.{place + 1}",
                 heads=[f"127.0.0.1:{head_port}"],
                 meta_port=head_port if place == 0 else None,
-                options=options,
+                options={**(options or {}), **(each[place] if place < len(each) else {})},
             )
             for place in range(size)
         ]

@@ -70,11 +70,21 @@ def summarise(
             for name in ("get_local", "get_remote", "stale_retries")
         },
         "evictions": sum(status["pool"]["evictions"] for status in alive),
+        "between_daemons_bytes": _by_transport(alive),
         "phases": [_phase(phase, list(daemons)) for phase in phases if phase.requests],
         "errors": both.errors,
         "wrong_pages": both.wrong_pages,
         "wrong": both.wrong,
     }
+
+
+def _by_transport(daemons: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Bytes of pages that the daemons read from each other."""
+    count: Counter[str] = Counter()
+    for status in daemons:
+        for peer in status["transfer"]:
+            count[peer["engine"]] += peer["bytes"]
+    return dict(count)
 
 
 def succeeded(summary: Mapping[str, Any]) -> bool:
@@ -123,6 +133,15 @@ def _overview(summary: Mapping[str, Any]) -> Table:
         "bytes",
         f"{summary['set_bytes'] / 1e9:.2f} GB set, {summary['got_bytes'] / 1e9:.2f} GB got: "
         f"{summary['gb_per_s']:.2f} GB/s, making and checking the bytes included",
+    )
+    by_transport = summary["between_daemons_bytes"]
+    table.add_row(
+        "between daemons",
+        ", ".join(
+            f"{count / 1e9:.2f} GB over {transport.upper()}"
+            for transport, count in sorted(by_transport.items())
+        )
+        or "nothing",
     )
     rates = summary["in_calls_gb_per_s"]
     table.add_row(

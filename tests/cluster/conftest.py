@@ -5,69 +5,47 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import Attach, MakeCluster, Options, add_logs, attaching, cluster_maker
 from harness.netns import Network, reason_to_skip
-from harness.pages import Pages
 
-from peercached.demo.cluster import Cluster, Daemon
+from peercached.demo.cluster import Cluster
 
 # Deaths are noticed within a second or two, so that tests need not wait for long.
-FAST: dict[str, str | int | float] = {
+FAST: Options = {
     "heartbeat-interval-s": 0.25,
     "member-ttl-s": 1.5,
     "pool-size": "64MiB",
     "directory-capacity": 100_000,
 }
-
-_live_clusters: list[Cluster] = []
+START_S = 30.0
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """A failed test shows how the logs of its daemons end."""
+def pytest_runtest_makereport() -> Iterator[None]:
     report: Any = yield
-    if report.failed:
-        for cluster in _live_clusters:
-            report.sections.append(("daemons", cluster.logs()))
+    add_logs(report)
     return report
-
-
-def _cluster_maker(stack: ExitStack) -> MakeCluster:
-    def make(size: int = 3, *, start: bool = True, **options: str | int | float) -> Cluster:
-        given = {name.replace("_", "-"): value for name, value in options.items()}
-        cluster = stack.enter_context(Cluster(size, options={**FAST, **given}))
-        _live_clusters.append(cluster)
-        stack.callback(_live_clusters.remove, cluster)
-        if start:
-            cluster.start()
-        return cluster
-
-    return make
 
 
 @pytest.fixture
 def make_cluster() -> Iterator[MakeCluster]:
     """`make_cluster(3, pool_size="8MiB")`: started, complete, gone after the test."""
     with ExitStack() as stack:
-        yield _cluster_maker(stack)
+        yield cluster_maker(stack, FAST, START_S)
 
 
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[Cluster]:
     """One cluster for all tests of a file that do it no harm."""
     with ExitStack() as stack:
-        yield _cluster_maker(stack)(3)
+        yield cluster_maker(stack, FAST, START_S)(3)
 
 
 @pytest.fixture
 def attach() -> Iterator[Attach]:
     """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
-    with ExitStack() as stack:
-
-        def make(daemon: Daemon, **options: Any) -> Pages:
-            return stack.enter_context(Pages(daemon.socket_path, **options))
-
-        yield make
+    with attaching() as attach:
+        yield attach
 
 
 @pytest.fixture

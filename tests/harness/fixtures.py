@@ -1,9 +1,62 @@
-"""The types of the fixtures in tests/cluster/conftest.py, for the tests' signatures."""
+"""Clusters of real daemons for tests: what the conftests of tests/cluster and tests/rdma share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
 
 from harness.pages import Pages
-from peercached.demo.cluster import Cluster
+from peercached.demo.cluster import Cluster, Daemon
 
 MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
+Options = Mapping[str, str | int | float]
+
+_live_clusters: list[Cluster] = []
+
+
+def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCluster:
+    """`make(3, pool_size="8MiB")`: started and complete, gone with the stack. `each`: further
+    options of the single daemons, in order."""
+
+    def make(
+        size: int = 3,
+        *,
+        start: bool = True,
+        each: Sequence[Options] = (),
+        **options: str | int | float,
+    ) -> Cluster:
+        made = Cluster(
+            size, options={**defaults, **_spelled(options)}, each=[_spelled(one) for one in each]
+        )
+        cluster = stack.enter_context(made)
+        _live_clusters.append(cluster)
+        stack.callback(_live_clusters.remove, cluster)
+        if start:
+            cluster.start(start_s)
+        return cluster
+
+    return make
+
+
+def _spelled(options: Options) -> dict[str, str | int | float]:
+    return {name.replace("_", "-"): value for name, value in options.items()}
+
+
+@contextmanager
+def attaching() -> Iterator[Attach]:
+    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
+    with ExitStack() as stack:
+
+        def attach(daemon: Daemon, **options: Any) -> Pages:
+            return stack.enter_context(Pages(daemon.socket_path, **options))
+
+        yield attach
+
+
+def add_logs(report: pytest.TestReport) -> None:
+    """A failed test shows how the logs of its daemons end."""
+    if report.failed:
+        for cluster in _live_clusters:
+            report.sections.append(("daemons", cluster.logs()))

@@ -18,6 +18,7 @@ from typing import Any
 from harness.pages import Pages
 
 BATCH_PAGES = 16
+_WRONG_BYTES = 3  # its exit code
 
 
 class Hammer:
@@ -48,9 +49,22 @@ class Hammer:
         text = self._process.stdout.read()
         code = self._process.wait()
         self._close()
-        assert code == 0, f"the hammer failed with exit code {code}: see its output above"
+        assert code == 0, f"the hammer failed with exit code {code}: {text}"
         result: dict[str, Any] = json.loads(text)
         return result
+
+    @property
+    def ended(self) -> bool:
+        """Through, or with wrong bytes."""
+        return self._process.poll() is not None
+
+    def complaint(self) -> str:
+        """Of one that has ended: the wrong bytes that it got, or nothing."""
+        assert self._process.stdout is not None
+        if self._process.poll() != _WRONG_BYTES:
+            return ""
+        text: str = json.loads(self._process.stdout.read())["wrong"]
+        return text
 
     def stop(self) -> dict[str, Any]:
         """Ends it after the batch it is at; what it counted."""
@@ -59,6 +73,7 @@ class Hammer:
         return self.result()
 
     def kill(self) -> None:
+        """Gone for certain, also if it has ended before."""
         self._process.kill()
         self._process.wait()
         self._close()
@@ -112,7 +127,11 @@ def _main() -> None:
     parser.add_argument("--pages", type=float, default=1e18, help="stop after so many")
     parser.add_argument("--timeout-s", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    print(json.dumps(_hammer(parser.parse_args())))
+    try:
+        print(json.dumps(_hammer(parser.parse_args())))
+    except AssertionError as wrong:
+        print(json.dumps({"wrong": str(wrong)}))
+        raise SystemExit(_WRONG_BYTES) from wrong
 
 
 if __name__ == "__main__":

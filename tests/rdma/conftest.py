@@ -4,10 +4,65 @@ Elsewhere they are not collected.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
+import pytest
 from harness import debian_pyverbs
+from harness.fixtures import Attach, MakeCluster, Options, add_logs, attaching, cluster_maker
+
+from peercached.demo.cluster import Cluster
 
 if "RDMA_VM" in os.environ:
     debian_pyverbs.make_importable()
 else:
     collect_ignore_glob = ["test_*.py"]
+
+# There may be one processor for all of them, and a busy one: nobody is dead after a second.
+CALM: Options = {
+    "heartbeat-interval-s": 1,
+    "member-ttl-s": 10,
+    "rpc-timeout-ms": 10_000,
+    "publish-timeout-ms": 10_000,
+    "pool-size": "64MiB",
+    "directory-capacity": 100_000,
+    "protocol": "rdma",
+}
+START_S = 120.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report: Any = yield
+    add_logs(report)
+    return report
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[MakeCluster]:
+    """`make_cluster(2, each=[{"device_names": "rxe0"}, ...])`: gone after the test."""
+    with ExitStack() as stack:
+        yield cluster_maker(stack, CALM, START_S)
+
+
+@pytest.fixture(scope="session")
+def mixed() -> Iterator[Cluster]:
+    """One cluster for all tests that do it no harm: a and b have two rails each, c has none."""
+    with ExitStack() as stack:
+        yield cluster_maker(stack, CALM, START_S)(
+            3,
+            pool_size="192MiB",
+            each=[
+                {"device_names": "rxe0,rxe1"},
+                {"device_names": "rxe2,rxe3"},
+                {"protocol": "tcp"},
+            ],
+        )
+
+
+@pytest.fixture
+def attach() -> Iterator[Attach]:
+    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
+    with attaching() as attach:
+        yield attach

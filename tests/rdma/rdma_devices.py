@@ -40,6 +40,13 @@ def roce_v2_ipv4_gid(device: str) -> Gid:
     raise LookupError(f"{device} has no RoCE v2 GID with an IPv4 address")
 
 
+def has_gid(device: str) -> bool:
+    try:
+        return bool(roce_v2_ipv4_gid(device))
+    except LookupError:
+        return False
+
+
 def _type(port: Path, index: str) -> str:
     try:
         return (port / "gid_attrs" / "types" / index).read_text().strip()

@@ -7,14 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.waiting import eventually
-from rdma_devices import devices, netdev, port_state, roce_v2_ipv4_gid
+from cables import pulled
+from rdma_devices import devices, netdev, roce_v2_ipv4_gid
 
 LONG_ENOUGH_S = 120
 
@@ -49,17 +47,6 @@ def wrong(document: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-@contextmanager
-def link_down(name: str) -> Iterator[None]:
-    subprocess.run(["ip", "link", "set", netdev(name), "down"], check=True)
-    try:
-        eventually(lambda: port_state(name) == "DOWN", what="the port is down")
-        yield
-    finally:
-        subprocess.run(["ip", "link", "set", netdev(name), "up"], check=True)
-        eventually(lambda: port_state(name) == "ACTIVE", what="the port is back")
-
-
 def test_devices_lists_every_port_with_its_gid(tmp_path: Path) -> None:
     code, listed = ctl(tmp_path, "devices")
     assert code == 0
@@ -82,7 +69,7 @@ def test_a_good_machine_has_nothing_to_mend(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_port_that_is_down_is_named(tmp_path: Path) -> None:
     name = devices()[0]
-    with link_down(name):
+    with pulled(name):
         code, document = ctl(tmp_path, "doctor", protocol="rdma")
         assert (code, wrong(document)) == (
             1,

@@ -1,11 +1,11 @@
 """READs between two devices, without any code of ours: the machine's RDMA carries right bytes."""
 
 import random
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-from rdma_devices import devices, netdev
+from cables import pulled
+from rdma_devices import devices
 from verbs_reader import ReadFailed, VerbsReader, VerbsSource
 
 PAGE_BYTES = 128 << 10
@@ -64,10 +64,5 @@ def test_memory_that_is_not_registered_is_refused(
 
 
 def test_a_pulled_cable_ends_the_read(source: VerbsSource, reader: VerbsReader) -> None:
-    cable = netdev(devices()[0])
-    subprocess.run(["ip", "link", "set", cable, "down"], check=True)
-    try:
-        with pytest.raises(ReadFailed, match="retries_exceeded"):
-            reader.read(source.address, source.rkey, PAGE_BYTES, timeout_s=60)
-    finally:
-        subprocess.run(["ip", "link", "set", cable, "up"], check=True)
+    with pulled(devices()[0]), pytest.raises(ReadFailed, match="retries_exceeded"):
+        reader.read(source.address, source.rkey, PAGE_BYTES, timeout_s=60)

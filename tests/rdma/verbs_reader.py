@@ -30,6 +30,7 @@ from pyverbs.enums import (
     IBV_SEND_SIGNALED,
     IBV_WC_SUCCESS,
     IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE,
 )
 from pyverbs.mr import MR
 from pyverbs.pd import PD
@@ -72,7 +73,7 @@ _STATUSES = (
 
 
 class ReadFailed(Exception):
-    """A READ ended with a bad status; the queue pair is in the error state now."""
+    """A READ (or WRITE) ended with a bad status; the queue pair is in the error state now."""
 
     def __init__(self, status: int) -> None:
         known = status < len(_STATUSES)
@@ -175,16 +176,26 @@ class VerbsReader(VerbsQueuePair):
         The memory it lands in is filled with 0xA5 before, so that bytes nobody wrote are no hit.
         """
         self._memory.write(b"\xa5" * length, length)
+        self._ask(IBV_WR_RDMA_READ, remote_address, rkey, length, timeout_s)
+        return bytes(self._memory.read(length, 0))
+
+    def write(
+        self, remote_address: int, rkey: int, content: bytes, timeout_s: float = 10.0
+    ) -> None:
+        """What no peer of ours may do. ReadFailed; TimeoutError where there is no completion."""
+        self._memory.write(content, len(content))
+        self._ask(IBV_WR_RDMA_WRITE, remote_address, rkey, len(content), timeout_s)
+
+    def _ask(
+        self, opcode: int, remote_address: int, rkey: int, length: int, timeout_s: float
+    ) -> None:
         part = SGE(self._memory.buf, length, self._memory.lkey)
-        request = SendWR(
-            num_sge=1, sg=[part], opcode=IBV_WR_RDMA_READ, send_flags=IBV_SEND_SIGNALED
-        )
+        request = SendWR(num_sge=1, sg=[part], opcode=opcode, send_flags=IBV_SEND_SIGNALED)
         request.set_wr_rdma(rkey, remote_address)
         self._queue_pair.post_send(request)
         status = self._completion(timeout_s)
         if status != IBV_WC_SUCCESS:
             raise ReadFailed(status)
-        return bytes(self._memory.read(length, 0))
 
     def _completion(self, timeout_s: float) -> int:
         until = time.monotonic() + timeout_s

@@ -137,6 +137,7 @@ def test_outcomes_count_for_the_phase_in_which_they_end() -> None:
 STATUS = {
     "pool": {"evictions": 7},
     "operations": {"get_local": 3, "get_remote": 4, "stale_retries": 1},
+    "transfer": [{"engine": "rdma", "bytes": 2_000_000_000}, {"engine": "tcp", "bytes": 0}],
 }
 
 
@@ -166,8 +167,18 @@ def test_a_clean_replay_succeeds_and_its_table_names_all_figures() -> None:
     assert report.succeeded(summary)
     assert summary["evictions"] == 14
     assert summary["get_remote"] == 8
+    assert summary["between_daemons_bytes"] == {"rdma": 4_000_000_000, "tcp": 0}
     text = shown(summary)
-    for figure in ("hit rate", "Belady", "p99", "evictions", "stale", "GB set", "WRONG BYTES"):
+    for figure in (
+        "hit rate",
+        "Belady",
+        "p99",
+        "evictions",
+        "stale",
+        "GB set",
+        "over RDMA",
+        "WRONG BYTES",
+    ):
         assert figure in text
 
 

@@ -126,7 +126,7 @@ void PeerRead::settle(uint32_t index, PageStatus status) {
 void PeerRead::give_up(const std::string& trouble) {
   if (settled()) return;
   gave_up_ = true;
-  report(trouble);
+  report(trouble.empty() ? "no rail is up" : trouble);
 }
 
 void PeerRead::report(const std::string& trouble) {

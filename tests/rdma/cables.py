@@ -1,0 +1,25 @@
+"""Cables that are pulled: a device whose network link is down."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.waiting import eventually
+from rdma_devices import has_gid, netdev, port_state
+
+
+@contextmanager
+def pulled(*devices: str) -> Iterator[None]:
+    """Down in this block, and up again, with its address, when it is over."""
+    for device in devices:
+        subprocess.run(["ip", "link", "set", netdev(device), "down"], check=True)
+    try:
+        for device in devices:
+            eventually(lambda device=device: port_state(device) == "DOWN", what="the port is down")
+        yield
+    finally:
+        for device in devices:
+            subprocess.run(["ip", "link", "set", netdev(device), "up"], check=True)
+    for device in devices:
+        eventually(lambda device=device: port_state(device) == "ACTIVE", what="the port is back")
+        eventually(lambda device=device: has_gid(device), what="so is its GID")

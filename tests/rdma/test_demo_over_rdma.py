@@ -1,0 +1,23 @@
+"""`make demo` over RDMA, in small."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rdma_devices import devices
+
+
+@pytest.mark.slow
+def test_daemons_on_devices_of_their_own_share_pages_by_rdma() -> None:
+    command = [sys.executable, "-m", "peercached.demo", "--json", "--requests=60", "--page-kib=64"]
+    command += ["--protocol=rdma", f"--devices={','.join(devices()[:3])}", "--heartbeat-s=1.5"]
+    command += ["--pool-mib=16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["wrong_pages"], summary["errors"]) == (0, [])
+    assert summary["get_remote"] > 0
+    moved = summary["between_daemons_bytes"]
+    assert set(moved) == {"rdma"}
+    assert moved["rdma"] > summary["page_bytes"] * 100

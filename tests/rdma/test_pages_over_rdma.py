@@ -1,0 +1,78 @@
+"""Pages between daemons with and without RDMA: the same bytes, and status says how they came."""
+
+import itertools
+import random
+
+from harness.fixtures import Attach
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Client
+from peercached.demo.cluster import Cluster, Daemon
+
+MIB = 1 << 20
+
+
+def rail_bytes(daemon: Daemon) -> list[int]:
+    return [rail["bytes"] for rail in daemon.status()["transport"]["rails"]]
+
+
+def bytes_from(reader: Daemon, holder: Daemon) -> tuple[str, int]:
+    """(engine, bytes of pages) of what `reader` has read there."""
+    (peer,) = [peer for peer in reader.status()["transfer"] if peer["node_id"] == holder.node_id]
+    return peer["engine"], peer["bytes"]
+
+
+def test_all_read_from_all_and_status_says_how(mixed: Cluster, attach: Attach) -> None:
+    for holder, reader in itertools.permutations(mixed.daemons, 2):
+        keys = keys_of(f"from {holder.node_id} to {reader.node_id}", 16)
+        assert all(attach(holder).set(keys))
+        _, before = bytes_from(reader, holder)
+        assert attach(reader, timeout_s=20).has(keys)
+        engine, after = bytes_from(reader, holder)
+        assert after - before == 16 * 65_536
+        both_have_it = "c" not in (holder.node_id, reader.node_id)
+        assert engine == ("rdma" if both_have_it else "tcp")
+        protocols = {
+            member["node_id"]: member["protocol"]
+            for member in reader.status()["membership"]["members"]
+        }
+        assert protocols[holder.node_id] == engine
+
+
+def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach) -> None:
+    holder, reader, _ = mixed.daemons
+    keys = keys_of("striped", 32)
+    assert all(attach(holder, page_bytes=MIB).set(keys))
+    pages = attach(reader, page_bytes=MIB, timeout_s=20)
+    before = rail_bytes(reader)
+    assert pages.has(keys)
+    gained = [now - then for now, then in zip(rail_bytes(reader), before, strict=True)]
+    assert sum(gained) == 32 * MIB
+    assert min(gained) >= 4 * MIB, f"one of the rails had next to nothing of {gained}"
+
+
+def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
+    holder, reader, _ = mixed.daemons
+    sizes = [1 + number * 7 % 8192 for number in range(5000)]
+    keys = keys_of("five thousand", len(sizes))
+    shape = {"page_bytes": 8192, "room_pages": 5000, "timeout_s": 60}
+    assert all(attach(holder, **shape).set(keys, sizes))
+    assert attach(reader, **shape).has(keys, sizes)
+
+
+def test_a_page_of_64_mib(mixed: Cluster) -> None:
+    holder, reader, _ = mixed.daemons
+    page = random.Random(64).randbytes(64 * MIB)
+    with (
+        Client(str(holder.socket_path), namespace="huge", timeout_s=60) as writing,
+        Client(str(reader.socket_path), namespace="huge", timeout_s=60) as reading,
+    ):
+        source = writing.alloc(len(page))
+        source.view[:] = page
+        assert all(writing.batch_set(["huge"], source, [0], len(page)))
+        room = reading.alloc(len(page))
+        assert all(reading.batch_get(["huge"], room, [0], len(page)))
+        assert room.view == page
+        assert all(writing.remove(["huge"]))
+    eventually(lambda: not reader.status()["workers"], what="its worker has left")

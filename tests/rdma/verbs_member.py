@@ -1,0 +1,124 @@
+"""A member of the cluster that is no daemon: it proves itself and sends heartbeats, and its end of
+an RDMA channel is plain pyverbs (verbs_reader.py).
+
+    async with VerbsMember(daemon, "rxe1") as member:
+        access = await member.connect(reader)
+        reader.read(access.address_of(offset), access.rkey_of(offset), length)
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import time
+from dataclasses import dataclass
+
+from verbs_reader import Endpoint, VerbsReader
+
+from peercached.demo.cluster import Daemon
+from peercached.membership import Heartbeat, NodeAddress
+from peercached.peer import wire
+from peercached.peer.auth import Secret
+from peercached.peer.client import PeerLink
+from peercached.proto import peer_pb2 as pb
+
+_HEARTBEAT_S = 0.5
+_TIMEOUT_S = 20.0
+_MTU_1024 = 3  # ibv_mtu
+_READS_IN_FLIGHT = 16
+
+
+@dataclass(frozen=True)
+class Access:
+    """To a holder's pool, by the channel that it was given for."""
+
+    reply: pb.ConnectChannelReply
+
+    def address_of(self, offset: int) -> int:
+        return int(self.reply.pool_address) + offset
+
+    def rkey_of(self, offset: int) -> int:
+        return int(self.reply.rkeys[offset // self.reply.chunk_bytes])
+
+
+class VerbsMember:
+    """Of the cluster of `head`, while the block lasts. On one event loop."""
+
+    def __init__(self, head: Daemon) -> None:
+        # Nobody listens there: it is an owner on the ring that answers nothing.
+        self.own = NodeAddress("verbs", time.time_ns(), "127.0.0.9", 1, 1, 0, 1)
+        self._head = self.link(head)
+        self._view_number = 0
+        self._beating: asyncio.Task[None] | None = None
+        self._links = [self._head]
+        self._channel = 0
+
+    def link(self, daemon: Daemon) -> PeerLink:
+        return PeerLink(
+            daemon.address, lambda: self.own, Secret(b""), None, _TIMEOUT_S, lambda link: None
+        )
+
+    async def __aenter__(self) -> "VerbsMember":
+        await self._beat()
+        self._beating = asyncio.ensure_future(self._go_on())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.leave()
+        for link in self._links:
+            await link.close()
+
+    async def leave(self) -> None:
+        """The cluster; what it holds of it is kept."""
+        if self._beating is None:
+            return
+        self._beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._beating
+        self._beating = None
+        await self._head.call(
+            "Leave", pb.LeaveRequest(node_id=self.own.node_id, incarnation=self.own.incarnation)
+        )
+
+    async def lookup(self, daemon: Daemon, digest: bytes) -> bytes:
+        """Packed rows of one digest at that owner."""
+        link = self.link(daemon)
+        self._links.append(link)
+        reply = await link.call("Lookup", pb.LookupRequest(digests=digest))
+        return bytes(reply.rows)
+
+    async def connect(self, holder: Daemon, reader: VerbsReader) -> Access:
+        """`reader` is one end of a channel to the holder's pool then. AioRpcError: refused."""
+        link = self.link(holder)
+        self._links.append(link)
+        self._channel += 1
+        reply = await link.call("ConnectChannel", self._offer(reader.endpoint))
+        end = reply.holder
+        reader.connect(Endpoint(end.qpn, end.psn, ipaddress.IPv6Address(end.gid).exploded))
+        return Access(reply)
+
+    def _offer(self, own: Endpoint) -> pb.ConnectChannelRequest:
+        return pb.ConnectChannelRequest(
+            reader=pb.RdmaEndpoint(
+                rail=0,
+                qpn=own.queue_pair_number,
+                psn=own.packet_number,
+                mtu=_MTU_1024,
+                rd_atomic=_READS_IN_FLIGHT,
+                gid=ipaddress.IPv6Address(own.gid).packed,
+                link_layer=pb.RdmaEndpoint.ETHERNET,
+                channel=self._channel,
+            )
+        )
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        beat = Heartbeat(self.own, self._view_number, False, None)
+        answer = wire.answer_of(
+            await self._head.call("Heartbeat", wire.heartbeat_message(beat, []))
+        )
+        if answer.view is not None:
+            self._view_number = answer.view.number
