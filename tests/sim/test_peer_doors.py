@@ -30,6 +30,7 @@ OTHER = pb.NodeAddress(node_id="b", incarnation=1, host="127.0.0.1", peer_port=1
         ("Leave", pb.LeaveRequest(node_id="b", incarnation=1)),
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
+        ("Hold", pb.HoldRequest()),
         (
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),
