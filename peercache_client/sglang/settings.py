@@ -25,6 +25,8 @@ _KEYS_OF_SGLANG: Final = frozenset(
         "tp_lcm_size",
     }
 )
+# Read by peercache_client/sglang_plugin.py, when SGLang allocates.
+_KEYS_OF_PLUGIN: Final = frozenset({"huge_pages", "numa_node"})
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Settings:
                 f"timeout_s is {timeout_s!r}: above 0 and at most {_TIMEOUT_MAX_S:g} seconds"
             )
         for key in given:
-            if key not in _KEYS_OF_SGLANG:
+            if key not in _KEYS_OF_SGLANG | _KEYS_OF_PLUGIN:
                 raise ValueError(_unknown(key))
         return cls(
             timeout_s=float(timeout_s),
@@ -67,9 +69,8 @@ class Settings:
 
 
 def _unknown(key: str) -> str:
-    known = sorted(
-        _KEYS_OF_SGLANG | {"socket_path", "timeout_s", "model_revision", "namespace", "tenant"}
-    )
+    ours = {"socket_path", "timeout_s", "model_revision", "namespace", "tenant"}
+    known = sorted(_KEYS_OF_SGLANG | _KEYS_OF_PLUGIN | ours)
     near = difflib.get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (

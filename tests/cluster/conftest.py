@@ -5,19 +5,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import FAST, Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages
 
 from peercached.demo.cluster import Cluster, Daemon
-
-# Deaths are noticed within a second or two, so that tests need not wait for long.
-FAST: dict[str, str | int | float] = {
-    "heartbeat-interval-s": 0.25,
-    "member-ttl-s": 1.5,
-    "pool-size": "64MiB",
-    "directory-capacity": 100_000,
-}
 
 _live_clusters: list[Cluster] = []
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from harness.fixtures import FAST
 
 
 def _there_is_sglang() -> bool:
@@ -20,13 +21,6 @@ if _there_is_sglang():
     on_cpu.install()
 else:
     collect_ignore_glob = ["test_*.py"]
-
-FAST = {
-    "heartbeat-interval-s": 0.25,
-    "member-ttl-s": 1.5,
-    "pool-size": "64MiB",
-    "directory-capacity": 100_000,
-}
 
 
 @pytest.fixture(scope="module")
