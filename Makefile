@@ -53,6 +53,12 @@ test-sglang: setup
 	@tools/bootstrap-sglang
 	@.venv-sglang/bin/python -m pytest --timeout 300 tests/sglang $(ARGS)
 
+## make bench-sglang  SGLang's controller beside the client alone
+.PHONY: bench-sglang
+bench-sglang: setup
+	@tools/bootstrap-sglang
+	@PYTHONPATH=tests .venv-sglang/bin/python tests/sglang/bench.py
+
 .PHONY: setup-rdma
 setup-rdma:
 	@tools/bootstrap --rdma

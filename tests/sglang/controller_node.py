@@ -123,6 +123,31 @@ def host_pool(shape: Shape) -> Any:
     return made
 
 
+def lone_backend(socket_path: Path, shape: Shape, **config: Any) -> Any:
+    """A backend without a controller, for a HiCacheStorageConfig with these fields."""
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+
+    from peercache_client.sglang import PeerCacheStorage
+
+    extra = extra_config(socket_path)
+    publish(shape, extra)
+    fields: dict[str, Any] = {
+        "tp_rank": 0,
+        "tp_size": 1,
+        "pp_rank": 0,
+        "pp_size": 1,
+        "attn_cp_rank": 0,
+        "attn_cp_size": 1,
+        "is_mla_model": False,
+        "enable_storage_metrics": False,
+        "is_page_first_layout": shape.layout == "page_first",
+        "model_name": "acme/model",
+        "extra_config": extra,
+        **config,
+    }
+    return PeerCacheStorage(HiCacheStorageConfig(**fields), {})
+
+
 class ControllerNode:
     """`HybridCacheController` (or `HiCacheController`) with its threads, attached to a daemon."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import pages
 import pytest
 import torch
-from controller_node import Rank, Shape
+from controller_node import Rank, Shape, host_pool, lone_backend
 
 BASE: dict[str, Any] = {"shape": Shape(), "model": "identity", "extra": {}}
 FP8 = Shape(dtype=torch.float8_e4m3fn, kv_cache_dtype="fp8_e4m3")
@@ -128,6 +128,36 @@ def test_ranks_whose_heads_cannot_be_cut_share_with_their_like(make_node: Any, c
     assert one.backend.batch_set_v1(hashes, source) == [True] * 2
     assert four.backend.batch_exists(hashes) == 0
     assert like.backend.batch_exists(hashes) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"dp_rank": 0}, {"dp_rank": 1}, True),
+        ({"attn_cp_size": 2}, {"attn_cp_size": 2, "attn_cp_rank": 1}, False),
+        ({}, {"attn_cp_size": 2}, False),
+        ({"model_name": "a/b"}, {"model_name": "a%2Fb"}, False),
+        ({"model_name": "m" * 2000}, {"model_name": "m" * 2001}, False),
+        ({"model_name": "m" * 2000}, {"model_name": "m" * 2000}, True),
+    ],
+    ids=str,
+)
+def test_ranks_of_data_and_context_parallelism(
+    nodes: Any, one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
+    pool = None
+    backends = []
+    for place, config in enumerate((one, other)):
+        backends.append(lone_backend(nodes[place].socket_path, Shape(), **config))
+        pool = pool or host_pool(Shape())
+        backends[-1].register_mem_pool_host(pool)
+    hashes = pages.hashes(repr((one, other)), 2)
+    source = pages.alloc(pool, 2)
+    pages.fill(pool, source, "lone")
+    assert backends[0].batch_set_v1(hashes, source) == [True] * 2
+    assert backends[1].batch_exists(hashes) == (2 if same else 0)
+    for backend in backends:
+        backend.close()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ def run_rank(rank: int, sockets: list[Path], store: Path, kind: str, answers: An
     import torch
     import torch.distributed
     from controller_node import Rank, Shape
+    from harness.waiting import eventually
     from radix_node import RadixNode
 
     try:
@@ -40,6 +41,8 @@ def run_rank(rank: int, sockets: list[Path], store: Path, kind: str, answers: An
                 last = decode.controller.get_hash_str(tokens, None, page_size=16)[-1]
                 form = backend._forms["kv"]
                 assert all(backend._client.remove([last + form.suffixes[0]]))
+                # The owner of the record hears of the removal a moment later.
+                eventually(lambda: not backend._client.contains([last + form.suffixes[0]])[0])
             torch.distributed.barrier()
             fetched = decode.fetch(tokens)
             rows = decode.load(tokens[:fetched])

@@ -174,18 +174,12 @@ def test_numbers_that_do_not_fit_are_misses_and_touch_nothing(make_pair: Any) ->
         assert one.backend.batch_get_v2([each]) == {each.name: [False] * 2}
 
 
-def test_a_logical_anchor_leaves_it_to_its_side_pools(make_node: Any, nodes: Any) -> None:
+def test_a_logical_anchor_leaves_it_to_its_side_pools(nodes: Any) -> None:
     """DeepSeek V4: the KV pool numbers pages and has no bytes."""
-    from controller_node import extra_config, host_pool, publish
-    from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+    from controller_node import host_pool, lone_backend
     from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool
 
-    from peercache_client.sglang import PeerCacheStorage
-
-    extra = extra_config(nodes[0].socket_path)
-    publish(SHAPE, extra)
-    config = HiCacheStorageConfig(0, 1, 0, 1, 0, 1, True, False, True, "v4", extra_config=extra)
-    backend = PeerCacheStorage(config, {})
+    backend = lone_backend(nodes[0].socket_path, SHAPE, is_mla_model=True, model_name="v4")
     anchor = LogicalHostPool(512, 16)
     side = host_pool(SIDE)
     backend.register_mem_pool_host(anchor)
