@@ -9,7 +9,6 @@ has them. docs/sglang.md tells what to set, and how keys are made.
 
 - `storage`: the methods that SGLang calls
 - `settings`: our part of the extra config
-- `identity`: what may share pages: the namespace, and a tag per host pool
 - `placement`: from a pool's page indices to places in shared memory
 - `page_forms`: a page of a pool as pages of ours, in place or flattened
 - `hits`: from what exists to how long a prefix can be restored

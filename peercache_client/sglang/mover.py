@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
+from peercache_client.seldom import Seldom
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
-from peercache_client.sglang.seldom import Seldom
 from peercache_client.sglang.transfer_metrics import TransferMetrics
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, memory
+from peercache_client.extents import Extents
 
 log = logging.getLogger("peercache_client")
 
@@ -37,35 +38,23 @@ class Place(NamedTuple):
 
 
 class Sharing:
-    """The shared memory of all host pools of one backend. Thread safe.
+    """The shared memory of all host pools of one backend, and advice where it is not shared.
 
-    A piece's memory is found by its address: the mapping around it, and the file behind that.
-    Tensors are of no use here: K and V are two views of one file, which the daemon maps once.
+    Thread safe.
     """
 
     def __init__(self, client: Client, allocator: str) -> None:
-        self._client = client
+        self._extents = Extents(client)
         self._allocator = allocator
-        self._regions: dict[memory.Extent, Region] = {}
 
     def regions(self, pool_name: str, pieces: Sequence[tuple[int, int]]) -> list[Region] | None:
         """The region of each (address, size) of one page; None, with advice in the log, if any
         of them is not shared memory."""
         try:
-            return [self._region(address, size) for address, size in pieces]
+            return [self._extents.region(address, size) for address, size in pieces]
         except ValueError as error:
             log.warning("%s", self._advice(pool_name, error))
             return None
-
-    def _region(self, address: int, size_bytes: int) -> Region:
-        extent = memory.find_extent(address)
-        if address + size_bytes > extent.address + extent.size_bytes:
-            raise ValueError(f"the {size_bytes} bytes at {address:#x} are not in one mapping")
-        region = self._regions.get(extent)
-        if region is None:
-            region = self._client.register_memory(extent.address, extent.size_bytes)
-            self._regions[extent] = region
-        return region
 
     def _advice(self, pool_name: str, error: ValueError) -> str:
         if self._allocator == "shm":

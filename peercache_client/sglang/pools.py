@@ -9,7 +9,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.runtime_context import get_model, get_spec
 
-from peercache_client.sglang import identity
+from peercache_client import identity
 from peercache_client.sglang.page_forms import Flattened, InPlace, PageForm
 from peercache_client.sglang.placement import Sharing
 

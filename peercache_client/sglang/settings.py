@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-DEFAULT_SOCKET_PATH: Final = "/run/peercached/peercached.sock"
+from peercache_client.client import DEFAULT_SOCKET_PATH
+
 # SGLang gives its threads 10 s to end when a backend is detached; then detaching fails.
 _TIMEOUT_MAX_S: Final = 8.0
 # Read by SGLang itself, before or beside us.

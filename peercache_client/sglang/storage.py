@@ -18,14 +18,14 @@ from sglang.srt.mem_cache.hicache_storage import (
 from sglang.srt.observability.metrics_collector import StorageMetrics
 
 from peercache_client import Client
+from peercache_client.identity import Topology, make_namespace
+from peercache_client.seldom import Seldom, never_raises
 from peercache_client.sglang import hits, pools
 from peercache_client.sglang.flat_pages import FlatPages
-from peercache_client.sglang.identity import Topology, make_namespace
 from peercache_client.sglang.mover import Mover, Pages
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Sharing
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
-from peercache_client.sglang.seldom import Seldom, never_raises
 from peercache_client.sglang.settings import Settings
 from peercache_client.sglang.transfer_metrics import TransferMetrics
 
