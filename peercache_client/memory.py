@@ -144,6 +144,16 @@ def _continues(one: Mapping, other: Mapping) -> bool:
     )
 
 
+def is_writable_memory(address: int, size_bytes: int) -> bool:
+    """Whether this process can read and write all these bytes. Not so addresses of a GPU's memory,
+    for which CUDA keeps ranges without any access."""
+    covered, end = address, address + size_bytes
+    for mapping in read_mappings():
+        if mapping.start <= covered < mapping.end and mapping.writable:
+            covered = mapping.end
+    return covered >= end
+
+
 class Backing(NamedTuple):
     fd: int  # the caller's to close
     offset: int  # in the file, of the first byte
