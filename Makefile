@@ -47,6 +47,18 @@ test-rdma: setup-rdma
 test-rdma-quick: setup-rdma
 	@tests/rdma/vm --nodes 4 -- $(PY) -m pytest -m "not slow" tests/rdma $(ARGS)
 
+## make test-sglang   with the real SGLang on a CPU, in .venv-sglang [ARGS="-k NAME"] [TORCH_ARGS=...]
+.PHONY: test-sglang
+test-sglang: setup
+	@tools/bootstrap-sglang
+	@.venv-sglang/bin/python -m pytest --timeout 300 tests/sglang $(ARGS)
+
+## make bench-sglang  SGLang's controller beside the client alone
+.PHONY: bench-sglang
+bench-sglang: setup
+	@tools/bootstrap-sglang
+	@PYTHONPATH=tests .venv-sglang/bin/python tests/sglang/bench.py
+
 .PHONY: setup-rdma
 setup-rdma:
 	@tools/bootstrap --rdma
@@ -96,4 +108,4 @@ docs: setup
 	@$(PY) -m peercached.config.document
 
 clean:
-	rm -rf build .venv .venv-asan .venv-tsan dist
+	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang dist

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("peercache_client")
 
+DEFAULT_SOCKET_PATH: Final = "/run/peercached/peercached.sock"
 DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_STAGING_BYTES: Final = 64 << 20
 

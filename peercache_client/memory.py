@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import os
 from pathlib import Path
@@ -103,6 +104,54 @@ def read_mappings() -> list[Mapping]:
             )
         )
     return mappings
+
+
+class Extent(NamedTuple):
+    address: int
+    size_bytes: int
+    inode: int  # so that other memory at the same address is another extent
+
+
+def find_extent(address: int) -> Extent:
+    """All memory around this address that is one piece of one shared file. ValueError: none.
+
+    Views of one allocation (K and V of one host pool) so lead to one and the same extent.
+    """
+    mappings = read_mappings()
+    at = bisect.bisect_right([mapping.start for mapping in mappings], address) - 1
+    if at < 0 or address >= mappings[at].end:
+        raise ValueError(f"there is no memory at {address:#x}")
+    mapping = mappings[at]
+    if not mapping.shared or mapping.inode == 0:
+        raise ValueError(f"the memory at {address:#x} is private to this process: {REMEDY}")
+    first = last = at
+    while first > 0 and _continues(mappings[first - 1], mappings[first]):
+        first -= 1
+    while last + 1 < len(mappings) and _continues(mappings[last], mappings[last + 1]):
+        last += 1
+    start = mappings[first].start
+    return Extent(start, mappings[last].end - start, mapping.inode)
+
+
+def _continues(one: Mapping, other: Mapping) -> bool:
+    """Whether `other` maps what comes right behind `one` in the same file."""
+    return (
+        other.shared
+        and one.end == other.start
+        and one.inode == other.inode
+        and one.device == other.device
+        and one.start - one.offset == other.start - other.offset
+    )
+
+
+def is_writable_memory(address: int, size_bytes: int) -> bool:
+    """Whether this process can read and write all these bytes. Not so addresses of a GPU's memory,
+    for which CUDA keeps ranges without any access."""
+    covered, end = address, address + size_bytes
+    for mapping in read_mappings():
+        if mapping.start <= covered < mapping.end and mapping.writable:
+            covered = mapping.end
+    return covered >= end
 
 
 class Backing(NamedTuple):

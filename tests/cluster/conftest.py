@@ -5,18 +5,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from harness.fixtures import Attach, MakeCluster, Options, add_logs, attaching, cluster_maker
+from harness.fixtures import FAST, Attach, MakeCluster, add_logs, attaching, cluster_maker
 from harness.netns import Network, reason_to_skip
 
 from peercached.demo.cluster import Cluster
 
-# Deaths are noticed within a second or two, so that tests need not wait for long.
-FAST: Options = {
-    "heartbeat-interval-s": 0.25,
-    "member-ttl-s": 1.5,
-    "pool-size": "64MiB",
-    "directory-capacity": 100_000,
-}
 START_S = 30.0
 
 

@@ -13,6 +13,14 @@ MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
 Options = Mapping[str, str | int | float]
 
+# Deaths are noticed within a second or two, so that tests need not wait for long.
+FAST: Options = {
+    "heartbeat-interval-s": 0.25,
+    "member-ttl-s": 1.5,
+    "pool-size": "64MiB",
+    "directory-capacity": 100_000,
+}
+
 _live_clusters: list[Cluster] = []
 
 

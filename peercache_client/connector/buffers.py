@@ -1,0 +1,123 @@
+"""The KV buffers of an engine: where page number N has its pieces, one in each buffer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from peercache_client import memory
+from peercache_client.client import Client
+from peercache_client.extents import Extents
+from peercache_client.status import Status
+
+
+class Buffer(NamedTuple):
+    """Pages one behind the other."""
+
+    address: int
+    page_bytes: int
+    pages: int
+
+
+class KvBuffers(Protocol):
+    """Moves pages. Keys are those of all pieces, page after page, piece after piece.
+
+    Thread safe. Statuses are one for each key; nothing that depends on the daemon raises.
+    """
+
+    sizes_bytes: list[int]  # of the pieces of one page
+    pages: int
+
+    def set(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+        """The pages may be used for something else when it returns."""
+
+    def get(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+        """Nothing is written into the pages any more when it returns."""
+
+
+def buffers_of(kv_args: Any) -> list[Buffer]:
+    """From SGLang's KVArgs: `kv_data_ptrs`, `kv_data_lens` (bytes) and `kv_item_lens` (bytes of
+    one page) have an entry for each buffer. ValueError."""
+    pointers, sizes, items = kv_args.kv_data_ptrs, kv_args.kv_data_lens, kv_args.kv_item_lens
+    if not len(pointers) == len(sizes) == len(items) or not pointers:
+        raise ValueError(
+            f"{len(pointers)} kv_data_ptrs, {len(sizes)} kv_data_lens and {len(items)} "
+            "kv_item_lens: one for each buffer, and at least one"
+        )
+    buffers = []
+    for i, (pointer, size_bytes, item_bytes) in enumerate(zip(pointers, sizes, items, strict=True)):
+        if pointer <= 0 or item_bytes <= 0 or size_bytes < item_bytes:
+            raise ValueError(
+                f"buffer {i} has {size_bytes} bytes at {pointer:#x}, with {item_bytes} for a page: "
+                "at least one page"
+            )
+        buffers.append(Buffer(int(pointer), int(item_bytes), int(size_bytes) // int(item_bytes)))
+    return buffers
+
+
+class HostBuffers:
+    """Buffers in the host's memory: moved in place where it is shared, else copied once more."""
+
+    def __init__(self, client: Client, buffers: Sequence[Buffer], timeout_s: float) -> None:
+        """ValueError for memory that this process cannot reach."""
+        self.sizes_bytes = [buffer.page_bytes for buffer in buffers]
+        self.pages = min(buffer.pages for buffer in buffers)
+        self._client = client
+        self._timeout_s = timeout_s
+        self._buffers = list(buffers)
+        self.why_copied = ""  # or why the memory is not shared
+        extents = Extents(client)
+        try:
+            self._regions = [
+                extents.region(buffer.address, buffer.page_bytes * buffer.pages)
+                for buffer in buffers
+            ]
+        except ValueError as error:
+            self._regions = []
+            self.why_copied = str(error)
+            for i, buffer in enumerate(buffers):
+                if not memory.is_writable_memory(buffer.address, buffer.page_bytes * buffer.pages):
+                    raise ValueError(
+                        f"the memory of buffer {i}, at {buffer.address:#x}, is not memory of the "
+                        "host: register the tensors themselves instead of their addresses"
+                    ) from None
+        self._starts = [
+            buffer.address - region.address
+            for buffer, region in zip(buffers, self._regions, strict=False)
+        ]
+
+    def set(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+        if not self._regions:
+            views = self._views(pages)
+            return self._client.batch_set_buffers(
+                keys, views, parent=parent, timeout_s=self._timeout_s
+            )
+        regions, offsets, lengths = self._places(pages)
+        return self._client.batch_set(
+            keys, regions, offsets, lengths, parent=parent, timeout_s=self._timeout_s
+        )
+
+    def get(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+        if not self._regions:
+            views = self._views(pages)
+            return self._client.batch_get_buffers(
+                keys, views, parent=parent, timeout_s=self._timeout_s
+            )
+        regions, offsets, lengths = self._places(pages)
+        return self._client.batch_get(
+            keys, regions, offsets, lengths, parent=parent, timeout_s=self._timeout_s
+        )
+
+    def _places(self, pages: Sequence[int]) -> tuple[Any, list[int], list[int]]:
+        steps = list(zip(self._starts, self.sizes_bytes, strict=True))
+        offsets = [start + page * size for page in pages for start, size in steps]
+        one = all(region is self._regions[0] for region in self._regions)
+        regions = self._regions[0] if one else self._regions * len(pages)
+        return regions, offsets, self.sizes_bytes * len(pages)
+
+    def _views(self, pages: Sequence[int]) -> list[memoryview]:
+        return [
+            memory.view_at(buffer.address + page * buffer.page_bytes, buffer.page_bytes)
+            for page, buffer in itertools.product(pages, self._buffers)
+        ]

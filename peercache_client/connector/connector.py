@@ -1,0 +1,295 @@
+"""The remote KV connector of SGLang's RFC 7746, over the daemon of this host."""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from peercache_client.client import Client
+from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_of
+from peercache_client.connector.metadata import ConnectorMetadata
+from peercache_client.connector.plan import PageToTokens, Plan, make_plan
+from peercache_client.connector.requests import Request, Requests
+from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
+from peercache_client.page_hash import namespace_seed, words
+from peercache_client.seldom import Seldom
+from peercache_client.status import Status
+
+Salt = tuple[str | None, str | None]  # extra_key and cache_salt of a request
+
+_MATCH_TIMEOUT_S: Final = 1.0  # where nobody stands still meanwhile
+
+
+class ConnectorBusy(RuntimeError):
+    """More calls are under way than `calls_max`: come again later."""
+
+
+class MemoryLost(RuntimeError):
+    """The daemon hangs while it writes into the buffers, and may go on: the pages of the call must
+    never be used again, and the buffers are of no use to this connector any more."""
+
+
+class RemoteKVConnector:
+    """Stores and retrieves the KV of requests, page by page. Thread safe.
+
+    Once the buffers are registered nothing raises: what is wrong with a call is the exception of
+    its future, and pages that the daemon cannot take or give are a smaller result.
+    """
+
+    def __init__(self, metadata: ConnectorMetadata) -> None:
+        """Needs no daemon."""
+        self.metadata = metadata
+        self._client = Client(
+            metadata.socket_path,
+            make_namespace(
+                metadata.model_name, metadata.model_revision, metadata.namespace, metadata.tenant
+            ),
+            name=f"connector tp{metadata.tp_rank} pp{metadata.pp_rank} pid {os.getpid()}",
+            timeout_s=metadata.timeout_s,
+        )
+        self._seldom = Seldom()
+        self._requests = Requests(metadata.page_size)
+        self._buffers: KvBuffers | None = None
+        self._suffixes: tuple[str, ...] = ()
+        self._closed = False
+        self._room = threading.BoundedSemaphore(metadata.calls_max)
+        # Apart, so that a prompt does not wait behind what others write.
+        self._storing = ThreadPoolExecutor(metadata.threads, "peercache-store")
+        self._retrieving = ThreadPoolExecutor(metadata.threads, "peercache-retrieve")
+
+    def register_kv_buffers(self, kv_args: Any) -> None:
+        """Once, before anything else. `kv_args`: SGLang's KVArgs, of which `kv_data_ptrs`,
+        `kv_data_lens` and `kv_item_lens` are read. The memory must stay where it is.
+
+        ValueError for memory that cannot be used; the text says why.
+        """
+        if self._buffers is not None:
+            raise ValueError("the buffers are registered already: make another connector")
+        buffers = HostBuffers(self._client, buffers_of(kv_args), self.metadata.timeout_s)
+        if buffers.why_copied:
+            self._seldom.say(
+                "copied",
+                f"the KV buffers are not in memory that the daemon can share, so every page is "
+                f"copied once more ({buffers.why_copied})",
+            )
+        self._register(buffers)
+
+    def _register(self, buffers: KvBuffers) -> None:
+        metadata = self.metadata
+        fields = rank_fields(
+            Topology.of(metadata), shared_by_tp_ranks=metadata.is_mla_model, split=False
+        )
+        fields += [
+            f"logical_dtype={metadata.kv_cache_dtype}",
+            f"page_size={metadata.page_size}",
+            f"layout={metadata.layout}",
+        ]
+        tag = make_tag("connector", buffers.sizes_bytes, fields)
+        self._suffixes = tuple(f".{tag}.{piece}" for piece in range(len(buffers.sizes_bytes)))
+        self._buffers = buffers
+
+    # --- pages -----------------------------------------------------------------------------
+
+    def store_kv_async(
+        self,
+        req_id: str,
+        page_to_tokens_mapping: PageToTokens,
+        tokens_list: Sequence[int],
+        *,
+        extra_key: str | None = None,
+        cache_salt: str | None = None,
+    ) -> tuple[Future[int], int]:
+        """Stores pages of a request. Returns a future and the end index.
+
+        `tokens_list` are the request's tokens from its first on, and the mapping names for each
+        page (its number in the buffers) the slice of them that it holds; a request may be stored
+        in several calls, chunk by chunk. A last page that is not full is not stored.
+
+        The end index is where the last page that will be stored ends. The future's result is how
+        far that went: all pages of the call before this index are stored, and can be found by
+        every node. When it is done, the pages may be used for something else.
+        """
+        return self._start(
+            "stored", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
+        )
+
+    def retrieve_kv_async(
+        self,
+        req_id: str,
+        page_to_tokens_mapping: PageToTokens,
+        tokens_list: Sequence[int],
+        *,
+        extra_key: str | None = None,
+        cache_salt: str | None = None,
+    ) -> tuple[Future[int], int]:
+        """Brings pages of a request into the buffers, as `store_kv_async` takes them.
+
+        The future's result is an index of `tokens_list`: all pages of the call before it are in
+        place, and those behind it may hold anything. When it is done nothing is written any more.
+        """
+        return self._start(
+            "retrieved", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
+        )
+
+    def num_external_matched_tokens(
+        self,
+        req_id: str,
+        tokens_list: Sequence[int],
+        *,
+        extra_key: str | None = None,
+        cache_salt: str | None = None,
+    ) -> int:
+        """How many tokens of the request, from its first on, have pages that can be retrieved.
+
+        Whole pages only. Answers within `match_timeout_s` with what is known by then, and 0 for
+        everything that is wrong.
+        """
+        try:
+            with self._requests.use(req_id) as request:
+                return self._match(
+                    request,
+                    words(tokens_list),
+                    (extra_key, cache_salt),
+                    self.metadata.match_timeout_s,
+                )
+        except Exception as error:
+            self._seldom.say("match", f"request {req_id}: nothing was looked up: {error}")
+            return 0
+
+    def num_external_matched_tokens_async(
+        self,
+        req_id: str,
+        tokens_list: Sequence[int],
+        *,
+        extra_key: str | None = None,
+        cache_salt: str | None = None,
+    ) -> Future[int]:
+        """The same, asked on another thread and with more patience."""
+
+        def work(request: Request, tokens: array[int]) -> int:
+            return self._match(request, tokens, (extra_key, cache_salt), _MATCH_TIMEOUT_S)
+
+        return self._submit(self._retrieving, req_id, tokens_list, None, work)
+
+    # --- ends ------------------------------------------------------------------------------
+
+    def finish_req(self, req_id: str) -> Future[None]:
+        """Forgets the request. What has not begun does not begin any more, and its futures tell
+        how far it went; the future returned is done when nothing touches its pages any more."""
+        return self._requests.finish(req_id)
+
+    def close(self) -> None:
+        """Ends all requests, after the chunks under way. Pages that were stored stay."""
+        self._closed = True
+        for silent in self._requests.finish_all():
+            silent.result()
+        self._storing.shutdown()
+        self._retrieving.shutdown()
+        self._client.close()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _start(
+        self,
+        done: str,
+        req_id: str,
+        mapping: PageToTokens,
+        tokens_list: Sequence[int],
+        salt: Salt,
+    ) -> tuple[Future[int], int]:
+        size = self.metadata.page_size
+        try:
+            buffers = self._ready_buffers()
+            plan = make_plan(mapping, len(tokens_list), size, buffers.pages)
+        except Exception as error:
+            return _failed(error), 0
+        storing = done == "stored"
+        executor = self._storing if storing else self._retrieving
+        move = buffers.set if storing else buffers.get
+
+        def work(request: Request, tokens: array[int]) -> int:
+            hashes = request.chain.hashes(tokens, namespace_seed(*salt))
+            return (plan.first + self._in_chunks(done, move, plan, hashes, request)) * size
+
+        end = (plan.first + len(plan.pages)) * size
+        return self._submit(executor, req_id, tokens_list, end, work), end
+
+    def _submit(
+        self,
+        executor: ThreadPoolExecutor,
+        req_id: str,
+        tokens_list: Sequence[int],
+        end: int | None,
+        work: Callable[[Request, array[int]], int],
+    ) -> Future[int]:
+        if self._closed:
+            return _failed(RuntimeError("the connector is closed"))
+        if not self._room.acquire(blocking=False):
+            return _failed(ConnectorBusy(f"{self.metadata.calls_max} calls are under way"))
+        request = self._requests.begin(req_id)
+
+        def ended(_: Future[int]) -> None:
+            self._room.release()
+            request.end()
+
+        try:
+            # A copy: the engine's own list grows.
+            future = executor.submit(work, request, words(tokens_list[:end]))
+        except Exception as error:  # no such token, or closed
+            future = _failed(error)
+        future.add_done_callback(ended)
+        return future
+
+    def _in_chunks(
+        self,
+        done: str,
+        move: Callable[[Sequence[str], Sequence[int], str | None], list[Status]],
+        plan: Plan,
+        hashes: list[str],
+        request: Request,
+    ) -> int:
+        """How many pages went well from the first one on. What comes behind a hole is of no use
+        to anybody."""
+        good = 0
+        while good < len(plan.pages) and not request.finished.is_set():
+            pages = plan.pages[good : good + self.metadata.chunk_pages]
+            first = plan.first + good
+            parent = hashes[first - 1] + self._suffixes[-1] if first else None
+            statuses = move(self._keys(hashes[first : first + len(pages)]), pages, parent)
+            if Status.region_lost in statuses:
+                raise MemoryLost("the daemon hangs in the middle of a page of the KV buffers")
+            bad = next((i for i, status in enumerate(statuses) if not status), len(statuses))
+            good += bad // len(self._suffixes)
+            if bad < len(statuses):
+                why = statuses[bad].name
+                self._seldom.say(
+                    f"{done} {why}", f"{good} of {len(plan.pages)} pages were {done}, then: {why}"
+                )
+                break
+        return good
+
+    def _match(self, request: Request, tokens: array[int], salt: Salt, timeout_s: float) -> int:
+        self._ready_buffers()
+        keys = self._keys(request.chain.hashes(tokens, namespace_seed(*salt)))
+        present = self._client.batch_exists(keys, timeout_s=timeout_s)
+        return present // len(self._suffixes) * self.metadata.page_size
+
+    def _keys(self, hashes: Sequence[str]) -> list[str]:
+        return [page_hash + suffix for page_hash in hashes for suffix in self._suffixes]
+
+    def _ready_buffers(self) -> KvBuffers:
+        if self._closed:
+            raise RuntimeError("the connector is closed")
+        if self._buffers is None:
+            raise RuntimeError("no buffers are registered: call register_kv_buffers first")
+        return self._buffers
+
+
+def _failed(error: Exception) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future

@@ -1,0 +1,68 @@
+"""Page hashes as SGLang's HiCache makes them (sglang 0.5.23), with the standard library.
+
+A hash covers its page and all before it:
+
+    hash[i] = sha256(digest of hash[i - 1] + the tokens of page i), in hex
+
+Tokens are little-endian u32. A page with one that needs more is 0xff and u64s instead: an odd
+number of bytes, so that the two can never be taken for each other. The first page of a request with
+an `extra_key` or a `cache_salt` follows a seed made of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+
+_U32_MAX = (1 << 32) - 1
+
+
+def page_hashes(tokens: Iterable[int], page_size: int, prior: str | None = None) -> list[str]:
+    """Of the whole pages of these tokens; `prior` is the hash before the first, or a seed.
+
+    ValueError for a token that is negative or beyond 63 bits.
+    """
+    given = tokens if isinstance(tokens, array) and tokens.typecode == "q" else words(tokens)
+    whole = len(given) // page_size * page_size
+    narrow = array("I", given[:whole]).tobytes() if _all_narrow(given) else None
+    digest = bytes.fromhex(prior) if prior else b""
+    hashes = []
+    for begin in range(0, whole, page_size):
+        if narrow is not None:
+            content = narrow[4 * begin : 4 * (begin + page_size)]
+        else:
+            page = given[begin : begin + page_size]
+            content = array("I", page).tobytes() if _all_narrow(page) else b"\xff" + page.tobytes()
+        digest = hashlib.sha256(digest + content).digest()
+        hashes.append(digest.hex())
+    return hashes
+
+
+def words(tokens: Iterable[int]) -> array[int]:
+    """Tokens as an array, which is quick to compare and to cut. ValueError: no such token."""
+    try:
+        made = array("q", tokens)
+    except OverflowError:
+        raise ValueError("a token is beyond 63 bits") from None
+    if made and min(made) < 0:
+        raise ValueError(f"token {min(made)} is negative")
+    return made
+
+
+def namespace_seed(extra_key: str | None, cache_salt: str | None) -> str | None:
+    """What stands before the first page of a request; None for one with neither."""
+    if extra_key is None and cache_salt is None:
+        return None
+    content = [b"sglang-cache-namespace-v1"]
+    for part in (extra_key, cache_salt):
+        if part is None:
+            content.append(b"\0")
+        else:
+            encoded = part.encode()
+            content.append(b"\1" + len(encoded).to_bytes(8, "little") + encoded)
+    return hashlib.sha256(b"".join(content)).hexdigest()
+
+
+def _all_narrow(tokens: array[int]) -> bool:
+    return not tokens or max(tokens) <= _U32_MAX

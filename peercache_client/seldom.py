@@ -1,0 +1,54 @@
+"""Saying things that could be said with every page, seldom."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+log = logging.getLogger("peercache_client")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PAUSE_S: Final = 30.0
+
+
+class Seldom:
+    """Each kind of thing once in 30 s, with the number of times it was not said. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def say(self, kind: str, text: str, *, trace: bool = False) -> None:
+        now = time.monotonic()
+        with self._lock:
+            when, unsaid = self._said.get(kind, (-_PAUSE_S, 0))
+            if now - when < _PAUSE_S:
+                self._said[kind] = (when, unsaid + 1)
+                return
+            self._said[kind] = (now, 0)
+        more = f" ({unsaid} times more since the last line)" if unsaid else ""
+        log.warning("%s%s", text, more, exc_info=trace)
+
+
+def never_raises(miss: Callable[..., Any]) -> Callable[[F], F]:
+    """A method whose failures are `miss(self, *arguments)` and a line in the log: SGLang's
+    scheduler would end by an exception, and with it all requests."""
+
+    def wrap(method: F) -> F:
+        @functools.wraps(method)
+        def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
+            try:
+                return method(self, *arguments, **named)
+            except Exception as error:
+                name = method.__name__
+                self._seldom.say(name, f"{name} failed, which is a bug: {error}", trace=True)
+                return miss(self, *arguments, *named.values())
+
+        return cast(F, guarded)
+
+    return wrap

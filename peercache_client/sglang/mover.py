@@ -1,0 +1,147 @@
+"""Sets and gets of pages of several pools at once: one request to the daemon for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from peercache_client import Client, Region, Status
+from peercache_client.seldom import Seldom
+from peercache_client.sglang.page_forms import PageForm
+from peercache_client.sglang.placement import Place
+from peercache_client.sglang.transfer_metrics import TransferMetrics
+
+
+class Pages(NamedTuple):
+    pool: str
+    form: PageForm
+    hashes: Sequence[str]
+    indices: Any  # form.indices_per_page for each hash
+
+
+class Mover:
+    """Thread safe. For each pool a list with one bool per page: True, if every byte of it has
+    been taken (set), or is in place (get)."""
+
+    def __init__(
+        self, client: Client, timeout_s: float, metrics: TransferMetrics, seldom: Seldom
+    ) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._seldom = seldom
+
+    def set(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
+        places = [self._place(pages, pages.form.source) for pages in wanted]
+        began = time.monotonic()
+        statuses = self._move(
+            self._client.batch_set, self._client.batch_set_buffers, places, parent
+        )
+        took_s = time.monotonic() - began
+        results = self._judge("set", wanted, places, statuses)
+        self._metrics.backed_up(*_amount(wanted, places), took_s)
+        return results
+
+    def get(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
+        places = [self._place(pages, pages.form.target) for pages in wanted]
+        began = time.monotonic()
+        statuses = self._move(
+            self._client.batch_get, self._client.batch_get_buffers, places, parent
+        )
+        took_s = time.monotonic() - began
+        results = self._judge("got", wanted, places, statuses)
+        for pages, place, ok in zip(wanted, places, results, strict=True):
+            if place is not None:
+                pages.form.arrived(place, pages.indices, ok)
+        self._metrics.prefetched(*_amount(wanted, places), took_s)
+        return results
+
+    def _place(self, pages: Pages, find: Any) -> Place | None:
+        """None, and a line in the log, where the pool's numbers do not fit."""
+        try:
+            if len(pages.indices) != len(pages.hashes) * pages.form.indices_per_page:
+                raise ValueError(
+                    f"{len(pages.indices)} indices for {len(pages.hashes)} pages of "
+                    f"{pages.form.indices_per_page}"
+                )
+            place: Place = find(pages.hashes, pages.indices)
+            return place
+        except Exception as error:
+            self._seldom.say(
+                f"place {pages.pool}", f"pool {pages.pool}: no page was moved: {error}", trace=True
+            )
+            return None
+
+    def _move(
+        self, move: Any, move_buffers: Any, places: Sequence[Place | None], parent: str | None
+    ) -> list[Status]:
+        found = [place for place in places if place is not None and place.keys]
+        if not found:
+            return []
+        keys = [key for place in found for key in place.keys]
+        options = {"parent": parent, "timeout_s": self._timeout_s}
+        statuses: list[Status]
+        if any(place.views for place in found):
+            views = [view for place in found for view in place.as_views()]
+            statuses = move_buffers(keys, views, **options)
+            return statuses
+        offsets = [offset for place in found for offset in place.offsets]
+        lengths = [length for place in found for length in place.lengths]
+        statuses = move(keys, _regions(found), offsets, lengths, **options)
+        return statuses
+
+    def _judge(
+        self,
+        done: str,
+        wanted: Sequence[Pages],
+        places: Sequence[Place | None],
+        statuses: Sequence[Status],
+    ) -> list[list[bool]]:
+        results = []
+        begin = 0
+        for pages, place in zip(wanted, places, strict=True):
+            if place is None:
+                results.append([False] * len(pages.hashes))
+                continue
+            end = begin + len(place.keys)
+            of_pool = statuses[begin:end]
+            begin = end
+            pieces = len(pages.form.suffixes)
+            bad = len(of_pool) - of_pool.count(Status.ok)
+            if bad == 0 and len(of_pool) == len(place.keys):
+                results.append([True] * len(pages.hashes))
+                continue
+            results.append(
+                [
+                    of_pool[i : i + pieces].count(Status.ok) == pieces
+                    for i in range(0, len(place.keys), pieces)
+                ]
+            )
+            self._explain(done, pages.pool, results[-1], of_pool)
+        return results
+
+    def _explain(
+        self, done: str, pool: str, results: Sequence[bool], statuses: Sequence[Status]
+    ) -> None:
+        why = Counter(status.name for status in statuses if not status)
+        reasons = ", ".join(f"{count} {name}" for name, count in why.most_common())
+        self._seldom.say(
+            f"{done} {pool} {min(why, default='')}",
+            f"pool {pool}: {results.count(False)} of {len(results)} pages were not {done}: "
+            f"{reasons}",
+        )
+
+
+def _regions(places: Sequence[Place]) -> Region | list[Region]:
+    first = places[0].regions
+    if len(first) == 1 and all(place.regions == first for place in places):
+        return first[0]
+    return [region for place in places for region in place.region_of_each()]
+
+
+def _amount(wanted: Sequence[Pages], places: Sequence[Place | None]) -> tuple[int, int]:
+    """Pages and bytes."""
+    pages = sum(len(each.hashes) for each in wanted)
+    return pages, sum(sum(place.lengths) for place in places if place is not None)

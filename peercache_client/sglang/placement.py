@@ -1,0 +1,78 @@
+"""Where the pieces of a host pool's pages lie: in regions, or in memory that is not shared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from peercache_client import Client, Region, memory
+from peercache_client.extents import Extents
+
+log = logging.getLogger("peercache_client")
+
+
+class Place(NamedTuple):
+    """Pieces, one after the other, with the keys they have. `views` instead of `regions` where
+    the memory cannot be shared: those are copied through a buffer. One region is that of all."""
+
+    keys: list[str]
+    regions: list[Region]
+    offsets: list[int]
+    lengths: list[int]
+    views: list[memoryview]
+    kept: Sequence[Any] = ()  # whose memory the views are
+
+    def as_views(self) -> list[memoryview]:
+        if self.views:
+            return self.views
+        return [
+            region.view[offset : offset + length]
+            for region, offset, length in zip(
+                self.region_of_each(), self.offsets, self.lengths, strict=True
+            )
+        ]
+
+    def region_of_each(self) -> list[Region]:
+        return self.regions * len(self.keys) if len(self.regions) == 1 else self.regions
+
+
+class Sharing:
+    """The shared memory of all host pools of one backend, and advice where it is not shared.
+
+    Thread safe.
+    """
+
+    def __init__(self, client: Client, allocator: str) -> None:
+        self._extents = Extents(client)
+        self._allocator = allocator
+
+    def regions(self, pool_name: str, pieces: Sequence[tuple[int, int]]) -> list[Region] | None:
+        """The region of each (address, size) of one page; None, with advice in the log, if any
+        of them is not shared memory."""
+        try:
+            return [self._extents.region(address, size) for address, size in pieces]
+        except ValueError as error:
+            log.warning("%s", self._advice(pool_name, error))
+            return None
+
+    def _advice(self, pool_name: str, error: ValueError) -> str:
+        if self._allocator == "shm":
+            remedy = (
+                'the extra config says "allocator": "shm", but SGLang has not used it: it must '
+                "be there when SGLang starts (a backend attached later cannot move the pool), "
+                "and as JSON text, not as @file (SGLang looks for the allocator in the text)"
+            )
+        else:
+            said = f'not "allocator": "{self._allocator}"' if self._allocator else "at its start"
+            remedy = f'start SGLang with "allocator": "shm" in the extra config, {said}'
+        return (
+            f"SGLang's host pool {pool_name!r} is not in memory that the daemon can share "
+            f"({error}). It works, but every page is copied once more through a buffer, by the "
+            f"processor that SGLang needs. Remedy: {remedy}"
+        )
+
+
+def view_of(tensor: Any) -> memoryview:
+    """The bytes of a contiguous CPU tensor, which the caller keeps alive."""
+    return memory.view_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())

@@ -1,0 +1,149 @@
+"""Making the page form of a host pool: which part of the model it holds, and in which form."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.runtime_context import get_model, get_spec
+
+from peercache_client import identity
+from peercache_client.sglang.page_forms import Flattened, InPlace, PageForm
+from peercache_client.sglang.placement import Sharing
+
+log = logging.getLogger("peercache_client")
+
+_DRAFTS: Final = frozenset({PoolName.DRAFT, PoolName.DRAFT_INDEXER, PoolName.DRAFT_SWA})
+
+
+def make_form(
+    name: str, pool: Any, topology: identity.Topology, sharing: Sharing, *, zero_copy: bool
+) -> PageForm:
+    """Raises what the pool's own methods raise for a pool that cannot be stored at all."""
+    indices_per_page = _indices_per_page(pool)
+    shared_by_tp_ranks = _shared_by_tp_ranks(name, pool, topology)
+    dtype = _logical_dtype(name, pool)
+    heads = getattr(pool, "head_num", None)
+
+    def plain_tag(form: str, sizes_bytes: list[int]) -> str:
+        fields = identity.rank_fields(
+            topology, shared_by_tp_ranks=shared_by_tp_ranks, split=False
+        ) + identity.pool_fields(name, pool, heads, dtype)
+        return identity.make_tag(form, sizes_bytes, fields)
+
+    first_page = torch.arange(indices_per_page)
+    if zero_copy and name == PoolName.KV:
+        parts = _head_parts(pool, topology)
+        if parts:
+            return _split_heads(name, pool, topology, parts, dtype, first_page, sharing)
+    if zero_copy:
+        try:
+            return InPlace(
+                name,
+                pool.get_page_buffer_meta,
+                indices_per_page,
+                first_page,
+                lambda sizes: _numbered(plain_tag("pieces", sizes), len(sizes)),
+                sharing,
+            )
+        except (NotImplementedError, ValueError) as error:
+            log.warning(
+                "SGLang's host pool %r cannot be stored in place (%s): its pages are copied",
+                str(name),
+                error,
+            )
+    flat = pool.get_dummy_flat_data_page()
+    size_bytes = flat.numel() * flat.element_size()
+    return Flattened(pool, indices_per_page, f".{plain_tag('flat', [size_bytes])}")
+
+
+def is_logical(pool: Any) -> bool:
+    """Such a pool (DeepSeek V4's anchor) numbers pages and holds no bytes."""
+    return getattr(pool, "kv_buffer", pool) is None
+
+
+def unwrapped(pool: Any) -> Any:
+    """The pool that has the KV, of a HostPoolGroup."""
+    anchor = getattr(pool, "anchor_entry", None)
+    return pool if anchor is None else anchor.host_pool
+
+
+def _indices_per_page(pool: Any) -> int:
+    return int(getattr(pool, "logical_page_size", None) or pool.page_size)
+
+
+def _numbered(tag: str, pieces: int) -> tuple[str, ...]:
+    return tuple(f".{tag}.{piece}" for piece in range(pieces))
+
+
+def _shared_by_tp_ranks(name: str, pool: Any, topology: identity.Topology) -> bool:
+    """Where SGLang replicates the KV, only rank 0 writes, and all read. But Mamba's state is
+    cut even then, and so is whatever has heads, such as the draft of another kind of model."""
+    return topology.replicated and name != PoolName.MAMBA and not hasattr(pool, "head_num")
+
+
+def _logical_dtype(name: str, pool: Any) -> str:
+    """SGLang stores both kinds of fp8 as uint8: what was asked for tells them apart."""
+    dtype = getattr(pool, "dtype", None)
+    if isinstance(dtype, torch.dtype) and dtype.itemsize > 1:
+        return str(dtype)
+    asked = [f"kv_cache_dtype={get_model().kv_cache_dtype}"]
+    if name in _DRAFTS:
+        asked.append(f"draft={get_spec().speculative_draft_kv_cache_dtype}")
+    # ROCm's float8_e4m3fnuz is none of NVIDIA's.
+    asked.append("hip" if torch.version.hip else "")
+    return ",".join(asked)
+
+
+def _head_parts(pool: Any, topology: identity.Topology) -> int:
+    """Into how many parts this rank's heads are cut, so that other TP sizes find them; 0: not."""
+    lcm = topology.tp_lcm_size
+    if not lcm or topology.replicated or getattr(pool, "layout", "") != "page_head":
+        return 0
+    parts = lcm // topology.tp_size
+    if pool.head_num % parts:
+        log.warning(
+            "tp_lcm_size is %d, but the %d KV heads of a rank cannot be cut into %d parts: "
+            "pages are shared with ranks of the same TP size only",
+            lcm,
+            pool.head_num,
+            parts,
+        )
+        return 0
+    return parts
+
+
+def _split_heads(
+    name: str,
+    pool: Any,
+    topology: identity.Topology,
+    parts: int,
+    dtype: str,
+    first_page: Any,
+    sharing: Sharing,
+) -> PageForm:
+    fields = identity.rank_fields(
+        topology, shared_by_tp_ranks=False, split=True
+    ) + identity.pool_fields(name, pool, pool.head_num // parts, dtype)
+
+    def suffixes(sizes: list[int]) -> tuple[str, ...]:
+        pieces_per_part = len(sizes) // parts
+        tag = identity.make_tag("heads", sizes[:pieces_per_part], fields)
+        first = topology.tp_rank * parts
+        return tuple(
+            f".{tag}.h{first + part}.{piece}"
+            for part in range(parts)
+            for piece in range(pieces_per_part)
+        )
+
+    def find(indices: Any) -> tuple[list[int], list[int]]:
+        found: tuple[list[int], list[int]] = (
+            pool.get_split_heads_page_buffer_meta(indices, parts)
+            if parts > 1
+            else pool.get_page_buffer_meta(indices)
+        )
+        return found
+
+    return InPlace(name, find, _indices_per_page(pool), first_page, suffixes, sharing)

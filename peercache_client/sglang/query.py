@@ -1,0 +1,47 @@
+"""What exists, in one round trip, whatever the number of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from peercache_client import Client
+from peercache_client.sglang.page_forms import PageForm, keys_of
+
+
+class Asked(NamedTuple):
+    form: PageForm | None  # None: a pool without bytes, all of whose pages exist
+    hashes: Sequence[str]
+
+
+def leading_pages(client: Client, asked: Asked, parent: str | None, timeout_s: float) -> int:
+    """How many pages exist from the first one on. A page exists when all its pieces do."""
+    if asked.form is None:
+        return len(asked.hashes)
+    keys = keys_of(asked.form, asked.hashes)
+    present = client.batch_exists(keys, parent=parent, timeout_s=timeout_s)
+    return present // len(asked.form.suffixes)
+
+
+def present_pages(
+    client: Client, asked: Sequence[Asked], parent: str | None, timeout_s: float
+) -> list[list[bool]]:
+    """For each pool, for each of its pages, whether it exists."""
+    keys = [
+        key for each in asked if each.form is not None for key in keys_of(each.form, each.hashes)
+    ]
+    found = client.contains(keys, parent=parent, timeout_s=timeout_s) if keys else []
+    answers = []
+    begin = 0
+    for each in asked:
+        if each.form is None:
+            answers.append([True] * len(each.hashes))
+            continue
+        pieces = len(each.form.suffixes)
+        end = begin + pieces * len(each.hashes)
+        of_pool = found[begin:end]
+        begin = end
+        if pieces > 1:
+            of_pool = [all(of_pool[i : i + pieces]) for i in range(0, len(of_pool), pieces)]
+        answers.append(of_pool)
+    return answers

@@ -1,0 +1,291 @@
+"""The methods that SGLang calls. Contract: `HiCacheStorage` of sglang 0.5.23."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    HiCacheStorageConfig,
+    HiCacheStorageExtraInfo,
+    PoolName,
+    PoolTransfer,
+    PoolTransferResult,
+)
+from sglang.srt.observability.metrics_collector import StorageMetrics
+
+from peercache_client import Client
+from peercache_client.identity import Topology, make_namespace
+from peercache_client.seldom import Seldom, never_raises
+from peercache_client.sglang import hits, pools
+from peercache_client.sglang.flat_pages import FlatPages
+from peercache_client.sglang.mover import Mover, Pages
+from peercache_client.sglang.page_forms import PageForm
+from peercache_client.sglang.placement import Sharing
+from peercache_client.sglang.query import Asked, leading_pages, present_pages
+from peercache_client.sglang.settings import Settings
+from peercache_client.sglang.transfer_metrics import TransferMetrics
+
+# What the scheduler can wait: on decode nodes it asks on its own thread, and every request of
+# every user stands still meanwhile. The daemon answers in time with what it knows by then.
+_SCHEDULER_TIMEOUT_S: Final = 0.05
+_QUERY_TIMEOUT_S: Final = 1.0
+
+
+class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where there is no sglang
+    """One per scheduler process. Thread safe: SGLang calls from five threads.
+
+    After construction nothing raises: what cannot be done is a miss, and a line in the log.
+    """
+
+    def __init__(self, storage_config: HiCacheStorageConfig, kwargs: Any = None) -> None:
+        """Needs no daemon. ValueError for an extra config that cannot be meant."""
+        config = storage_config
+        settings = Settings.parse(config.extra_config)
+        self._topology = Topology.of(config)
+        self._zero_copy = settings.zero_copy
+        self._with_metrics = bool(config.enable_storage_metrics)
+        self._seldom = Seldom()
+        self._metrics = TransferMetrics()
+        self.namespace = make_namespace(
+            config.model_name, settings.model_revision, settings.namespace, settings.tenant
+        )
+        self._client = Client(
+            settings.socket_path,
+            self.namespace,
+            name=f"sglang tp{config.tp_rank} pp{config.pp_rank} dp{config.dp_rank} "
+            f"pid {os.getpid()}",
+            timeout_s=settings.timeout_s,
+        )
+        self._sharing = Sharing(self._client, settings.allocator)
+        self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._seldom)
+        # None: a pool that numbers pages and has no bytes. Pools that failed are not in it.
+        self._forms: dict[str, PageForm | None] = {}
+        self._registering = threading.Lock()
+
+    # --- pools -----------------------------------------------------------------------------
+
+    def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        super().register_mem_pool_host(mem_pool_host)
+        self._register(PoolName.KV, pools.unwrapped(mem_pool_host))
+
+    def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: str) -> None:
+        super().register_mem_host_pool_v2(host_pool, host_pool_name)
+        self._register(host_pool_name, host_pool)
+
+    @never_raises(lambda *_: None)
+    def _register(self, name: str, pool: Any) -> None:
+        with self._registering:
+            if name == PoolName.KV and name in self._forms:
+                return  # SGLang names the KV pool twice: as itself, and as one of the group
+            if pools.is_logical(pool):
+                self._forms[name] = None
+                return
+            self._forms[name] = pools.make_form(
+                name,
+                pool,
+                self._topology,
+                self._sharing,
+                zero_copy=self._zero_copy or name != PoolName.KV,
+            )
+
+    # --- what exists -----------------------------------------------------------------------
+
+    @never_raises(lambda *_: 0)
+    def batch_exists(
+        self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
+    ) -> int:
+        """How many pages exist from the first one on."""
+        if PoolName.KV not in self._forms:
+            return 0
+        form = self._forms[PoolName.KV]
+        return leading_pages(
+            self._client, Asked(form, keys), _parent(form, extra_info), _query_timeout_s()
+        )
+
+    def exists(self, key: str) -> bool:
+        return self.batch_exists([key]) == 1
+
+    @never_raises(lambda *_: PoolTransferResult(0, {}, []))
+    def batch_exists_v2(
+        self,
+        keys: list[str],
+        pool_transfers: list[PoolTransfer] | None = None,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> PoolTransferResult:
+        """The longest prefix that all pools can restore, and every other one that they can."""
+        transfers = pool_transfers or []
+        if any(name not in self._forms for name in (PoolName.KV, *(t.name for t in transfers))):
+            return PoolTransferResult(0, {}, [])
+        form = self._forms[PoolName.KV]
+        asked = [Asked(form, keys)]
+        for transfer in transfers:
+            asked.append(Asked(self._forms[transfer.name], hits.keys_to_ask(transfer, keys)))
+        kv, *others = present_pages(
+            self._client, asked, _parent(form, extra_info), _query_timeout_s()
+        )
+        kv_pages = hits.leading(kv)
+        reach = {PoolName.KV: kv_pages} if kv_pages else {}
+        verdicts = []
+        for transfer, present in zip(transfers, others, strict=True):
+            verdict = hits.verdict(transfer, present, kv_pages, len(keys))
+            verdicts.append(verdict)
+            # Without a number SGLang concludes it from the whole prefix; a pool that lowers
+            # nothing has to say its own, be it 0.
+            if verdict.pages or verdict.restorable is None:
+                reach[transfer.name] = verdict.pages
+        lengths = hits.restorable_lengths(kv_pages, verdicts)
+        return PoolTransferResult(lengths[-1] if lengths else 0, reach, lengths)
+
+    # --- pages in place --------------------------------------------------------------------
+
+    @never_raises(lambda _, keys, *__: [False] * len(keys))
+    def batch_get_v1(
+        self,
+        keys: list[str],
+        host_indices: Any,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> list[bool]:
+        """True: every byte of the page is in place, now."""
+        return self._move(self._mover.get, [(PoolName.KV, keys, host_indices)], extra_info)[0]
+
+    @never_raises(lambda _, keys, *__: [False] * len(keys))
+    def batch_set_v1(
+        self,
+        keys: list[str],
+        host_indices: Any,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> list[bool]:
+        """True: the bytes have been taken, and can be found from now on."""
+        return self._move(self._mover.set, [(PoolName.KV, keys, host_indices)], extra_info)[0]
+
+    @never_raises(lambda _, transfers, *__: _all_false(transfers))
+    def batch_get_v2(
+        self,
+        transfers: list[PoolTransfer],
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> dict[str, list[bool]]:
+        return self._move_transfers(self._mover.get, transfers, extra_info)
+
+    @never_raises(lambda _, transfers, *__: _all_false(transfers))
+    def batch_set_v2(
+        self,
+        transfers: list[PoolTransfer],
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> dict[str, list[bool]]:
+        return self._move_transfers(self._mover.set, transfers, extra_info)
+
+    def _move_transfers(
+        self, move: Any, transfers: list[PoolTransfer], extra_info: HiCacheStorageExtraInfo | None
+    ) -> dict[str, list[bool]]:
+        wanted = [
+            (each.name, each.keys or [], () if each.host_indices is None else each.host_indices)
+            for each in transfers
+        ]
+        results = self._move(move, wanted, extra_info)
+        return {each.name: ok for each, ok in zip(transfers, results, strict=True)}
+
+    def _move(
+        self,
+        move: Any,
+        wanted: Sequence[tuple[str, Sequence[str], Any]],
+        extra_info: HiCacheStorageExtraInfo | None,
+    ) -> list[list[bool]]:
+        """A pool that is not known moves nothing, one without bytes has nothing to move."""
+        results = [[self._forms.get(name, "") is None] * len(keys) for name, keys, _ in wanted]
+        at: list[int] = []
+        pages: list[Pages] = []
+        for i, (name, keys, indices) in enumerate(wanted):
+            form = self._forms.get(name)
+            if form is not None:
+                at.append(i)
+                pages.append(Pages(str(name), form, keys, indices))
+        if pages:
+            moved = move(pages, _parent(pages[0].form, extra_info))
+            for i, ok in zip(at, moved, strict=True):
+                results[i] = ok
+        return results
+
+    # --- flat tensors ----------------------------------------------------------------------
+
+    @never_raises(lambda _, keys, *__: [None] * len(keys))
+    def batch_get(
+        self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
+    ) -> list[Any]:
+        """The tensors of target_locations that have been filled; None for a miss."""
+        flat = FlatPages.of(self._forms.get(PoolName.KV), target_locations)
+        if flat is None:
+            return [None] * len(keys)
+        ok = self._mover.get([Pages(PoolName.KV.value, flat, keys, keys)], None)[0]
+        return [page if good else None for page, good in zip(flat.pages, ok, strict=True)]
+
+    @never_raises(lambda *_: False)
+    def batch_set(
+        self,
+        keys: list[str],
+        values: Any = None,
+        target_locations: Any = None,
+        target_sizes: Any = None,
+    ) -> bool:
+        """Whether all have been taken."""
+        flat = FlatPages.of(self._forms.get(PoolName.KV), values)
+        if flat is None:
+            return False
+        return all(self._mover.set([Pages(PoolName.KV.value, flat, keys, keys)], None)[0])
+
+    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
+        return self.batch_get([key], [target_location])[0]
+
+    def set(
+        self,
+        key: str,
+        value: Any = None,
+        target_location: Any = None,
+        target_sizes: Any = None,
+    ) -> bool:
+        return self.batch_set([key], [value])
+
+    # --- everything else -------------------------------------------------------------------
+
+    @never_raises(lambda *_: None)
+    def clear(self) -> None:
+        """Empties the namespace, in the whole cluster; true when it returns."""
+        if not self._client.clear():
+            self._seldom.say("clear", f"{self.namespace} could not be cleared everywhere")
+
+    def get_stats(self) -> StorageMetrics | None:
+        """Never waits. None when SGLang runs without metrics."""
+        if not self._with_metrics:
+            return None
+        samples = self._metrics.take()
+        return StorageMetrics(
+            prefetch_pgs=samples.prefetch_pages,
+            backup_pgs=samples.backup_pages,
+            prefetch_bandwidth=samples.prefetch_gb_per_s,
+            backup_bandwidth=samples.backup_gb_per_s,
+        )
+
+    @never_raises(lambda *_: None)
+    def close(self) -> None:
+        """Later calls are misses. Pages that were set stay where they are."""
+        self._client.close()
+
+
+def _query_timeout_s() -> float:
+    scheduler = threading.current_thread() is threading.main_thread()
+    return _SCHEDULER_TIMEOUT_S if scheduler else _QUERY_TIMEOUT_S
+
+
+def _parent(form: PageForm | None, extra_info: HiCacheStorageExtraInfo | None) -> str | None:
+    """The key before the first: then eviction drops tails before heads, over many calls."""
+    prefix = extra_info.prefix_keys if extra_info is not None else None
+    if form is None or not prefix:
+        return None
+    return str(prefix[-1]) + form.suffixes[-1]
+
+
+def _all_false(transfers: Sequence[PoolTransfer]) -> dict[str, list[bool]]:
+    return {each.name: [False] * len(each.keys or ()) for each in transfers}

@@ -1,0 +1,383 @@
+"""Prefetches and stores of many requests, which end alike on all TP ranks."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from harness.engine import PAGE_SIZE, Agreement, Engine, mapping_of, tokens_of
+from harness.fixtures import MakeCluster
+from harness.waiting import eventually
+
+from peercache_client.connector import AsyncKVPrefetchQueue, AsyncKVStoreQueue
+from peercache_client.page_hash import page_hashes
+from peercached.demo.cluster import Cluster, Daemon
+
+MakeEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def engine() -> Iterator[MakeEngine]:
+    with ExitStack() as stack:
+
+        def make(daemon: Daemon, **options: Any) -> Engine:
+            return stack.enter_context(Engine(daemon.socket_path, **options)).register()
+
+        yield make
+
+
+class Pages:
+    """An engine's allocator of pages."""
+
+    def __init__(self, count: int) -> None:
+        self.free = list(range(count))
+
+    def __call__(self, req_id: str, count: int) -> list[int] | None:
+        if count > len(self.free):
+            return None
+        taken, self.free = self.free[:count], self.free[count:]
+        return taken
+
+
+def drain(queue: Any, count: int) -> list[Any]:
+    """Polls until so many are done."""
+    done: list[Any] = []
+
+    def enough() -> bool:
+        done.extend(queue.poll())
+        return len(done) >= count
+
+    eventually(enough)
+    assert len(done) == count
+    return done
+
+
+def on_all_ranks(work: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Runs each rank's part on a thread of its own; what they return."""
+    results: list[Any] = [None] * len(work)
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work[rank]()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+# --- prefetches -------------------------------------------------------------------------------
+
+
+def test_a_waiting_request_gets_what_the_cache_has(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    writer, reader = (engine(node, model_name="prefetch") for node in three_nodes.daemons[:2])
+    tokens = tokens_of("prefetch", 8, more=3)
+    writer.store("w", tokens[: 6 * PAGE_SIZE], range(6))
+    queue = AsyncKVPrefetchQueue(reader.connector, Pages(64), threshold_tokens=32)
+    assert queue.add("r", tokens, computed_tokens=PAGE_SIZE - 1)  # the page is not whole: skipped
+    assert not queue.add("r", tokens)
+    (done,) = drain(queue, 1)
+    assert (done.req_id, done.begin, done.end) == ("r", PAGE_SIZE, 6 * PAGE_SIZE)
+    assert reader.right_pages(tokens, done.pages, first=1) == 5
+    assert len(queue) == queue.in_flight_tokens == 0
+    assert queue.poll() == []
+
+
+def test_few_hits_are_not_worth_a_transfer(three_nodes: Cluster, engine: MakeEngine) -> None:
+    one = engine(three_nodes[0], model_name="few")
+    tokens = tokens_of("few", 8)
+    one.store("w", tokens[: 3 * PAGE_SIZE], range(3))
+    one.blank()
+    pages = Pages(64)
+    queue = AsyncKVPrefetchQueue(one.connector, pages, threshold_tokens=4 * PAGE_SIZE)
+    assert not queue.add("short", tokens[: 4 * PAGE_SIZE - 1])
+    assert queue.add("r", tokens)
+    (done,) = drain(queue, 1)
+    assert (done.begin, done.end, done.pages) == (0, 0, [])
+    assert len(pages.free) == 64
+    assert one.is_blank()
+
+
+def test_requests_wait_for_those_before_them(three_nodes: Cluster, engine: MakeEngine) -> None:
+    writer, reader = (engine(node, model_name="room") for node in three_nodes.daemons[:2])
+    prompts = {f"r{i}": tokens_of(f"room {i}", 4) for i in range(6)}
+    for name, tokens in prompts.items():
+        writer.store(name, tokens, range(4))
+    largest = 0
+
+    def allocate(req_id: str, count: int) -> list[int]:
+        nonlocal largest
+        largest = max(largest, queue.in_flight_tokens + count * PAGE_SIZE)
+        return list(range(int(req_id[1:]) * 4, int(req_id[1:]) * 4 + count))
+
+    queue = AsyncKVPrefetchQueue(
+        reader.connector, allocate, threshold_tokens=16, in_flight_tokens_max=8 * PAGE_SIZE
+    )
+    for name, tokens in prompts.items():
+        assert queue.add(name, tokens)
+    done = drain(queue, 6)
+    assert {each.req_id for each in done} == set(prompts)
+    for each in done:
+        assert each.end == 4 * PAGE_SIZE
+        assert reader.right_pages(prompts[each.req_id], each.pages) == 4
+    assert largest <= 8 * PAGE_SIZE
+
+
+def test_a_request_without_room_goes_without(three_nodes: Cluster, engine: MakeEngine) -> None:
+    one = engine(three_nodes[0], model_name="no room")
+    tokens = tokens_of("no room", 4)
+    one.store("w", tokens, range(4))
+    queue = AsyncKVPrefetchQueue(one.connector, Pages(3), threshold_tokens=16)
+    queue.add("r", tokens)
+    (done,) = drain(queue, 1)
+    assert (done.end, done.pages) == (0, [])
+
+
+def test_a_stopped_request_ends_with_what_it_has(
+    make_cluster: MakeCluster, engine: MakeEngine
+) -> None:
+    cluster = make_cluster(1)
+    one = engine(cluster[0], chunk_pages=1, timeout_s=1.0)
+    tokens = tokens_of("stopped", 8)
+    one.store("w", tokens, range(8))
+    pages = Pages(64)
+    queue = AsyncKVPrefetchQueue(one.connector, pages, threshold_tokens=16)
+    queue.add("r", tokens)
+    eventually(lambda: queue.poll() == [] and len(pages.free) == 56)
+    cluster[0].freeze()
+    queue.stop("r")
+    cluster[0].thaw()
+    (done,) = drain(queue, 1)
+    assert one.right_pages(tokens, done.pages) >= done.end // PAGE_SIZE
+    # It can come again, and then without being stopped.
+    assert queue.add("r", tokens)
+    (done,) = drain(queue, 1)
+    assert done.end == 8 * PAGE_SIZE
+    assert one.right_pages(tokens, done.pages) == 8
+
+
+def test_without_a_daemon_a_prefetch_is_a_miss(
+    make_cluster: MakeCluster, engine: MakeEngine
+) -> None:
+    cluster = make_cluster(1)
+    one = engine(cluster[0])
+    cluster[0].kill()
+    queue = AsyncKVPrefetchQueue(one.connector, Pages(64), threshold_tokens=16)
+    queue.add("r", tokens_of("gone", 4))
+    (done,) = drain(queue, 1)
+    assert (done.end, done.pages) == (0, [])
+
+
+# --- on all ranks alike -----------------------------------------------------------------------
+
+
+def test_all_ranks_get_as_much_as_the_emptiest_has(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    """Rank 1 lacks the end of one prompt, and all of another."""
+    ranks: dict[str, Any] = {"model_name": "ranks", "tp_size": 2}
+    writers = [engine(three_nodes[0], tp_rank=rank, **ranks) for rank in range(2)]
+    readers = [engine(three_nodes[1], tp_rank=rank, **ranks) for rank in range(2)]
+    prompts = {name: tokens_of(f"ranks {name}", 6) for name in ("whole", "short", "none")}
+    stored = {"whole": (6, 6), "short": (6, 4), "none": (6, 0)}
+    for name, tokens in prompts.items():
+        for writer, pages in zip(writers, stored[name], strict=True):
+            writer.store(name, tokens[: pages * PAGE_SIZE], range(pages))
+    agreement = Agreement(2)
+
+    def rank(number: int) -> list[Any]:
+        queue = AsyncKVPrefetchQueue(
+            readers[number].connector,
+            Pages(64),
+            threshold_tokens=16,
+            minimum=agreement.of_rank(number),
+        )
+        for name, tokens in prompts.items():
+            assert queue.add(name, tokens)
+        done: list[Any] = []
+        while queue:
+            done += queue.poll()
+        return done
+
+    first, second = on_all_ranks([lambda: rank(0), lambda: rank(1)])
+    assert first == second  # the same requests, lengths and pages, in the same order
+    assert {each.req_id: each.end // PAGE_SIZE for each in first} == {
+        "whole": 6,
+        "short": 4,
+        "none": 0,
+    }
+    for reader in readers:
+        for each in first:
+            assert reader.right_pages(prompts[each.req_id], each.pages) == len(each.pages)
+
+
+@pytest.mark.parametrize("lost_pages", [1, 6])
+def test_what_is_lost_on_one_rank_after_the_match_is_lost_on_all(
+    three_nodes: Cluster, engine: MakeEngine, lost_pages: int
+) -> None:
+    """The allocator is called between match and retrieve."""
+    ranks: dict[str, Any] = {"model_name": f"lost {lost_pages}", "tp_size": 2}
+    engines = [engine(three_nodes[0], tp_rank=rank, **ranks) for rank in range(2)]
+    tokens = tokens_of("lost", 6)
+    for each in engines:
+        each.store("w", tokens, range(6))
+
+    def allocate_and_lose(req_id: str, count: int) -> list[int]:
+        connector = engines[1].connector
+        assert all(connector._client.remove(connector._keys(page_hashes(tokens, 16)[-lost_pages:])))
+        return list(range(8, 8 + count))
+
+    allocators = [lambda _, count: list(range(8, 8 + count)), allocate_and_lose]
+    first, second = prefetched_by_ranks(engines, allocators, tokens)
+    assert first == second
+    assert first.end == (6 - lost_pages) * PAGE_SIZE
+    for each in engines:
+        assert each.right_pages(tokens, first.pages) >= 6 - lost_pages
+
+
+def test_a_rank_without_room_keeps_in_step(three_nodes: Cluster, engine: MakeEngine) -> None:
+    ranks: dict[str, Any] = {"model_name": "room on one", "tp_size": 2}
+    engines = [engine(three_nodes[0], tp_rank=rank, **ranks) for rank in range(2)]
+    tokens = tokens_of("room on one", 6)
+    for each in engines:
+        each.store("w", tokens, range(6))
+    first, second = prefetched_by_ranks(engines, [Pages(5), Pages(64)], tokens)
+    assert first.end == second.end == 0
+    assert (first.pages, second.pages) == ([], list(range(6)))  # each frees its own
+
+
+def prefetched_by_ranks(
+    engines: Sequence[Engine], allocators: Sequence[Any], tokens: list[int]
+) -> list[Any]:
+    """What each rank's queue says of one request."""
+    agreement = Agreement(len(engines))
+
+    def rank(number: int) -> Any:
+        queue = AsyncKVPrefetchQueue(
+            engines[number].connector,
+            allocators[number],
+            threshold_tokens=16,
+            minimum=agreement.of_rank(number),
+        )
+        queue.add("r", tokens)
+        done: list[Any] = []
+        while queue:
+            done += queue.poll()
+        return done[0]
+
+    return on_all_ranks([partial(rank, number) for number in range(len(engines))])
+
+
+def test_stores_are_done_when_all_ranks_have_stored(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    ranks: dict[str, Any] = {"model_name": "store ranks", "tp_size": 2}
+    engines = [engine(three_nodes[0], tp_rank=rank, **ranks) for rank in range(2)]
+    prompts = [tokens_of(f"store ranks {i}", 4) for i in range(5)]
+    agreement = Agreement(2)
+
+    def rank(number: int) -> list[Any]:
+        one = engines[number]
+        queue = AsyncKVStoreQueue(
+            one.connector, threshold_tokens=16, minimum=agreement.of_rank(number)
+        )
+        for i, tokens in enumerate(prompts):
+            pages = range(4 * i, 4 * i + 4)
+            one.compute(tokens, pages)
+            assert queue.add(f"w{i}", mapping_of(pages), tokens, last=True)
+        done: list[Any] = []
+        while queue:
+            done += queue.poll()
+        return done
+
+    first, second = on_all_ranks([lambda: rank(0), lambda: rank(1)])
+    assert first == second
+    assert [each.end for each in first] == [4 * PAGE_SIZE] * 5
+    assert sorted(page for each in first for page in each.pages) == list(range(20))
+
+
+# --- stores -----------------------------------------------------------------------------------
+
+
+def test_chunks_are_gathered_until_they_are_worth_a_transfer(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    one = engine(three_nodes[0], model_name="gather")
+    tokens = tokens_of("gather", 7)
+    one.compute(tokens, range(7))
+    queue = AsyncKVStoreQueue(one.connector, threshold_tokens=3 * PAGE_SIZE)
+    begun = []
+    for page in range(7):
+        assert queue.add("w", mapping_of([page], first=page), tokens, last=page == 6)
+        begun.append(len(queue))
+    assert begun == [0, 0, 1, 1, 1, 2, 3]
+    done = drain(queue, 3)
+    assert sorted((each.begin, each.end) for each in done) == [(0, 48), (48, 96), (96, 112)]
+    assert one.retrieve("r", tokens, range(10, 17)) == 7 * PAGE_SIZE
+    assert queue.in_flight_tokens == 0
+
+
+def test_what_is_too_much_is_dropped_and_counted(
+    make_cluster: MakeCluster, engine: MakeEngine
+) -> None:
+    cluster = make_cluster(1)
+    one = engine(cluster[0])
+    tokens = tokens_of("too much", 12)
+    one.compute(tokens, range(12))
+    one.store("first", tokens[:PAGE_SIZE], [0])
+    queue = AsyncKVStoreQueue(
+        one.connector, threshold_tokens=16, in_flight_tokens_max=8 * PAGE_SIZE
+    )
+    cluster[0].freeze()
+    one.compute(tokens, range(12))
+    assert queue.add("w", mapping_of(range(4)), tokens)
+    assert queue.add("w", mapping_of(range(4, 8), first=4), tokens)
+    assert not queue.add("w", mapping_of(range(8, 10), first=8), tokens)
+    assert queue.dropped_tokens == 2 * PAGE_SIZE
+    cluster[0].thaw()
+    drain(queue, 2)
+    # There is room again, but a hole in this request; not in another one.
+    assert not queue.add("w", mapping_of(range(10, 12), first=10), tokens, last=True)
+    other = tokens_of("another", 4)
+    one.compute(other, range(20, 24))
+    assert queue.add("other", mapping_of(range(20, 24)), other, last=True)
+    drain(queue, 1)
+    assert one.connector.num_external_matched_tokens("r", tokens) == 8 * PAGE_SIZE
+    assert one.connector.num_external_matched_tokens("r", other) == 4 * PAGE_SIZE
+
+
+def test_an_abandoned_request_gives_its_pages_back(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    one = engine(three_nodes[0], model_name="abandoned")
+    tokens = tokens_of("abandoned", 4)
+    queue = AsyncKVStoreQueue(one.connector, threshold_tokens=4 * PAGE_SIZE)
+    assert queue.add("w", mapping_of(range(2)), tokens)
+    assert queue.in_flight_tokens == 2 * PAGE_SIZE
+    assert queue.abandon("w") == [0, 1]
+    assert queue.in_flight_tokens == len(queue) == 0
+    assert one.connector.num_external_matched_tokens("r", tokens) == 0
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [[(0, slice(0, 8))], [(0, slice(16, 8))], [(0, slice(0, 16)), (1, slice(32, 48))]],
+)
+def test_pages_that_are_not_whole_are_not_taken(
+    three_nodes: Cluster, engine: MakeEngine, mapping: list[tuple[int, slice]]
+) -> None:
+    one = engine(three_nodes[0], model_name="not whole")
+    queue = AsyncKVStoreQueue(one.connector, threshold_tokens=16)
+    assert not queue.add("w", mapping, tokens_of("not whole", 4), last=True)
+    assert len(queue) == 0

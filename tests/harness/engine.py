@@ -1,0 +1,161 @@
+"""A rank of an inference engine in tests: KV buffers whose bytes follow from the tokens."""
+
+import mmap
+import os
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any
+
+from peercache_client import memory
+from peercache_client.connector import ConnectorMetadata, RemoteKVConnector
+
+PAGE_SIZE = 16  # tokens
+BLANK = 0xA5
+
+
+def tokens_of(name: str, pages: int, more: int = 0) -> list[int]:
+    """That follow from the name; a longer row begins with a shorter one."""
+    chosen = random.Random(name)
+    return [chosen.randrange(150_000) for _ in range(PAGE_SIZE * pages + more)]
+
+
+class Engine:
+    """K and V of each layer are a buffer of their own, as in SGLang's `layer_first` pools."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        *,
+        shared: bool = True,
+        pages: int = 64,
+        layers: int = 2,
+        page_bytes: int = 4096,
+        **metadata: Any,
+    ) -> None:
+        self.buffers = 2 * layers
+        self.page_bytes = page_bytes
+        self.buffer_bytes = pages * page_bytes
+        size = self.buffers * self.buffer_bytes
+        self._fd = os.memfd_create("kv-buffers") if shared else -1
+        if shared:
+            os.ftruncate(self._fd, size)
+        flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.memory = memoryview(mmap.mmap(self._fd, size, flags))
+        self.rank = metadata.get("tp_rank", 0)
+        self.connector = RemoteKVConnector(
+            ConnectorMetadata(
+                **{
+                    "model_name": "acme/model",
+                    "page_size": PAGE_SIZE,
+                    "kv_cache_dtype": "bfloat16",
+                    "socket_path": str(socket_path),
+                    **metadata,
+                }
+            )
+        )
+        self.blank()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.connector.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def register(self) -> "Engine":
+        self.connector.register_kv_buffers(self.kv_args)
+        return self
+
+    @property
+    def kv_args(self) -> SimpleNamespace:
+        start = memory.address_of(self.memory)
+        return SimpleNamespace(
+            kv_data_ptrs=[start + i * self.buffer_bytes for i in range(self.buffers)],
+            kv_data_lens=[self.buffer_bytes] * self.buffers,
+            kv_item_lens=[self.page_bytes] * self.buffers,
+        )
+
+    # --- the pages -------------------------------------------------------------------------
+
+    def blank(self) -> None:
+        self.memory[:] = bytes([BLANK]) * len(self.memory)
+
+    def is_blank(self) -> bool:
+        return bytes(self.memory).count(BLANK) == len(self.memory)
+
+    def compute(self, tokens: Sequence[int], pages: Sequence[int], first: int = 0) -> None:
+        """What a forward pass leaves: the KV of page `first` of the request and those behind."""
+        for i, page in enumerate(pages):
+            for buffer in range(self.buffers):
+                self._piece(buffer, page)[:] = self._kv(tokens, first + i, buffer)
+
+    def right_pages(self, tokens: Sequence[int], pages: Sequence[int], first: int = 0) -> int:
+        """How many pages hold exactly their KV, from the first one on."""
+        for i, page in enumerate(pages):
+            for buffer in range(self.buffers):
+                if self._piece(buffer, page) != self._kv(tokens, first + i, buffer):
+                    return i
+        return len(pages)
+
+    def _piece(self, buffer: int, page: int) -> memoryview:
+        start = buffer * self.buffer_bytes + page * self.page_bytes
+        return self.memory[start : start + self.page_bytes]
+
+    def _kv(self, tokens: Sequence[int], number: int, buffer: int) -> bytes:
+        """Depends on all tokens up to the page's end, as KV does, and on what the rank has."""
+        before = bytes(str(list(tokens[: PAGE_SIZE * (number + 1)])), "ascii")
+        seed = before + bytes((buffer, self.rank))
+        return random.Random(seed).randbytes(self.page_bytes)
+
+    # --- whole requests --------------------------------------------------------------------
+
+    def store(self, req_id: str, tokens: Sequence[int], pages: Sequence[int]) -> int:
+        """Computes and stores a request; how far it was stored."""
+        self.compute(tokens, pages)
+        future, _ = self.connector.store_kv_async(req_id, mapping_of(pages), tokens)
+        return future.result()
+
+    def retrieve(self, req_id: str, tokens: Sequence[int], pages: Sequence[int]) -> int:
+        """Into blank pages; how far, after a look at every byte."""
+        self.blank()
+        future, _ = self.connector.retrieve_kv_async(req_id, mapping_of(pages), tokens)
+        end = future.result()
+        assert self.right_pages(tokens, pages) >= end // PAGE_SIZE, "wrong bytes were retrieved"
+        return end
+
+
+def mapping_of(pages: Sequence[int], first: int = 0) -> list[tuple[int, slice]]:
+    starts = range(first * PAGE_SIZE, (first + len(pages)) * PAGE_SIZE, PAGE_SIZE)
+    return [
+        (page, slice(start, start + PAGE_SIZE)) for page, start in zip(pages, starts, strict=True)
+    ]
+
+
+class Agreement:
+    """The minimum over ranks that are threads of this process: what gloo is for processes."""
+
+    def __init__(self, ranks: int) -> None:
+        self._given: list[list[int]] = [[] for _ in range(ranks)]
+        self._barrier = threading.Barrier(ranks, timeout=30)
+        self.rounds = 0
+
+    def of_rank(self, rank: int) -> Any:
+        def minimum(values: list[int]) -> list[int]:
+            self._given[rank] = values
+            self._barrier.wait()
+            assert len(set(map(len, self._given))) == 1, "the queues of the ranks differ"
+            agreed = [min(column) for column in zip(*self._given, strict=True)]
+            self._barrier.wait()
+            self.rounds += rank == 0
+            return agreed
+
+        return minimum

@@ -1,0 +1,47 @@
+"""Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped where there is none."""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from harness.fixtures import FAST
+
+
+def _there_is_sglang() -> bool:
+    # This very folder looks like an empty package of that name.
+    found = importlib.util.find_spec("sglang")
+    return found is not None and found.origin is not None
+
+
+if _there_is_sglang():
+    import on_cpu
+
+    on_cpu.install()
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """Two daemons that know each other."""
+    from peercached.demo.cluster import Cluster
+
+    with Cluster(2, options=FAST) as cluster:
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def make_node(nodes: Any) -> Iterator[Any]:
+    """`make_node(0, shape, ...)`: a ControllerNode beside daemon 0, detached after the test."""
+    from controller_node import ControllerNode
+
+    with ExitStack() as stack:
+
+        def make(place: int, *arguments: Any, **options: Any) -> Any:
+            socket_path = nodes[place].socket_path
+            return stack.enter_context(ControllerNode(socket_path, *arguments, **options))
+
+        yield make

@@ -1,0 +1,58 @@
+"""Bytes of host pages, by an independent route: through the pool's tensors, not its addresses."""
+
+import random
+from array import array
+from typing import Any
+
+import torch
+
+
+def page_bytes(pool: Any, index: int) -> bytes:
+    """What SGLang itself calls the page, in its own order."""
+    return bytes(_tensor_bytes(pool.get_data_page(index)))
+
+
+def fill(pool: Any, indices: Any, seed: object) -> list[bytes]:
+    """Random bytes into every page; what they are."""
+    chosen = random.Random(str(seed))
+    pages = []
+    for index in heads(pool, indices):
+        flat = pool.get_dummy_flat_data_page()
+        size = flat.numel() * flat.element_size()
+        data = torch.frombuffer(bytearray(chosen.randbytes(size)), dtype=torch.uint8)
+        pool.set_from_flat_data_page(index, data.view(flat.dtype))
+        pages.append(page_bytes(pool, index))
+    return pages
+
+
+def read(pool: Any, indices: Any) -> list[bytes]:
+    return [page_bytes(pool, index) for index in heads(pool, indices)]
+
+
+def heads(pool: Any, indices: Any) -> list[int]:
+    found: list[int] = indices[:: pool.page_size].tolist()
+    return found
+
+
+def alloc(pool: Any, pages: int) -> Any:
+    indices = pool.alloc(pages * pool.page_size)
+    assert indices is not None, "the host pool is full"
+    return indices.clone()
+
+
+def tokens(name: str, count: int) -> list[int]:
+    """That follow from the name; a longer row begins with a shorter one."""
+    chosen = random.Random(name)
+    return [chosen.randrange(1, 100_000) for _ in range(count)]
+
+
+def hashes(name: str, count: int) -> list[str]:
+    """Page hashes as SGLang makes them, of 16 tokens a page."""
+    from sglang.srt.mem_cache.utils import get_hash_str
+
+    made: list[str] = get_hash_str(array("q", tokens(name, 16 * count)), None, page_size=16)
+    return made
+
+
+def _tensor_bytes(tensor: Any) -> memoryview:
+    return memoryview(tensor.contiguous().view(torch.uint8).numpy().reshape(-1))

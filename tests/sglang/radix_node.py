@@ -1,0 +1,167 @@
+"""SGLang's radix cache as a scheduler drives it: requests in, device pages out."""
+
+import atexit
+import hashlib
+import itertools
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from controller_node import Rank, Shape, as_rank, device_pool, extra_config, publish
+
+_requests = itertools.count()
+
+
+class RadixNode:
+    """`UnifiedRadixCache` with its controller and our backend, made by SGLang's own init."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        shape: Shape,
+        *,
+        rank: Rank | None = None,
+        model: str = "acme/model",
+        tp_group: Any = None,
+        **extra: Any,
+    ) -> None:
+        from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
+        from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+        from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+        from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+        from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+
+        self.shape = shape
+        args = publish(
+            shape,
+            extra_config(socket_path, **extra),
+            served_model_name=model,
+            hicache_write_policy="write_through",
+        )
+        self.device_pool = device_pool(shape)
+        self.allocator = TokenToKVPoolAllocator(
+            size=shape.tokens,
+            dtype=shape.dtype,
+            device="cpu",
+            kvcache=self.device_pool,
+            need_sort=False,
+        )
+        params = CacheInitParams(
+            req_to_token_pool=ReqToTokenPool(
+                size=8, max_context_len=4096, device="cpu", enable_memory_saver=False
+            ),
+            token_to_kv_pool_allocator=self.allocator,
+            page_size=shape.page_size,
+            disable=False,
+            sliding_window_size=None,
+            tree_components=(ComponentType.FULL,),
+            tp_cache_group=tp_group,
+        )
+        with as_rank(rank or Rank()):
+            self.cache = UnifiedRadixCache(params=params)
+            self.cache.init_hicache(args, params)
+        atexit.unregister(self.cache.shutdown)
+        self.cache.load_back_threshold = 0
+        self.controller = self.cache.cache_controller
+        self.pool = self.controller.mem_pool_host.anchor_entry.host_pool
+        self.pool.pin_memory = False
+        self.controller.prefetch_capacity_limit = self.pool.size
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Invents the KV of these tokens, which follows from them, and puts it into the tree."""
+        from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+
+        slots = self.allocator.alloc(len(tokens))
+        assert slots is not None, "the device pool is full"
+        for layer, expected in zip(self._layers(), self.expected(tokens), strict=True):
+            layer[slots] = expected
+        self.cache.insert(InsertParams(key=self._key(tokens), value=slots))
+        self._until(lambda: not (self.cache.ongoing_write_through or self.cache.ongoing_backup))
+
+    def fetch(self, tokens: Sequence[int]) -> int:
+        """What a scheduler does before a request is computed; tokens that came from storage."""
+        from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
+
+        cache = self.cache
+        match = self._match(tokens)
+        matched = match.device_prefix_len + match.host_hit_length
+        node = match.last_host_node
+        handle = CacheRequestHandle(f"radix-{next(_requests)}", 0)
+        cache.prefetch_from_storage(
+            handle,
+            node,
+            array("q", tokens[matched:]),
+            cache.get_last_hash_value(node),
+            cache.get_prefix_hash_values(node) if cache.hicache_storage_pass_prefix_keys else None,
+            matched_prefix_tokens=tokens[:matched],
+        )
+        self._until(lambda: cache.check_prefetch_progress(handle))
+        return int(cache.pop_prefetch_loaded_tokens(handle))
+
+    def load(self, tokens: Sequence[int]) -> list[Any]:
+        """Host to device for the longest prefix there is; its rows in each layer."""
+        cache = self.cache
+        match = self._match(tokens)
+        if match.host_hit_length:
+            assert cache.load_back(match.best_match_node)
+            cache.ready_to_load_host_cache()
+            for ack in list(self.controller.ack_load_queue):
+                ack.finish_event.synchronize()
+            cache.loading_check()
+        match = self._match(tokens)
+        slots = cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
+        return [layer[slots].clone() for layer in self._layers()]
+
+    def expected(self, tokens: Sequence[int]) -> list[Any]:
+        """The invented KV: of each layer, one row per token, made of all tokens up to it."""
+        rows = []
+        for end in range(1, len(tokens) + 1):
+            digest = hashlib.sha256(array("q", tokens[:end]).tobytes()).digest()
+            rows.append(int.from_bytes(digest[:7], "big"))
+        made = []
+        for number, layer in enumerate(self._layers()):
+            flat = [
+                torch.randn(layer[0].numel(), generator=torch.Generator().manual_seed(row + number))
+                for row in rows
+            ]
+            made.append(torch.stack(flat).view(len(rows), *layer.shape[1:]).to(layer.dtype))
+        return made
+
+    def _layers(self) -> list[Any]:
+        if self.shape.kind == "mla":
+            return list(self.device_pool.kv_buffer)
+        return [*self.device_pool.k_buffer, *self.device_pool.v_buffer]
+
+    def _key(self, tokens: Sequence[int]) -> Any:
+        from sglang.srt.mem_cache.radix_cache import RadixKey
+
+        return RadixKey(array("q", tokens))
+
+    def _match(self, tokens: Sequence[int]) -> Any:
+        from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+
+        return self.cache.match_prefix(MatchPrefixParams(key=self._key(tokens)))
+
+    def _until(self, done: Callable[[], object]) -> None:
+        """The scheduler's loop."""
+        end = time.monotonic() + 30
+        while True:
+            self.cache.check_hicache_events()
+            if done():
+                return
+            assert time.monotonic() < end, "SGLang's threads did not finish"
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        ok, message = self.cache.detach_storage_backend()
+        self.cache.release_host_resources()
+        assert ok, message
+
+    def __enter__(self) -> "RadixNode":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

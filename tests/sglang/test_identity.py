@@ -1,0 +1,176 @@
+"""Who may read whose pages. One field left out of the keys is wrong tokens, silently."""
+
+from typing import Any
+
+import pages
+import pytest
+import torch
+from controller_node import Rank, Shape, host_pool, lone_backend
+
+BASE: dict[str, Any] = {"shape": Shape(), "model": "identity", "extra": {}}
+FP8 = Shape(dtype=torch.float8_e4m3fn, kv_cache_dtype="fp8_e4m3")
+MLA = Shape(kind="mla")
+
+
+def node_of(make_node: Any, place: int, given: dict[str, Any]) -> Any:
+    extra = given.pop("extra", {})
+    shape = given.pop("shape")
+    return make_node(place, shape, **given, **extra)
+
+
+def shares(make_node: Any, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a page set by the first node exists for the second; then its bytes are the same."""
+    first = node_of(make_node, 0, {**BASE, **one})
+    second = node_of(make_node, 1, {**BASE, **other})
+    hashes = pages.hashes(repr((one, other)), 3)
+    source = pages.alloc(first.pool, 3)
+    written = pages.fill(first.pool, source, "identity")
+    assert first.backend.batch_set_v1(hashes, source) == [True] * 3
+    target = pages.alloc(second.pool, 3)
+    before = pages.read(second.pool, target)
+    found = second.backend.batch_exists(hashes)
+    got = second.backend.batch_get_v1(hashes, target)
+    assert found in (0, 3)
+    assert got == [found == 3] * 3
+    assert pages.read(second.pool, target) == (written if found else before)
+    return bool(found)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"model": "another"}),
+        ({}, {"extra": {"model_revision": "2"}}),
+        ({}, {"extra": {"namespace": "staging"}}),
+        ({}, {"extra": {"tenant": "one"}}),
+        ({"extra": {"tenant": "one"}}, {"extra": {"tenant": "two"}}),
+        ({}, {"shape": Shape(dtype=torch.float16)}),
+        ({"shape": FP8}, {"shape": Shape(dtype=torch.float8_e5m2, kv_cache_dtype="fp8_e5m2")}),
+        ({}, {"shape": Shape(layout="page_first_direct")}),
+        ({}, {"shape": Shape(layout="page_head")}),
+        ({"shape": MLA}, {"shape": MLA.but(layout="page_first_direct")}),
+        ({}, {"shape": Shape(layers=6, heads=2)}),
+        ({}, {"shape": Shape(heads=2, head_dim=64, v_head_dim=64)}),
+        ({}, {"shape": Shape(page_size=32, heads=2)}),
+        ({"rank": Rank(0, 2)}, {"rank": Rank(1, 2)}),
+        ({"rank": Rank(0, 1)}, {"rank": Rank(0, 2)}),
+        ({"rank": Rank(0, 2)}, {"rank": Rank(0, 4)}),
+        ({"rank": Rank(pp_size=2)}, {"rank": Rank(pp_rank=1, pp_size=2)}),
+        ({"rank": Rank()}, {"rank": Rank(pp_size=2)}),
+        ({"shape": MLA, "rank": Rank(pp_size=2)}, {"shape": MLA, "rank": Rank(0, 1, 1, 2)}),
+    ],
+    ids=str,
+)
+def test_nodes_that_differ_never_meet(
+    make_node: Any, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    assert not shares(make_node, one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {}),
+        ({"shape": FP8}, {"shape": FP8}),
+        ({"rank": Rank(1, 2)}, {"rank": Rank(1, 2)}),
+        # Every TP rank has the same MLA KV, and so has every TP size.
+        ({"shape": MLA, "rank": Rank(0, 2)}, {"shape": MLA, "rank": Rank(1, 2)}),
+        ({"shape": MLA, "rank": Rank(0, 1)}, {"shape": MLA, "rank": Rank(3, 4)}),
+        ({"extra": {"tenant": "one"}}, {"extra": {"tenant": "one"}}),
+        ({}, {"shape": Shape(tokens=512)}),
+        ({"extra": {"timeout_s": 1}}, {"extra": {"timeout_s": 2}}),
+    ],
+    ids=str,
+)
+def test_nodes_that_may_share_do(
+    make_node: Any, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    assert shares(make_node, one, other)
+
+
+def test_tp_2_and_tp_4_share_heads(make_node: Any) -> None:
+    """Two of the four ranks' pages are one of the two ranks', and the other way round."""
+    options: dict[str, Any] = {"model": "heads", "tp_lcm_size": 4}
+    shape = Shape(layout="page_head", heads=4)
+    wide = make_node(0, shape, rank=Rank(1, 2), **options)  # heads 4 to 7 of 8
+    narrow = [make_node(1, shape.but(heads=2), rank=Rank(rank, 4), **options) for rank in range(4)]
+    hashes = pages.hashes("heads", 3)
+    source = pages.alloc(wide.pool, 3)
+    pages.fill(wide.pool, source, "heads")
+    assert wide.backend.batch_set_v1(hashes, source) == [True] * 3
+    assert [node.backend.batch_exists(hashes) for node in narrow] == [0, 0, 3, 3]
+    for node, heads in ((narrow[2], slice(0, 2)), (narrow[3], slice(2, 4))):
+        target = pages.alloc(node.pool, 3)
+        assert node.backend.batch_get_v1(hashes, target) == [True] * 3
+        for page, other in zip(source[::16] // 16, target[::16] // 16, strict=True):
+            # (K and V, page, head, token, layer, dim); as numbers, since random bytes may be NaN
+            written = wide.pool.kv_buffer[:, page, heads].view(torch.int16)
+            assert torch.equal(written, node.pool.kv_buffer[:, other].view(torch.int16))
+
+    # Ranks 0 and 1 of four make what rank 0 of two reads.
+    wide_0 = make_node(0, shape, rank=Rank(0, 2), **options)
+    for node in narrow[:2]:
+        pages.fill(node.pool, target := pages.alloc(node.pool, 3), node)
+        assert node.backend.batch_set_v1(hashes, target) == [True] * 3
+    assert wide_0.backend.batch_get_v1(hashes, pages.alloc(wide_0.pool, 3)) == [True] * 3
+
+
+def test_ranks_whose_heads_cannot_be_cut_share_with_their_like(make_node: Any, caplog: Any) -> None:
+    shape = Shape(layout="page_head", heads=1)
+    options: dict[str, Any] = {"model": "one head", "tp_lcm_size": 4}
+    one = make_node(0, shape, rank=Rank(0, 2), **options)
+    assert "cannot be cut" in caplog.text
+    four = make_node(1, shape, rank=Rank(0, 4), **options)
+    like = make_node(1, shape, rank=Rank(0, 2), **options)
+    hashes = pages.hashes("one head", 2)
+    source = pages.alloc(one.pool, 2)
+    pages.fill(one.pool, source, "one head")
+    assert one.backend.batch_set_v1(hashes, source) == [True] * 2
+    assert four.backend.batch_exists(hashes) == 0
+    assert like.backend.batch_exists(hashes) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"dp_rank": 0}, {"dp_rank": 1}, True),
+        ({"attn_cp_size": 2}, {"attn_cp_size": 2, "attn_cp_rank": 1}, False),
+        ({}, {"attn_cp_size": 2}, False),
+        ({"model_name": "a/b"}, {"model_name": "a%2Fb"}, False),
+        ({"model_name": "m" * 2000}, {"model_name": "m" * 2001}, False),
+        ({"model_name": "m" * 2000}, {"model_name": "m" * 2000}, True),
+    ],
+    ids=str,
+)
+def test_ranks_of_data_and_context_parallelism(
+    nodes: Any, one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
+    pool = None
+    backends = []
+    for place, config in enumerate((one, other)):
+        backends.append(lone_backend(nodes[place].socket_path, Shape(), **config))
+        pool = pool or host_pool(Shape())
+        backends[-1].register_mem_pool_host(pool)
+    hashes = pages.hashes(repr((one, other)), 2)
+    source = pages.alloc(pool, 2)
+    pages.fill(pool, source, "lone")
+    assert backends[0].batch_set_v1(hashes, source) == [True] * 2
+    assert backends[1].batch_exists(hashes) == (2 if same else 0)
+    for backend in backends:
+        backend.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("namespce", "x", "did you mean 'namespace'"),
+        ("allocater", "shm", "did you mean 'allocator'"),
+        ("timeout_s", 60, "at most 8 seconds"),
+        ("tenant", 7, "printable text"),
+    ],
+)
+def test_a_config_that_cannot_be_meant_ends_the_start(
+    make_node: Any, key: str, value: object, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_node(0, Shape(), **{key: value})
