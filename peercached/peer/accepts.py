@@ -62,11 +62,12 @@ class Accepts:
         # Counted until the thread is done, not until the caller has given up.
         work.add_done_callback(lambda _: self._done(node))
         answer = await asyncio.shield(work)
-        if self._placement.nodes.get(node.index) is not node:
-            # It left the view meanwhile: its queue pairs were freed before this one was made.
-            self._engine.expel_reader(node.address.node_id, node.address.incarnation)
+        if not self._in_view(node):
             raise LookupError(f"{node.address.node_id} is no longer in the view")
         return answer
+
+    def _in_view(self, node: Node) -> bool:
+        return self._placement.nodes.get(node.index) is node
 
     def _make(self, node: Node, end: bytes, closed: bytes) -> bytes:
         address = node.address
@@ -79,3 +80,7 @@ class Accepts:
         left = self._at_work.pop(node) - 1
         if left:
             self._at_work[node] = left
+        if not self._in_view(node):
+            # It left the view meanwhile: its queue pairs were freed before this one was made. Here,
+            # and not where the answer is awaited: the caller may have given up the call.
+            self._engine.expel_reader(node.address.node_id, node.address.incarnation)

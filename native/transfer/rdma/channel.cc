@@ -11,6 +11,7 @@ namespace peercached::rdma {
 namespace {
 
 // Per slice: its payload from one or two chunks, a header that ends a chunk; then the header again.
+// unpack_answer() sees to it that no chunk is smaller than a slice.
 constexpr unsigned kRequestsPerDoorbell = 3 * kChainSlicesMax;
 constexpr unsigned kRequestsPerChain = kRequestsPerDoorbell + kChainSlicesMax;
 constexpr unsigned kSendsMax = kRequestsPerChain * kChainsPerChannel;
@@ -160,11 +161,13 @@ size_t Channel::poll() {
     const int count = ibv_poll_cq(queue_.get(), static_cast<int>(done.size()), done.data());
     if (count < 0) trouble_ = "polling " + rail_.name() + " failed";
     if (count <= 0) break;
-    for (int i = 0; i < count && trouble_.empty(); ++i) {
+    for (int i = 0; i < count; ++i) {
       const ibv_wc& one = done[static_cast<size_t>(i)];
-      if (one.status != IBV_WC_SUCCESS) {
+      if (one.status != IBV_WC_SUCCESS && trouble_.empty()) {
         trouble_ = rail_.name() + ": " + Verbs::get().wc_status_str(one.status);
-        gave_up_ = one.wr_id;
+      }
+      if (!trouble_.empty()) {  // fence() waits for the last one
+        if (one.wr_id != 0) gave_up_ = one.wr_id;
       } else if ((one.wr_id & kProof) != 0) {
         ++completed_;
         ++ended;

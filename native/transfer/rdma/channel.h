@@ -86,7 +86,7 @@ class Channel {
   ChannelAnswer holder_;
   uint64_t posted_ = 0, landed_ = 0, completed_ = 0, released_ = 0;  // chains
   uint64_t rung_ = 0;     // number of the last doorbell; the signalled request has it as wr_id
-  uint64_t gave_up_ = 0;  // the last of them of which an error completion has come
+  uint64_t gave_up_ = 0;  // the last of them that ended after trouble began
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
   std::string trouble_;

@@ -51,8 +51,12 @@ ChannelAnswer unpack_answer(std::span<const std::byte> packed) {
   }
   std::memcpy(static_cast<void*>(&head), packed.data(), kAnswerHeadBytes);
   check(head.end);
-  const uint64_t chunks =
-      head.chunk_bytes == 0 ? 0 : (head.bytes + head.chunk_bytes - 1) / head.chunk_bytes;
+  // Smaller pieces would cut a slice into more requests than a doorbell has room for.
+  if (head.chunk_bytes == 0 || head.chunk_bytes % kChunkAlign != 0) {
+    wrong("chunk_bytes " + std::to_string(head.chunk_bytes) + " is no multiple of " +
+          std::to_string(kChunkAlign));
+  }
+  const uint64_t chunks = (head.bytes + head.chunk_bytes - 1) / head.chunk_bytes;
   if (head.bytes == 0 || chunks == 0 || chunks > kChunksMax || chunks != head.rkeys ||
       head.address + head.bytes < head.address) {
     wrong("a pool of " + std::to_string(head.bytes) + " bytes in chunks of " +

@@ -26,6 +26,10 @@ struct ChannelEnd {
 };
 static_assert(sizeof(ChannelEnd) == 40);
 
+// What the size of a registered piece is a multiple of: no smaller piece is worth its key, none
+// splits a slot's header or a huge page, and a slice (peer_read.cc) lies in two of them at most.
+inline constexpr uint64_t kChunkAlign = 2ull << 20;
+
 // The holder's pool as one of its rails publishes it: pieces of chunk_bytes, the last may be
 // shorter, each with its rkey.
 struct PoolAccess {

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 #include <thread>
 
 namespace peercached::rdma {
 namespace {
 
-constexpr uint64_t kChunkAlign = 2ull << 20;  // never splits a huge page
 constexpr uint64_t kChunkBytesMin = 64ull << 20;
 constexpr size_t kChunksWanted = 16;
 constexpr unsigned kThreadsMax = 8;
@@ -34,6 +34,19 @@ std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " M
 std::string lock_remedy() {
   return "raise RLIMIT_MEMLOCK (systemd: LimitMEMLOCK=infinity; a shell: ulimit -l unlimited; "
          "Docker: --ulimit memlock=-1) or give the daemon CAP_IPC_LOCK";
+}
+
+// `work` on several threads, this one among them; on fewer where there are no more to be had.
+template <typename Work>
+void share(size_t threads, const Work& work) {
+  std::vector<std::jthread> others;
+  others.reserve(threads);
+  try {
+    while (others.size() + 1 < threads) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // Slower, that is all; and in a destructor nothing may be thrown.
+  }
+  work();
 }
 
 }  // namespace
@@ -109,14 +122,10 @@ void RegisteredMemory::make_pieces() {
 
 RegisteredMemory::~RegisteredMemory() {
   // Whoever registers one of our pieces holds us; nobody is busy any more.
-  std::vector<std::jthread> threads;
   std::atomic<size_t> next{0};
-  const auto release = [&] {
+  share(std::min<size_t>(pieces_.size(), kThreadsMax), [&] {
     for (size_t i = next++; i < pieces_.size(); i = next++) pieces_[i].registration.reset();
-  };
-  const size_t count = std::min<size_t>(pieces_.size(), kThreadsMax);
-  for (size_t i = 1; i < count; ++i) threads.emplace_back(release);
-  release();
+  });
 }
 
 bool RegisteredMemory::begin(Piece& piece) {
@@ -157,19 +166,14 @@ bool RegisteredMemory::register_one() {
 }
 
 void RegisteredMemory::register_until(Deadline until) {
-  const auto work = [&] {
+  const size_t threads = std::min<size_t>(
+      {pieces_.size(), kThreadsMax, std::max(1u, std::thread::hardware_concurrency())});
+  share(threads, [&] {
     while (!until.passed() && register_one()) {
       std::lock_guard lock(mutex_);
       if (!failure_.empty()) return;
     }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const size_t count = std::min<size_t>(
-        {pieces_.size(), kThreadsMax, std::max(1u, std::thread::hardware_concurrency())});
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
-    work();
-  }
+  });
   std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw std::runtime_error(failure_);
 }

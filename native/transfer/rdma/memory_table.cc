@@ -51,10 +51,13 @@ void MemoryTable::remove(const std::byte* base) {
     memory = std::move(found->second);
     regions_.erase(found);
   }
-  // The background may hold it for one more piece: gone means gone.
-  std::weak_ptr<RegisteredMemory> last = memory;
+  // The background may hold it for one more piece. Gone means gone, so we are the last to let go:
+  // when its count is 0 somebody else may still be at work in its destructor.
+  std::unique_lock lock(queue_mutex_);
+  moved_on_.wait(lock, [&] { return in_work_ != memory.get(); });
+  std::erase_if(queue_, [&](const auto& queued) { return queued.lock() == memory; });
+  lock.unlock();
   memory.reset();
-  while (!last.expired()) std::this_thread::yield();
 }
 
 std::shared_ptr<RegisteredMemory> MemoryTable::find(const std::byte* address) const {
@@ -78,10 +81,13 @@ void MemoryTable::background() {
     queued_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
     auto memory = queue_.front().lock();
+    in_work_ = memory.get();
     lock.unlock();
     const bool more = memory && memory->register_one();
-    memory.reset();
     lock.lock();
+    memory.reset();  // not the last: who removes it waits
+    in_work_ = nullptr;
+    moved_on_.notify_all();
     if (!more) queue_.pop_front();
   }
 }

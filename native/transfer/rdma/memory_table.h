@@ -33,8 +33,9 @@ class MemoryTable {
   std::map<const std::byte*, std::shared_ptr<RegisteredMemory>> regions_;
 
   std::mutex queue_mutex_;
-  std::condition_variable queued_;
+  std::condition_variable queued_, moved_on_;
   std::deque<std::weak_ptr<RegisteredMemory>> queue_;
+  const RegisteredMemory* in_work_ = nullptr;  // the background's
   bool stopping_ = false;
   std::thread thread_;
 };

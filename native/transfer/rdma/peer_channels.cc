@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <utility>
 
 namespace peercached::rdma {
 namespace {
 
 constexpr int kBackoffMinMs = 20;
 constexpr int kBackoffMaxMs = 2000;
-// More than could be alive at once: what is forgotten was told, or the peer frees it by itself.
+// More than could be alive at once. What is not told the peer frees when it has too many.
 constexpr size_t kClosedNumbersMax = 256;
 
 }  // namespace
@@ -44,9 +45,7 @@ PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
       entry->state = State::lent;
       return {entry->channel.get(), true};
     }
-    if (!usable(rail, now)) continue;
-    hope = true;
-    if (count(rail) >= channels_max_) continue;
+    if (!usable(rail, now) || count(rail) >= channels_max_) continue;
     // One being connected for each that waits is enough.
     const auto under_way = std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
       return entry.state == State::connecting;
@@ -81,8 +80,8 @@ void PeerChannels::begin_connect(uint32_t rail) {
       back_off(rail, "the control plane is too busy to connect a channel");
       return;
     }
-    entries_.push_back({std::move(channel), number, State::connecting});
-    closed_numbers_.clear();
+    entries_.push_back(
+        {std::move(channel), number, State::connecting, std::exchange(closed_numbers_, {})});
   } catch (const VerbsError& error) {
     back_off(rail, error.what());
   }
@@ -109,7 +108,11 @@ std::vector<PeerChannels::Entry>::iterator PeerChannels::find_connecting(uint32_
 }
 
 std::shared_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) {
-  if (closed_numbers_.size() < kClosedNumbersMax) closed_numbers_.push_back(entry->number);
+  // What went with a connect that came to nothing may not have arrived.
+  entry->closed.push_back(entry->number);
+  for (const uint32_t number : entry->closed) {
+    if (closed_numbers_.size() < kClosedNumbersMax) closed_numbers_.push_back(number);
+  }
   std::shared_ptr<Channel> channel = std::move(entry->channel);
   entries_.erase(entry);
   return channel;
@@ -181,6 +184,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   std::lock_guard lock(mutex_);
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
+  entry->closed.clear();                      // the peer has them
   if (why.empty()) {
     entry->state = State::idle;
   } else {

@@ -77,6 +77,7 @@ class PeerChannels {
     std::shared_ptr<Channel> channel;  // shared only while it is being connected
     uint32_t number = 0;
     State state = State::connecting;
+    std::vector<uint32_t> closed;  // that go with its connecting
   };
   struct RailState {
     TimePoint retry_at{};
@@ -104,7 +105,7 @@ class PeerChannels {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   std::vector<RailState> rail_states_;
-  std::vector<uint32_t> closed_numbers_;  // to tell the peer with the next connect
+  std::vector<uint32_t> closed_numbers_;  // that the peer has not been told of
   std::vector<int> waiters_;              // eventfds
   std::string last_trouble_;
 };

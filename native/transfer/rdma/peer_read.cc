@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t kSliceBytesMin = 256u << 10;
 constexpr uint32_t kSliceBytesMax = 1u << 20;
+static_assert(kSliceBytesMax <= kChunkAlign);
 constexpr uint64_t kChainBytesMin = 256ull << 10;
 constexpr uint64_t kChainsPerLane = 4;
 constexpr uint8_t kAttemptsMax = 3;
@@ -35,6 +36,8 @@ PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannel
       if (!found) continue;
       region_of_[i] = regions_.emplace_back(std::move(found)).get();
     }
+    const RegisteredMemory& region = *region_of_[i];
+    if (op.length > static_cast<uint64_t>(region.base() + region.bytes() - op.dest)) continue;
     op.status = PageStatus::pending;
     bytes_ += op.length;
     ++unsettled_;
@@ -70,7 +73,7 @@ RegisteredMemory* PeerRead::claim(uint64_t pool_bytes, std::vector<Slice>& slice
       continue;
     }
     const uint64_t slot_bytes = sizeof(SlotHeader) + op.length;
-    if (op.offset % alignof(SlotHeader) != 0 || op.offset >= pool_bytes ||
+    if (op.offset % sizeof(SlotHeader) != 0 || op.offset >= pool_bytes ||
         slot_bytes > pool_bytes - op.offset) {
       todo_.pop_back();
       settle(slice.op, PageStatus::stale);  // a record of no slot there

@@ -15,6 +15,7 @@ namespace peercached::rdma {
 namespace {
 
 constexpr size_t kGidsMax = 1024;
+constexpr uint32_t kGidIndexMax = 255;  // an address handle has one byte for it
 
 double gbps_of(uint8_t speed, uint8_t width) {
   const double lanes = width == 1    ? 1
@@ -61,6 +62,7 @@ void list_gids(const Verbs& verbs, ibv_context* context, std::vector<Port>& port
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
     for (Port& port : ports) {
       if (static_cast<uint32_t>(port.number) != entry.port_num) continue;
+      if (entry.gid_index > kGidIndexMax) continue;
       GidEntry& gid = port.gids.emplace_back();
       std::memcpy(gid.gid.data(), entry.gid.raw, sizeof gid.gid);
       gid.index = static_cast<int>(entry.gid_index);

@@ -5,8 +5,9 @@
 namespace peercached::rdma {
 namespace {
 
-// Per reader and rail: the most that max_channels_per_peer allows, wherever it is set.
-constexpr size_t kChannelsMax = 64;
+// Per reader and rail of its own: the most that max_channels_per_peer allows, wherever it is set.
+// Who has one more has given up an older one, and word of that was lost.
+constexpr std::ptrdiff_t kChannelsMax = 64;
 
 }  // namespace
 
@@ -17,6 +18,13 @@ void Responder::forget(std::vector<Served>& channels, Gone gone) {
     served.rail->counters.responders.fetch_sub(1, std::memory_order_relaxed);
     return true;
   });
+}
+
+void Responder::forget_oldest(std::vector<Served>& channels, uint32_t reader_rail) {
+  const auto of_rail = [&](const Served& served) { return served.reader_rail == reader_rail; };
+  if (std::count_if(channels.begin(), channels.end(), of_rail) < kChannelsMax) return;
+  const uint32_t oldest = std::find_if(channels.begin(), channels.end(), of_rail)->number;
+  forget(channels, [&](uint32_t number) { return number == oldest; });
 }
 
 Responder::Responder(std::span<const std::unique_ptr<Rail>> rails, const RegisteredMemory& pool,
@@ -51,10 +59,6 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
     forget(known.channels, [&](uint32_t number) {
       return std::find(closed.begin(), closed.end(), number) != closed.end();
     });
-    if (known.channels.size() >= kChannelsMax * rails_.size()) {
-      throw std::runtime_error(node_id + " has " + std::to_string(known.channels.size()) +
-                               " channels here, the most it may");
-    }
   }
   // Not under the lock: the kernel may have to ask the network for the reader's address first.
   QueuePair qp = rail.make_queue_pair(queues_[rail.index].get(), 1, 1, true);
@@ -66,7 +70,8 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
   if (known == readers_.end() || known->second.incarnation != incarnation) {
     throw std::runtime_error(node_id + " is no member any more");
   }
-  known->second.channels.push_back({reader.channel, &rail, std::move(qp)});
+  forget_oldest(known->second.channels, reader.rail);
+  known->second.channels.push_back({reader.channel, reader.rail, &rail, std::move(qp)});
   rail.counters.responders.fetch_add(1, std::memory_order_relaxed);
   return {own,
           {incarnation_, reinterpret_cast<uint64_t>(pool_.base()), pool_.bytes(),

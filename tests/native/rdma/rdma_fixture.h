@@ -63,9 +63,10 @@ class RdmaReader : public rdma::Connector {
                own_pool_.pool.size_bytes(), *this, watcher) {}
   ~RdmaReader() override { wait(); }
 
-  void knows(RdmaHolder& holder) {
+  void knows(RdmaHolder& holder) { knows(holder, holder.endpoint()); }
+  void knows(RdmaHolder& holder, const PeerEndpoint& endpoint) {
     holder_ = &holder;
-    fabric.engine().add_peer(kPeer, holder.endpoint());
+    fabric.engine().add_peer(kPeer, endpoint);
   }
   void read(Reading& reading, int deadline_ms = 10'000, Verify verify = Verify::checksum) {
     fabric.regions().add(reading.memory.data(), reading.memory.size());
@@ -80,7 +81,12 @@ class RdmaReader : public rdma::Connector {
     threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
       if (hang) return;
       ++connects;
+      {
+        std::lock_guard told_lock(told_mutex_);
+        told_ = numbers;
+      }
       try {
+        if (unreachable) throw std::runtime_error("unreachable");
         const auto answer =
             holder_->fabric.responder().accept("reader", kReaderIncarnation, own, numbers);
         fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
@@ -96,7 +102,13 @@ class RdmaReader : public rdma::Connector {
     threads_.clear();
   }
 
-  std::atomic<bool> refuse{false}, hang{false};
+  // Of closed channels, with the last connect.
+  std::vector<uint32_t> told() const {
+    std::lock_guard lock(told_mutex_);
+    return told_;
+  }
+
+  std::atomic<bool> refuse{false}, hang{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
   RecordingWatcher watcher;
 
@@ -110,6 +122,8 @@ class RdmaReader : public rdma::Connector {
   RdmaHolder* holder_ = nullptr;
   std::mutex mutex_;
   std::vector<std::thread> threads_;
+  mutable std::mutex told_mutex_;
+  std::vector<uint32_t> told_;
 
  public:
   rdma::Fabric fabric;

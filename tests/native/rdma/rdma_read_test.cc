@@ -129,14 +129,17 @@ TEST_F(RdmaRead, AFenceEndsTheReadAndNothingIsWrittenAfterIt) {
   }
   Reading reading(rows);
   reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
+  std::vector<std::byte> then;
   std::thread fencing([&] {
     EXPECT_TRUE(eventually([&] { return !is_painted(reading.memory.data(), 64); }));
     reading.gate.fence();
+    // From here on the worker takes its memory for its own, whatever the daemon answers.
+    EXPECT_TRUE(eventually([&] { return reading.gate.quiet(); }));
+    then = reading.memory;
   });
   reading.read(reader.fabric.engine(), 60'000);
   fencing.join();
   EXPECT_GT(reading.count(PageStatus::deadline), 0u);
-  const std::vector<std::byte> then = reading.memory;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_TRUE(then == reading.memory);
   reader.fabric.regions().remove(reading.memory.data());

@@ -1,0 +1,113 @@
+// Channels that cannot be made, break or are forgotten, over soft-RoCE.
+#include <algorithm>
+
+#include "rdma/rdma_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+class RdmaChannels : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+
+  // What became of one page, read now.
+  static PageStatus one_read(RdmaReader& reader, const RecordRow& row, int deadline_ms = 10'000) {
+    Reading reading({row});
+    reader.read(reading, deadline_ms);
+    return reading.ops[0].status;
+  }
+};
+
+TEST_F(RdmaChannels, OnesThatCannotBeMadeAreMissesAtOnceAndNotAtTheDeadline) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  reader.refuse = true;
+  const TimePoint start = Clock::now();
+  EXPECT_EQ(one_read(reader, holder.set(0, 5000), 20'000), PageStatus::error);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(reader.watcher.troubles().size(), 1u);
+}
+
+TEST_F(RdmaChannels, AnAnswerOfAnotherProcessConnectsNothing) {
+  RdmaHolder holder(64 << 20, {"rxe0"}, kHolderIncarnation + 1);
+  RdmaReader reader({"rxe1"});
+  const RecordRow row = holder.set(0, 5000);
+  PeerEndpoint earlier = holder.endpoint();
+  earlier.incarnation = kHolderIncarnation;
+  reader.knows(holder, earlier);
+  Reading reading({row}, kPeer, kHolderIncarnation);
+  reader.read(reading, 60'000);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+  EXPECT_GT(reader.connects, 0u);
+}
+
+TEST_F(RdmaChannels, ClosedOnesAreToldUntilTheHolderHasHeard) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  ASSERT_EQ(one_read(reader, row), PageStatus::ok);
+  // The idle channel goes with its rail; the rail is there again at once.
+  reader.unreachable = true;
+  reader.fabric.engine().leave_rail(*reader.fabric.rails()[0]);
+  EXPECT_EQ(one_read(reader, row), PageStatus::error);
+  EXPECT_EQ(reader.told().front(), 1u);
+  EXPECT_EQ(holder.fabric.responder().channels(), 1u);
+  reader.unreachable = false;
+  EXPECT_TRUE(eventually([&] { return one_read(reader, row) == PageStatus::ok; }));
+  const std::vector<uint32_t> told = reader.told();
+  EXPECT_NE(std::find(told.begin(), told.end(), 1u), told.end());
+  EXPECT_EQ(holder.fabric.responder().channels(), 1u);
+}
+
+TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  rdma::Channel end(*reader.fabric.rails()[0], 1);
+  rdma::ChannelEnd offer = end.own_end();
+  rdma::Responder& responder = holder.fabric.responder();
+  for (uint32_t number = 1; number <= 100; ++number) {
+    offer.channel = number;
+    responder.accept("reader", kReaderIncarnation, offer, {});
+  }
+  EXPECT_EQ(responder.channels(), 64u);
+  // The newest are alive, another rail of the reader's has its own.
+  const std::vector<uint32_t> closed{36, 37};
+  offer.rail = 1;
+  offer.channel = 101;
+  responder.accept("reader", kReaderIncarnation, offer, closed);
+  EXPECT_EQ(responder.channels(), 64u);
+  responder.drop_reader("reader", kReaderIncarnation);
+  EXPECT_EQ(responder.channels(), 0u);
+  EXPECT_EQ(holder.fabric.rails()[0]->counters.responders, 0u);
+}
+
+TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  std::vector<RecordRow> rows;
+  for (uint64_t i = 0; i < 2; ++i) rows.push_back(holder.set(i, 5000));
+  Reading reading(rows);
+  rdma::MemoryTable& regions = reader.fabric.regions();
+  regions.add(reading.memory.data(), reading.memory.size());
+  rdma::Channel channel(*reader.fabric.rails()[0], 1);
+  channel.connect(
+      holder.fabric.responder().accept("reader", kReaderIncarnation, channel.own_end(), {}));
+  channel.break_off();
+  const std::vector<rdma::Slice> slices{{0, 0, 5000}, {1, 0, 5000}};
+  channel.post(slices, reading.ops, *regions.find(reading.memory.data()), Deadline::after_ms(1000));
+  EXPECT_TRUE(eventually([&] {
+    channel.poll();
+    return !channel.trouble().empty();
+  }));
+  const TimePoint start = Clock::now();
+  channel.fence();
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(80));  // it gives up waiting at 100
+  regions.remove(reading.memory.data());
+  EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+}
+
+}  // namespace
+}  // namespace peercached::testing

@@ -1,0 +1,157 @@
+// Which ports become rails, which of their addresses, and what is said when there are none.
+#include "transfer/rdma/ports.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace peercached::rdma {
+namespace {
+
+Gid gid(const char* address) {
+  Gid made{};
+  if (::inet_pton(AF_INET6, address, made.data()) != 1) {
+    made[10] = made[11] = 0xff;
+    EXPECT_EQ(::inet_pton(AF_INET, address, made.data() + 12), 1) << address;
+  }
+  return made;
+}
+
+// As RoCE devices list them: link-local and IPv4, each as version 1 and 2.
+std::vector<GidEntry> roce_gids(const char* address) {
+  return {{gid("fe80::1"), 0, false, "eth0"},
+          {gid("fe80::1"), 1, true, "eth0"},
+          {gid(address), 2, false, "eth0"},
+          {gid(address), 3, true, "eth0"}};
+}
+
+Port roce(std::string device, const char* address = "10.0.0.1", double gbps = 400) {
+  Port port;
+  port.device = std::move(device);
+  port.active = port.ethernet = true;
+  port.rate_gbps = gbps;
+  port.gids = roce_gids(address);
+  return port;
+}
+
+std::vector<std::string> names(const std::vector<RailChoice>& rails) {
+  std::vector<std::string> all;
+  for (const RailChoice& rail : rails) {
+    all.push_back(rail.port.device + ":" + std::to_string(rail.port.number));
+  }
+  return all;
+}
+
+std::string refusal(const std::vector<Port>& ports, const RailPolicy& policy = {}) {
+  try {
+    choose_rails(ports, policy);
+    return "";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+int chosen_gid(const Port& port, const RailPolicy& policy = {}) {
+  return choose_rails(std::vector{port}, policy).at(0).gid.index;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Ports, AGidIsRoceV2AndIpv4BeforeIpv6BeforeLinkLocal) {
+  Port port = roce("mlx5_0");
+  EXPECT_EQ(chosen_gid(port), 3);
+  port.gids = {{gid("fe80::1"), 0, true, ""}, {gid("fd00::1"), 1, true, ""}};
+  EXPECT_EQ(chosen_gid(port), 1);
+  port.gids.pop_back();
+  EXPECT_EQ(chosen_gid(port), 0);
+}
+
+TEST(Ports, TheNodesOwnAddressGoesBeforeAll) {
+  Port port = roce("mlx5_0");
+  port.gids.push_back({gid("10.9.9.9"), 5, true, "vlan9"});
+  port.gids.push_back({gid("fd00::7"), 6, true, "eth0"});
+  EXPECT_EQ(chosen_gid(port), 3);
+  EXPECT_EQ(chosen_gid(port, {.device_names = {}, .host = "10.9.9.9"}), 5);
+  EXPECT_EQ(chosen_gid(port, {.device_names = {}, .host = "fd00::7"}), 6);
+}
+
+TEST(Ports, AGidIndexThatIsAskedForIsTakenAsItIs) {
+  const Port port = roce("mlx5_0");
+  EXPECT_EQ(chosen_gid(port, {.device_names = {}, .gid_index = 0, .host = ""}), 0);
+  const RailPolicy none{.device_names = {}, .gid_index = 9, .host = ""};
+  EXPECT_TRUE(says(refusal({port}, none), "mlx5_0:1 has no GID with index 9"));
+  EXPECT_TRUE(says(refusal({port}, none), "correct rdma_gid_index"));
+}
+
+TEST(Ports, InfiniBandTakesThePortsOwnGid) {
+  Port port = roce("mlx5_0");
+  port.ethernet = false;
+  port.gids = {{gid("fe80::2"), 0, false, ""}, {gid("fe80::3"), 1, false, ""}};
+  EXPECT_EQ(chosen_gid(port), 0);
+}
+
+TEST(Ports, SlowerAndInactiveOnesAreLeftOut) {
+  Port down = roce("mlx5_2");
+  down.active = false;
+  Port bare = roce("mlx5_3");
+  bare.gids.resize(1);
+  const std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_1", "10.0.0.2", 25), down, bare,
+                                roce("mlx5_4", "10.0.0.3")};
+  EXPECT_EQ(names(choose_rails(ports, {})), (Names{"mlx5_0:1", "mlx5_4:1"}));
+}
+
+TEST(Ports, ThoseNearThePoolGoFirst) {
+  std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_1"), roce("mlx5_2"), roce("mlx5_3")};
+  for (size_t i = 0; i < 4; ++i) ports[i].numa_node = i < 2 ? 0 : 1;
+  RailPolicy policy;
+  policy.numa_node = 1;
+  EXPECT_EQ(names(choose_rails(ports, policy)),
+            (Names{"mlx5_2:1", "mlx5_3:1", "mlx5_0:1", "mlx5_1:1"}));
+  policy.numa_node = -1;
+  EXPECT_EQ(names(choose_rails(ports, policy)).front(), "mlx5_0:1");
+}
+
+TEST(Ports, NamedOnesAreTakenInTheOrderNamedWhateverTheirState) {
+  std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_0"), roce("mlx5_1", "10.0.0.2", 25)};
+  ports[1].number = 2;
+  ports[1].active = false;
+  RailPolicy policy;
+  policy.device_names = {"mlx5_1", "mlx5_0:2", "mlx5_0"};
+  EXPECT_EQ(names(choose_rails(ports, policy)), (Names{"mlx5_1:1", "mlx5_0:2", "mlx5_0:1"}));
+}
+
+TEST(Ports, ANameThatIsNotThereIsSaidWithThoseThatAre) {
+  RailPolicy policy;
+  policy.device_names = {"mlx5_0", "mlx5_9"};
+  const std::string said = refusal({roce("mlx5_0"), roce("mlx5_1")}, policy);
+  EXPECT_TRUE(says(said, "no RDMA port mlx5_9")) << said;
+  EXPECT_TRUE(says(said, "there are: mlx5_0:1, mlx5_1:1")) << said;
+}
+
+TEST(Ports, WhenNoneCanBeUsedEachSaysWhyAndWhatToDo) {
+  EXPECT_EQ(refusal({}), "this machine has no RDMA device");
+  Port down = roce("mlx5_0");
+  down.active = false;
+  Port bare = roce("mlx5_1");
+  bare.gids.clear();
+  const std::string said = refusal({down, bare});
+  EXPECT_TRUE(says(said, "mlx5_0:1 is not active: check cable")) << said;
+  EXPECT_TRUE(says(said, "mlx5_1:1 has no RoCE v2 GID: give its network interface an address"))
+      << said;
+  RailPolicy policy;
+  policy.device_names = {"mlx5_1"};
+  EXPECT_TRUE(says(refusal({down, bare}, policy), "device_names: mlx5_1:1 has no RoCE v2 GID"));
+}
+
+TEST(Ports, AGidIsWrittenAsTheAddressItIs) {
+  EXPECT_EQ(text_of(gid("10.1.2.3")), "10.1.2.3");
+  EXPECT_EQ(text_of(gid("fe80::a")), "fe80::a");
+}
+
+}  // namespace
+}  // namespace peercached::rdma

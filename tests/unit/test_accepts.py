@@ -1,0 +1,85 @@
+"""A reader that has left the view keeps no way into our pool, whoever waited for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from harness.waiting import eventually
+
+from peercached.directory.placement import Node
+from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX, Accepts, Unable
+
+
+class SlowEngine:
+    """Makes a channel when it is let; remembers who was expelled."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.begun = 0
+        self.expelled: list[tuple[str, int]] = []
+
+    def accept_channel(self, node_id: str, incarnation: int, end: bytes, closed: bytes) -> bytes:
+        self.begun += 1
+        assert self.may_go_on.wait(20)
+        return b"answer"
+
+    def expel_reader(self, node_id: str, incarnation: int) -> None:
+        self.expelled.append((node_id, incarnation))
+
+
+def setup() -> tuple[SlowEngine, Any, Any, Accepts]:
+    engine = SlowEngine()
+    address = SimpleNamespace(node_id="reader", incarnation=7)
+    node = Node(3, cast(Any, address))
+    own = SimpleNamespace(address=SimpleNamespace(node_id="holder"))
+    placement = SimpleNamespace(
+        own=own,
+        nodes={3: node},
+        view=SimpleNamespace(number=1),
+        find=lambda node_id, incarnation: node if incarnation == 7 else None,
+    )
+    return engine, placement, address, Accepts(cast(Any, engine), cast(Any, placement))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(eventually, condition)
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_reader_that_left_meanwhile_is_expelled_again(gives_up: bool) -> None:
+    async def run() -> None:
+        engine, placement, address, accepts = setup()
+        call = asyncio.ensure_future(accepts.accept(address, b"", b""))
+        await until(lambda: engine.begun == 1)
+        del placement.nodes[3]
+        if gives_up:
+            call.cancel()
+        engine.may_go_on.set()
+        with pytest.raises(asyncio.CancelledError if gives_up else LookupError):
+            await call
+        await until(lambda: engine.expelled == [("reader", 7)])
+
+    asyncio.run(run())
+
+
+def test_a_member_keeps_its_channel_and_has_so_many_turns() -> None:
+    async def run() -> None:
+        engine, _, address, accepts = setup()
+        calls = [
+            asyncio.ensure_future(accepts.accept(address, b"", b""))
+            for _ in range(ACCEPTS_PER_PEER_MAX)
+        ]
+        await asyncio.sleep(0)  # all have their turn; not all have a thread
+        with pytest.raises(Unable, match="are being made"):
+            await accepts.accept(address, b"", b"")
+        engine.may_go_on.set()
+        assert await asyncio.gather(*calls) == [b"answer"] * ACCEPTS_PER_PEER_MAX
+        assert engine.expelled == []
+        assert (accepts.accepted, accepts.refused) == (ACCEPTS_PER_PEER_MAX, 1)
+
+    asyncio.run(run())
