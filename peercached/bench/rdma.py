@@ -113,7 +113,7 @@ class RdmaBench:
         try:
             self._cluster.start(_START_S)
             daemons = self._cluster.daemons
-            rails = [daemon.status()["rdma"]["rails"] for daemon in daemons]
+            rails = [daemon.status()["transport"]["rails"] for daemon in daemons]
             if not all(rails):
                 raise NoRdma("the daemons have no rails: peercachectl doctor")
             self._wires = list(zip(*(map(_port, of) for of in rails[:2]), strict=False))
