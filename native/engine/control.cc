@@ -39,6 +39,7 @@ bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
     if (closed_) return false;
     if (refuse(kind, payload.size())) return false;
     bytes_ += payload.size();
+    ++posted_;
     events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
     if (events_.size() > 1) return true;  // the one before has woken the reader
   }
@@ -57,6 +58,7 @@ ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
     queue_.bytes_ += payload.size();
     ticket_ = queue_.next_ticket_++;
     queue_.questions_.emplace(ticket_, this);
+    ++queue_.posted_;
     queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
     first = queue_.events_.size() == 1;
   }
@@ -116,6 +118,11 @@ void ControlQueue::close() {
     question->done_ = true;
     question->ready_.notify_one();
   }
+}
+
+uint64_t ControlQueue::posted() const {
+  std::lock_guard lock(mutex_);
+  return posted_;
 }
 
 uint64_t ControlQueue::dropped() const {

@@ -87,6 +87,7 @@ class ControlQueue {
   void answer(uint64_t ticket, std::vector<std::byte> payload);
   void close();  // wakes all who wait, refuses further events
 
+  uint64_t posted() const;  // all events that the control plane was given
   uint64_t dropped() const;
 
  private:
@@ -101,7 +102,7 @@ class ControlQueue {
   size_t bytes_ = 0;  // of the payloads in it
   std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
-  uint64_t dropped_ = 0;
+  uint64_t posted_ = 0, dropped_ = 0;
   bool lost_updates_ = false;
   bool closed_ = false;
 };

@@ -106,6 +106,7 @@ std::string Engine::status_json() const {
     json.field("deadlines", peer.deadlines).field("corrupt", peer.corrupt).close('}');
   }
   json.close(']');
+  json.field("events_posted", control_.posted());
   json.field("events_dropped", control_.dropped());
   return json.close('}').take();
 }

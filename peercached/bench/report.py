@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from peercached.bench.directory import DirectoryFigures
+from peercached.bench.rdma import FEW_THREADS, MANY_THREADS, RdmaFigures
 from peercached.bench.transfers import Latencies, PageFigures
 
 
@@ -127,3 +128,46 @@ def as_document(
         "directory": asdict(directory) if directory else None,
         "idle": {"core": idle_core, "resident_mb": idle_mb},
     }
+
+
+def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
+    table = Table(title="READs over RDMA, GB/s (share of ib_read_bw in the same turn)")
+    for column in (
+        "page",
+        "batch",
+        "ib_read_bw",
+        "headers checked",
+        "sums, too",
+        f"{FEW_THREADS} threads",
+        f"{MANY_THREADS} threads (of {FEW_THREADS})",
+        "lookups",
+        "events",
+        "misses",
+        "wrong",
+    ):
+        table.add_column(column, justify="right")
+    for one in figures:
+        table.add_row(
+            size_label(one.page_bytes),
+            str(one.batch),
+            "-" if one.wire_gbps is None else f"{one.wire_gbps:.3f}",
+            _shared(one.header_gbps, one.header_share),
+            _shared(one.checksum_gbps, one.checksum_share),
+            f"{one.few_threads_gbps:.3f}",
+            _shared(one.many_threads_gbps, one.many_of_few),
+            str(one.lookups),
+            str(one.control_events),
+            str(one.misses),
+            str(one.wrong_pages),
+        )
+    console.print(table)
+    console.print(
+        "Lookups and events: directory RPCs and calls into Python by all gets that followed an "
+        "exists."
+    )
+    if any(one.wire_gbps is None for one in figures):
+        console.print("No shares: ib_read_bw is missing (Debian package perftest).")
+
+
+def _shared(gbps: float, share: float | None) -> str:
+    return f"{gbps:.3f}" if share is None else f"{gbps:.3f} ({100 * share:.0f} %)"

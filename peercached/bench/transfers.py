@@ -69,7 +69,7 @@ def open_pair(cluster: Cluster, size_bytes: int) -> Pair:
     return Pair(cluster, clients, regions, size_bytes, [d.pid for d in cluster.daemons])
 
 
-def _fill(view: memoryview, seed: int) -> None:
+def fill(view: memoryview, seed: int) -> None:
     """Every block differs from every other: a shared stretch of bytes under a stamp of its own."""
     block = bytearray(hashlib.shake_128(seed.to_bytes(8, "little")).digest(_FILL_BLOCK_BYTES))
     for at in range(0, len(view), _FILL_BLOCK_BYTES):
@@ -78,7 +78,7 @@ def _fill(view: memoryview, seed: int) -> None:
         view[at : at + _FILL_BLOCK_BYTES] = block[: len(view) - at]
 
 
-def _keys(label: str, count: int) -> list[str]:
+def key_names(label: str, count: int) -> list[str]:
     return [hashlib.sha256(f"{label}/{i}".encode()).hexdigest() for i in range(count)]
 
 
@@ -100,8 +100,8 @@ def measure_pages(pair: Pair, page_bytes: int, batch: int, seed: int) -> PageFig
     total = count * page_bytes
     producer, consumer = pair.clients
     source, dest = pair.regions
-    _fill(source.view[:total], seed)
-    keys = _keys(f"{page_bytes}/{batch}/{seed}", count)
+    fill(source.view[:total], seed)
+    keys = key_names(f"{page_bytes}/{batch}/{seed}", count)
     work = [
         (keys[i : i + batch], list(range(i * page_bytes, (i + batch) * page_bytes, page_bytes)))
         for i in range(0, count, batch)
@@ -162,7 +162,7 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
     producer, consumer = pair.clients
     source, dest = pair.regions
     count = min(128 * 8, pair.size_bytes // page_bytes)
-    keys = _keys("latency", count)
+    keys = key_names("latency", count)
     offsets = list(range(0, count * page_bytes, page_bytes))
     for i in range(0, count, 128):
         producer.batch_set(keys[i : i + 128], source, offsets[i : i + 128], page_bytes)

@@ -1,13 +1,14 @@
-"""`peercachectl bench`: figures of two daemons on loopback beside the limits of the machine."""
+"""`peercachectl bench`: figures of daemons of its own beside the limits of the machine."""
 
 import json
 import statistics
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import click
+from rich.console import Console
 
 from peercached.bench import directory as directory_bench
-from peercached.bench import limits, report, transfers
+from peercached.bench import limits, rdma, report, transfers
 from peercached.cli.output import report_console
 from peercached.demo.cluster import Cluster
 
@@ -31,10 +32,25 @@ def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
 @click.option("--mib", default=512, show_default=True, help="bytes set and read per run, MiB")
 @click.option("--entries", default=10_000_000, show_default=True, help="directory records; 0: skip")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document")
+@click.option(
+    "--protocol",
+    type=click.Choice(["tcp", "rdma"]),
+    default="tcp",
+    show_default=True,
+    help="rdma: READs beside ib_read_bw, and nothing else",
+)
+@click.option("--devices", help="with rdma: devices, the first half of them the holder's")
 def bench(
-    pages: str, batches: tuple[int, ...], repeats: int, mib: int, entries: int, as_json: bool
+    pages: str,
+    batches: tuple[int, ...],
+    repeats: int,
+    mib: int,
+    entries: int,
+    as_json: bool,
+    protocol: str,
+    devices: str | None,
 ) -> None:
-    """Measures two daemons of its own on loopback, beside what this machine can do.
+    """Measures daemons of its own on loopback, beside what this machine can do.
 
     Nothing that runs is disturbed, and nothing is asserted: read the ratios. Exit code 1 if a
     page was wrong.
@@ -46,6 +62,14 @@ def bench(
         )
     size_bytes = mib << 20
     console = report_console(stderr=as_json)
+    if protocol == "rdma":
+        if not devices:
+            raise click.BadParameter(
+                "name the devices: `peercachectl devices` lists them", param_hint="devices"
+            )
+        sizes = [_SIZES[name] for name in pages.split(",")]
+        _bench_rdma(devices.split(","), sizes, batches, repeats, size_bytes, console, as_json)
+        return
     memory = limits.memory_gbps(256 << 20)
     wire = limits.best_loopback_gbps(1 << 30)
     round_trip_us = limits.unix_round_trip_us()
@@ -84,5 +108,29 @@ def bench(
         report.print_limits(console, memory, wire, round_trip_us)
         report.print_pages(console, figures, memory, max(wire.values()))
         report.print_rest(console, latencies, table, idle_core, idle_mb)
+    if any(one.wrong_pages for one in figures):
+        raise SystemExit(1)
+
+
+def _bench_rdma(
+    devices: list[str],
+    page_sizes: list[int],
+    batches: tuple[int, ...],
+    turns: int,
+    size_bytes: int,
+    console: Console,
+    as_json: bool,
+) -> None:
+    figures: list[rdma.RdmaFigures] = []
+    console.print("starting three daemons")
+    with rdma.RdmaBench(devices, size_bytes) as running:
+        for page_bytes in page_sizes:
+            for batch in batches:
+                figures.append(running.measure(page_bytes, batch, turns))
+                console.print(f"  {report.size_label(page_bytes)} x {batch} measured")
+    if as_json:
+        click.echo(json.dumps({"rdma": [asdict(one) for one in figures]}))
+    else:
+        report.print_rdma(console, figures)
     if any(one.wrong_pages for one in figures):
         raise SystemExit(1)
