@@ -20,8 +20,9 @@ def dma_buf(size_bytes: int) -> int:
     memory = os.memfd_create("dma-buf", os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, size_bytes)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    wanted = bytearray(struct.pack("<IIQQ", memory, 1, 0, size_bytes))
     with Path("/dev/udmabuf").open("rb") as device:
-        made = fcntl.ioctl(device, UDMABUF_CREATE, struct.pack("<IIQQ", memory, 1, 0, size_bytes))
+        made = fcntl.ioctl(device, UDMABUF_CREATE, wanted)  # the descriptor, as it is no bytes
     os.close(memory)
     return made
 
