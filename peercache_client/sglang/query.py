@@ -14,12 +14,17 @@ class Asked(NamedTuple):
     hashes: Sequence[str]
 
 
-def leading_pages(client: Client, asked: Asked, parent: str | None, timeout_s: float) -> int:
-    """How many pages exist from the first one on. A page exists when all its pieces do."""
+def leading_pages(
+    client: Client, asked: Asked, parent: str | None, timeout_s: float, hold_s: float = 0.0
+) -> int:
+    """How many pages exist from the first one on. A page exists when all its pieces do.
+
+    With `hold_s` only those count that their holders keep for so long.
+    """
     if asked.form is None:
         return len(asked.hashes)
     keys = keys_of(asked.form, asked.hashes)
-    present = client.batch_exists(keys, parent=parent, timeout_s=timeout_s)
+    present = client.batch_exists(keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s)
     return present // len(asked.form.suffixes)
 
 

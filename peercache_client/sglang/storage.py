@@ -33,6 +33,9 @@ from peercache_client.sglang.transfer_metrics import TransferMetrics
 # every user stands still meanwhile. The daemon answers in time with what it knows by then.
 _SCHEDULER_TIMEOUT_S: Final = 0.05
 _QUERY_TIMEOUT_S: Final = 1.0
+# And what it is told is its promise to the prefill node: a page that is gone when it is fetched
+# ends the request with an error. Long enough for the prefetch that follows; the daemons bound it.
+_SCHEDULER_HOLD_S: Final = 5.0
 
 
 class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where there is no sglang
@@ -98,12 +101,16 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     def batch_exists(
         self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
     ) -> int:
-        """How many pages exist from the first one on."""
+        """How many pages exist from the first one on; on the scheduler's thread, will for 5 s."""
         if PoolName.KV not in self._forms:
             return 0
         form = self._forms[PoolName.KV]
         return leading_pages(
-            self._client, Asked(form, keys), _parent(form, extra_info), _query_timeout_s()
+            self._client,
+            Asked(form, keys),
+            _parent(form, extra_info),
+            _query_timeout_s(),
+            _SCHEDULER_HOLD_S if _is_scheduler() else 0.0,
         )
 
     def exists(self, key: str) -> bool:
@@ -274,9 +281,13 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         self._client.close()
 
 
+def _is_scheduler() -> bool:
+    """SGLang's scheduler runs on the main thread of its process, all transfers on others."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def _query_timeout_s() -> float:
-    scheduler = threading.current_thread() is threading.main_thread()
-    return _SCHEDULER_TIMEOUT_S if scheduler else _QUERY_TIMEOUT_S
+    return _SCHEDULER_TIMEOUT_S if _is_scheduler() else _QUERY_TIMEOUT_S
 
 
 def _parent(form: PageForm | None, extra_info: HiCacheStorageExtraInfo | None) -> str | None:

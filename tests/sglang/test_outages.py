@@ -178,3 +178,31 @@ def test_a_daemon_that_loses_its_pages_makes_sglang_miss_not_fail(cluster: Clust
 def test_a_socket_that_is_none_is_no_trouble(tmp_path: Path) -> None:
     with ControllerNode(tmp_path / "nothing.sock", SHAPE) as node:
         all_miss(node, pages.hashes("none", 2), pages.alloc(node.pool, 2))
+
+
+def test_what_the_scheduler_was_told_stays_while_the_pool_is_overrun(cluster: Cluster) -> None:
+    """On a decode node a hit is a promise: its pages outlive everything that is set after."""
+    cluster.start()
+    shape = Shape(tokens=4096, layers=8, heads=8)
+    with ControllerNode(cluster[0].socket_path, shape) as node:
+        source = pages.alloc(node.pool, 256)
+        page_bytes = node.pool.size_per_token * 16
+        overrun = 2 * (64 << 20) // (256 * page_bytes) + 1
+
+        def still_there(name: str, told: bool) -> int:
+            hashes = pages.hashes(name, 16)
+            written = pages.fill(node.pool, source[:256], name)
+            assert all(node.backend.batch_set_v1(hashes, source[:256]))
+            if told:
+                assert node.backend.batch_exists(hashes) == 16
+            for i in range(overrun):
+                node.backend.batch_set_v1(pages.hashes(f"{name} over {i}", 256), source)
+            target = pages.alloc(node.pool, 16)
+            ok = node.backend.batch_get_v1(hashes, target)
+            got = pages.read(node.pool, target)
+            node.pool.free(target)
+            assert all(got[i] == written[i] for i in range(16) if ok[i])
+            return sum(ok)
+
+        assert still_there("not told", told=False) == 0
+        assert still_there("told", told=True) == 16
