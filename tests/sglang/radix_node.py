@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ class RadixNode:
         rank: Rank | None = None,
         model: str = "acme/model",
         tp_group: Any = None,
+        launch: Mapping[str, Any] | None = None,
         **extra: Any,
     ) -> None:
+        """`launch`: more of SGLang's own options; `extra`: of ours."""
         from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
         from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
@@ -40,6 +42,7 @@ class RadixNode:
             extra_config(socket_path, **extra),
             served_model_name=model,
             hicache_write_policy="write_through",
+            **(launch or {}),
         )
         self.device_pool = device_pool(shape)
         self.allocator = TokenToKVPoolAllocator(
@@ -71,6 +74,11 @@ class RadixNode:
         self.controller.prefetch_capacity_limit = self.pool.size
 
     def prefill(self, tokens: Sequence[int]) -> None:
+        """`insert`, until all is written."""
+        self.insert(tokens)
+        self._until(self.all_written)
+
+    def insert(self, tokens: Sequence[int]) -> None:
         """Invents the KV of these tokens, which follows from them, and puts it into the tree."""
         from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 
@@ -79,10 +87,15 @@ class RadixNode:
         for layer, expected in zip(self._layers(), self.expected(tokens), strict=True):
             layer[slots] = expected
         self.cache.insert(InsertParams(key=self._key(tokens), value=slots))
-        self._until(lambda: not (self.cache.ongoing_write_through or self.cache.ongoing_backup))
+
+    def all_written(self) -> bool:
+        return not (self.cache.ongoing_write_through or self.cache.ongoing_backup)
 
     def fetch(self, tokens: Sequence[int]) -> int:
         """What a scheduler does before a request is computed; tokens that came from storage."""
+        return int(self.cache.pop_prefetch_loaded_tokens(self._prefetch(tokens)))
+
+    def _prefetch(self, tokens: Sequence[int]) -> Any:
         from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
 
         cache = self.cache
@@ -99,7 +112,7 @@ class RadixNode:
             matched_prefix_tokens=tokens[:matched],
         )
         self._until(lambda: cache.check_prefetch_progress(handle))
-        return int(cache.pop_prefetch_loaded_tokens(handle))
+        return handle
 
     def load(self, tokens: Sequence[int]) -> list[Any]:
         """Host to device for the longest prefix there is; its rows in each layer."""

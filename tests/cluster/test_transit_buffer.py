@@ -1,0 +1,157 @@
+"""A small buffer that pages only pass through: its memory is used again as soon as `set` answers.
+
+What SGLang's buffer-only host memory needs of the daemon: an answer means that the bytes are safe,
+and can be found, and a set that could not be done says so.
+"""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from harness.background import Background
+from harness.fixtures import MakeCluster
+from harness.waiting import eventually
+
+from peercache_client import Client, Region, Status
+from peercached.demo.cluster import Cluster, Daemon
+from peercached.demo.content import Content
+
+PAGE_BYTES = 65_536
+
+
+class Transit:
+    """A worker with room for eight pages, which are painted over after every call."""
+
+    def __init__(self, daemon: Daemon, pages: int = 8, timeout_s: float = 2.0) -> None:
+        self.client = Client(daemon.socket_path, namespace="transit", timeout_s=timeout_s)
+        self.region: Region = self.client.alloc(pages * PAGE_BYTES)
+        self.offsets = range(0, pages * PAGE_BYTES, PAGE_BYTES)
+        self._content = Content()
+
+    def set(self, keys: list[bytes]) -> list[Status]:
+        for key, offset in zip(keys, self.offsets, strict=False):
+            self._content.write(key, self.region.view[offset : offset + PAGE_BYTES])
+        statuses = self.client.batch_set(keys, self.region, self.offsets[: len(keys)], PAGE_BYTES)
+        self.paint()
+        return statuses
+
+    def get(self, keys: list[bytes]) -> list[Status]:
+        statuses = self.client.batch_get(keys, self.region, self.offsets[: len(keys)], PAGE_BYTES)
+        for key, offset, status in zip(keys, self.offsets, statuses, strict=False):
+            page = self.region.view[offset : offset + PAGE_BYTES]
+            if status:
+                wrong = self._content.mismatch(key, page)
+                assert wrong is None, f"wrong bytes were served: {wrong}"
+        self.paint()
+        return statuses
+
+    def paint(self) -> None:
+        self.region.view[:] = b"\x5a" * len(self.region.view)
+
+
+@pytest.fixture
+def transit() -> Iterator[Any]:
+    with ExitStack() as stack:
+
+        def make(daemon: Daemon, **options: Any) -> Transit:
+            made = Transit(daemon, **options)
+            stack.callback(made.client.close)
+            return made
+
+        yield make
+
+
+def takes(transit: Transit, keys: list[bytes]) -> bool:
+    return all(transit.set(keys))
+
+
+def keys_of(name: str, number: int) -> list[bytes]:
+    return [f"{name}/{number}/{page}".encode() for page in range(8)]
+
+
+def test_what_was_set_is_found_everywhere_though_its_memory_is_used_again(
+    three_nodes: Cluster, transit: Any
+) -> None:
+    """The first question after the answer, and on every node: no second try."""
+    writer = transit(three_nodes[0])
+    readers = [transit(node) for node in three_nodes.daemons]
+    for number in range(40):
+        keys = keys_of("found", number)
+        assert all(writer.set(keys))
+        reader = readers[number % 3]
+        assert reader.client.batch_exists(keys) == len(keys)
+        assert all(reader.get(keys))
+
+
+def test_many_buffers_share_a_daemon_and_nothing_is_mixed_up(
+    three_nodes: Cluster, transit: Any
+) -> None:
+    writers = [transit(three_nodes[0]) for _ in range(3)]
+    reader = transit(three_nodes[1])
+    counters = [itertools.count() for _ in writers]
+
+    def write(which: int) -> None:
+        assert all(writers[which].set(keys_of(f"mixed {which}", next(counters[which]) % 30)))
+
+    with ExitStack() as stack:
+        threads = [
+            stack.enter_context(Background(lambda which=which: write(which)))
+            for which in range(len(writers))
+        ]
+        for thread in threads:
+            thread.wait_rounds(30)
+        for which in range(len(writers)):
+            for number in range(30):
+                assert all(reader.get(keys_of(f"mixed {which}", number)))
+
+
+def test_a_set_that_timed_out_has_not_stored_what_came_into_its_memory_later(
+    make_cluster: MakeCluster, transit: Any
+) -> None:
+    """The daemon hangs with the request, and goes on when the memory has other bytes."""
+    cluster = make_cluster(2)
+    writer = transit(cluster[0], timeout_s=0.5)
+    reader = transit(cluster[1])
+    assert all(writer.set(keys_of("first", 0)))
+    for number in range(5):
+        keys = keys_of("late", number)
+        cluster[0].freeze()
+        assert not any(writer.set(keys))  # and its memory is painted over
+        cluster[0].thaw()
+        eventually(partial(takes, writer, keys_of("next", number)))
+        # Absent or right; `get` looks at every byte of what is there.
+        reader.get(keys)
+        writer.get(keys)
+        assert all(reader.get(keys_of("next", number)))
+
+
+def test_a_full_daemon_makes_room_and_one_that_cannot_says_so(
+    make_cluster: MakeCluster, transit: Any
+) -> None:
+    cluster = make_cluster(1, pool_size="8MiB")
+    writer = transit(cluster[0])
+    for number in range(64):  # four times what the pool holds
+        assert all(writer.set(keys_of("full", number)))
+    assert all(writer.get(keys_of("full", 63)))
+    whole = writer.client.alloc(16 << 20)
+    statuses = writer.client.batch_set([b"huge", b"small"], whole, [0, 0], [16 << 20, PAGE_BYTES])
+    assert statuses == [Status.too_large, Status.ok]
+
+
+def test_a_daemon_that_is_away_refuses_and_takes_again_when_it_is_back(
+    make_cluster: MakeCluster, transit: Any
+) -> None:
+    cluster = make_cluster(1)
+    writer = transit(cluster[0])
+    assert all(writer.set(keys_of("away", 0)))
+    cluster[0].kill()
+    for number in range(1, 4):
+        assert set(writer.set(keys_of("away", number))) == {Status.no_daemon}
+    cluster[0].start()
+    cluster.wait_complete()
+    eventually(partial(takes, writer, keys_of("away", 4)))
+    assert all(writer.get(keys_of("away", 4)))
+    assert not any(writer.get(keys_of("away", 1)))

@@ -1,0 +1,60 @@
+"""A RadixNode in `--hicache-host-memory-mode buffer_only`: the host pool is for transit only."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from controller_node import Shape
+from radix_node import RadixNode
+
+
+class BufferNode(RadixNode):
+    """What is fetched waits in the host pool until its request is admitted, and is then put into
+    the device pool; what is written leaves the host pool when the daemon has it."""
+
+    def __init__(self, socket_path: Path, shape: Shape, *, ratio: float = 1.2, **more: Any) -> None:
+        launch = {"hicache_host_memory_mode": "buffer_only", "hicache_ratio": ratio}
+        super().__init__(socket_path, shape, launch=launch, **more)
+        self.pipeline = self.cache.buffer_pipeline
+
+    def all_written(self) -> bool:
+        return super().all_written() and self.pipeline.is_idle()
+
+    def host_pool_is_empty(self) -> bool:
+        return bool(self.pool.available_size() == self.pool.size)
+
+    def fetch(self, tokens: Sequence[int]) -> int:
+        """As the scheduler: fetch, admit, put into the device pool. Tokens that came from storage,
+        which are in the tree then."""
+        from sglang.srt.mem_cache.base_prefix_cache import InitLoadBackParams
+
+        handle = self._prefetch(tokens)
+        fetched = int(self.cache.pop_prefetch_loaded_tokens(handle))
+        if not self.pipeline.has_staged(handle):
+            return 0
+        match = self._match(tokens)
+        request = SimpleNamespace(  # what the pipeline reads and sets of SGLang's Req
+            rid=handle.rid,
+            cache_request_handle=handle,
+            extra_key=None,
+            cache_salt=None,
+            prefix_len=match.device_prefix_len,
+            last_node=match.last_device_node,
+            kv=SimpleNamespace(cache_protected_len=match.device_prefix_len),
+            host_hit_length=0,
+            swa_host_hit_length=0,
+            mamba_host_hit_length=0,
+            host_loaded_length=fetched,
+            host_hit_is_storage=False,
+            staged_prefetch_plan=None,
+        )
+        assert self.pipeline.prepare_staged_prefetch(request)
+        if request.staged_prefetch_plan is not None:
+            loaded = self.cache.init_load_back(
+                InitLoadBackParams(match.best_match_node, request.host_hit_length, req=request)
+            )
+            assert loaded is not None, "no room in the device pool"
+            self.cache.ready_to_load_host_cache()
+            self._until(lambda: not self.pipeline.ongoing_buffer_load_back)
+        return fetched
