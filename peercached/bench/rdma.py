@@ -47,6 +47,7 @@ class RdmaFigures:
     # Of all gets that followed an exists, in all turns.
     lookups: int
     control_events: int
+    retried: int  # pages read once more: stale, or their channel broke; each batch of them asks
     misses: int
     wrong_pages: int
 
@@ -60,11 +61,14 @@ class Side:
     region: Region
     lookups: int = 0
     control_events: int = 0
+    retried: int = 0
     misses: int = 0
 
-    def counters(self) -> tuple[int, int]:
+    def counters(self) -> tuple[int, int, int]:
+        """(lookups, events, retried) since the daemon's start."""
         daemon: dict[str, Any] = self.client.stats()["daemon"]
-        return daemon["operations"]["lookups_asked"], daemon["events_posted"]
+        operations = daemon["operations"]
+        return operations["lookups_asked"], daemon["events_posted"], operations["stale_retries"]
 
 
 @dataclass
@@ -141,7 +145,7 @@ class RdmaBench:
         shared = max(1, min(batch, len(work.keys) // MANY_THREADS))
         sides = (self._by_header, self._by_sum)
         for side in sides:  # connects, registers, and fills the location cache
-            side.lookups = side.control_events = side.misses = 0
+            side.lookups = side.control_events = side.retried = side.misses = 0
             side.region.view[: work.size_bytes] = bytes(work.size_bytes)
             _get_all(side, work, shared, MANY_THREADS)
             _get_all(side, work, batch, 1)
@@ -175,6 +179,7 @@ class RdmaBench:
             many_of_few=_share(many, few) or 0.0,
             lookups=sum(side.lookups for side in sides),
             control_events=sum(side.control_events for side in sides),
+            retried=sum(side.retried for side in sides),
             misses=sum(side.misses for side in sides),
             wrong_pages=wrong,
         )
@@ -202,11 +207,12 @@ class RdmaBench:
         found = side.client.batch_exists(work.keys)
         side.misses += len(work.keys) - found
         side.region.view[: work.size_bytes] = bytes(work.size_bytes)
-        lookups, control_events = side.counters()
+        before = side.counters()
         took = _get_all(side, work, batch, threads)
         after = side.counters()
-        side.lookups += after[0] - lookups
-        side.control_events += after[1] - control_events
+        side.lookups += after[0] - before[0]
+        side.control_events += after[1] - before[1]
+        side.retried += after[2] - before[2]
         return work.size_bytes / 1e9 / took
 
     def _wrong_pages(self, side: Side, work: Work) -> int:
@@ -222,7 +228,7 @@ def _get_all(side: Side, work: Work, batch: int, threads: int) -> float:
     missed: list[int] = []
 
     def get() -> None:
-        side.client.batch_exists(work.keys[:1])  # each thread has a connection of its own
+        side.client.stats()  # connects: each thread has a connection of its own
         start.wait()
         while (mine := next(turn)) < len(batches):
             keys, offsets = batches[mine]

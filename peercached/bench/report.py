@@ -142,6 +142,7 @@ def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
         f"{MANY_THREADS} threads (of {FEW_THREADS})",
         "lookups",
         "events",
+        "retried",
         "misses",
         "wrong",
     ):
@@ -157,6 +158,7 @@ def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
             _shared(one.many_threads_gbps, one.many_of_few),
             str(one.lookups),
             str(one.control_events),
+            str(one.retried),
             str(one.misses),
             str(one.wrong_pages),
         )

@@ -81,14 +81,15 @@ void run(const Options& options) {
       "us/batch");
   for (uint32_t length : {4u << 20, 1u << 20, 128u << 10, 16u << 10}) {
     if (options.only_bytes != 0 && options.only_bytes != length) continue;
-    RdmaHolder holder(kWorkingSetBytes * 3, theirs);
+    const uint64_t set_bytes =
+        options.pages == 0 ? kWorkingSetBytes : length * options.batch * options.threads;
+    RdmaHolder holder(std::max<uint64_t>(set_bytes * 3, 64 << 20), theirs);
     RdmaReader reader(ours);
     reader.knows(holder);
     uint64_t number = 0;
     std::vector<std::unique_ptr<Reading>> readings;
-    const size_t batches =
-        std::max<size_t>(kWorkingSetBytes / (length * options.batch), options.threads);
-    const auto pages = std::min<size_t>(options.batch, kWorkingSetBytes / length / options.threads);
+    const size_t batches = std::max<size_t>(set_bytes / (length * options.batch), options.threads);
+    const auto pages = std::min<size_t>(options.batch, set_bytes / length / options.threads);
     for (size_t b = 0; b < batches; ++b) {
       std::vector<RecordRow> rows;
       for (size_t i = 0; i < pages; ++i) rows.push_back(holder.set(number++, length));
