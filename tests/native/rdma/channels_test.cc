@@ -1,6 +1,7 @@
 // Channels that cannot be made, break or are forgotten, over soft-RoCE.
 #include <algorithm>
 
+#include "pool/slot_header.h"
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -107,6 +108,31 @@ TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(80));  // it gives up waiting at 100
   regions.remove(reading.memory.data());
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+}
+
+TEST_F(RdmaChannels, TheSecondLookIsTakenAfterTheBytesHaveLanded) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  const RecordRow row = holder.set(0, 5000);
+  Reading reading({row});
+  rdma::MemoryTable& regions = reader.fabric.regions();
+  regions.add(reading.memory.data(), reading.memory.size());
+  {
+    rdma::Channel channel(*reader.fabric.rails()[0], 1);
+    channel.connect(
+        holder.fabric.responder().accept("reader", kReaderIncarnation, channel.own_end(), {}));
+    const std::vector<rdma::Slice> slices{{0, 0, 5000}};
+    channel.post(slices, reading.ops, *regions.find(reading.memory.data()),
+                 Deadline::after_ms(1000));
+    EXPECT_TRUE(eventually([&] { return is_page(reading.memory.data(), 5000, 0); }));
+    // The slot is evicted when all of the payload is here, and before it has been looked at.
+    invalidate_header(holder.pool.base() + row.offset);
+    EXPECT_TRUE(eventually([&] { return channel.poll() == 1; }));
+    EXPECT_TRUE(sealed(channel.before(0)));
+    EXPECT_EQ(channel.after(0).state, kSlotInvalid);
+    EXPECT_EQ(channel.after(0).generation, row.generation);
+  }
+  regions.remove(reading.memory.data());
 }
 
 }  // namespace
