@@ -30,6 +30,19 @@ TEST_F(RdmaChannels, OnesThatCannotBeMadeAreMissesAtOnceAndNotAtTheDeadline) {
   EXPECT_EQ(reader.watcher.troubles().size(), 1u);
 }
 
+TEST_F(RdmaChannels, NobodyWaitsForOneThatIsNotUnderWay) {
+  RdmaReader reader({"rxe1"});
+  NoConnector busy;
+  std::atomic<uint32_t> next_number{1};
+  rdma::PeerChannels channels(kPeer, kHolderIncarnation, reader.fabric.rails(), 1, busy,
+                              next_number);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto lease = channels.lease(0, false);
+    EXPECT_EQ(lease.channel, nullptr);
+    EXPECT_FALSE(lease.hope) << "attempt " << attempt;
+  }
+}
+
 TEST_F(RdmaChannels, AnAnswerOfAnotherProcessConnectsNothing) {
   RdmaHolder holder(64 << 20, {"rxe0"}, kHolderIncarnation + 1);
   RdmaReader reader({"rxe1"});

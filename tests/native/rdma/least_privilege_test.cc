@@ -92,6 +92,21 @@ TEST_F(RdmaLeastPrivilege, AChannelReadsThePoolAndWritesNothing) {
   EXPECT_EQ(std::memcmp(slot, then.data(), then.size()), 0);
 }
 
+TEST_F(RdmaLeastPrivilege, AChannelWritesNotEvenWhereARegistrationWouldLetIt) {
+  std::vector<std::byte> memory(4096, kPaint);
+  const rdma::Registration writable(
+      Verbs::get().reg_mr(holder.fabric.rails()[0]->pd(), memory.data(), memory.size(),
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  Intruder intruder(*other.fabric.rails()[0]);
+  const auto answer =
+      holder.fabric.responder().accept("reader", kReaderIncarnation, intruder.own(), {});
+  intruder.connect(answer.end);
+  EXPECT_NE(
+      intruder.does(IBV_WR_RDMA_WRITE, reinterpret_cast<uint64_t>(memory.data()), writable->rkey),
+      IBV_WC_SUCCESS);
+  EXPECT_TRUE(is_painted(memory.data(), memory.size()));
+}
+
 TEST_F(RdmaLeastPrivilege, ThePoolsKeysAreGoodForReadingOnly) {
   rdma::RegisteredMemory again(holder.fabric.rails(), holder.pool.base(), 1 << 20,
                                rdma::Purpose::publish);
