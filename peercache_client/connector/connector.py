@@ -145,8 +145,8 @@ class RemoteKVConnector:
     ) -> int:
         """How many tokens of the request, from its first on, have pages that can be retrieved.
 
-        Whole pages only. Answers within `match_timeout_s` with what is known by then, and 0 for
-        everything that is wrong.
+        Whole pages only; with `hold_s` their holders keep them for so long. Answers within
+        `match_timeout_s` with what is known by then, and 0 for everything that is wrong.
         """
         try:
             with self._requests.use(req_id) as request:
@@ -275,7 +275,7 @@ class RemoteKVConnector:
     def _match(self, request: Request, tokens: array[int], salt: Salt, timeout_s: float) -> int:
         self._ready_buffers()
         keys = self._keys(request.chain.hashes(tokens, namespace_seed(*salt)))
-        present = self._client.batch_exists(keys, timeout_s=timeout_s)
+        present = self._client.batch_exists(keys, timeout_s=timeout_s, hold_s=self.metadata.hold_s)
         return present // len(self._suffixes) * self.metadata.page_size
 
     def _keys(self, hashes: Sequence[str]) -> list[str]:

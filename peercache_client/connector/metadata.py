@@ -35,6 +35,7 @@ class ConnectorMetadata:
     is_mla_model: bool = False  # the KV is the same on every TP rank
     timeout_s: float = 5.0  # for one chunk of a store or retrieve
     match_timeout_s: float = 0.05  # of num_external_matched_tokens, which the scheduler waits for
+    hold_s: float = 0.0  # what is matched is kept from eviction for so long; 30 at most
     chunk_pages: int = 128  # per request to the daemon
     threads: int = 2  # for stores, and as many for retrieves
     calls_max: int = 1024  # stores and retrieves that are not done; more are refused
@@ -49,6 +50,8 @@ class ConnectorMetadata:
         for name in ("page_size", "chunk_pages", "threads", "calls_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: at least 1")
+        if not 0 <= self.hold_s <= 30:
+            raise ValueError(f"hold_s is {self.hold_s}: 0 to 30 seconds")
         for kind in ("tp", "pp", "attn_cp", "dcp"):
             rank, size = getattr(self, f"{kind}_rank"), getattr(self, f"{kind}_size")
             if not 0 <= rank < size:

@@ -298,6 +298,22 @@ def test_metadata_that_cannot_be_is_refused(field: str, value: object) -> None:
         RemoteKVConnector(ConnectorMetadata(**{**given, field: value}))
 
 
+@pytest.mark.parametrize("hold_s", [0.0, 30.0])
+def test_what_is_matched_is_kept_for_the_retrieve(
+    make_cluster: MakeCluster, engine: MakeEngine, hold_s: float
+) -> None:
+    """Between the two, others set four times what the holder's pool has room for."""
+    cluster = make_cluster(2, pool_size="8MiB")
+    writer = engine(cluster[0], page_bytes=65536)
+    reader = engine(cluster[1], page_bytes=65536, hold_s=hold_s)
+    tokens = tokens_of("kept", 4)
+    writer.store("w", tokens, range(4))
+    assert reader.connector.num_external_matched_tokens("r", tokens) == 4 * PAGE_SIZE
+    for number in range(8):
+        writer.store(f"others {number}", tokens_of(f"others {number}", 16), range(16))
+    assert reader.retrieve("r", tokens, range(4)) == (4 * PAGE_SIZE if hold_s else 0)
+
+
 # --- a daemon that dies or hangs --------------------------------------------------------------
 
 
