@@ -18,7 +18,7 @@ constexpr uint64_t kRecordsPerPieceMax = 64 * 1024;
 
 // Rows sorted by piece at a time. Bounds the memory that takes, and for how long a piece is busy;
 // many rows for each piece find its buckets in the cache, and let it grow in one step.
-constexpr size_t kRowsPerRound = 256 * 1024;
+constexpr size_t kRowsPerRound = 1024 * 1024;
 
 // How far ahead of its use a slot is fetched; its bucket's head twice, the row three times as far.
 constexpr uint32_t kRowsAhead = 6;
