@@ -263,6 +263,7 @@ class Daemon:
         # Off the loop: worker threads that end may still be answered by it.
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
         await self.server.stop(SERVER_GRACE_S)
+        self.accepts.stop()
         for task in (self._ticker, *self._greetings):
             if task is not None:
                 task.cancel()
@@ -270,6 +271,7 @@ class Daemon:
         await self.trouble.stop()
         await self.streams.stop()
         await self.peers.close()
+        self.connects.end()
 
     async def _flush(self) -> None:
         deadline = time.monotonic() + FLUSH_S

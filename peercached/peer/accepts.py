@@ -6,6 +6,7 @@ A peer gets one only for itself (its session says who it is) and only while it i
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # At work for one reader at a time; more than a reader asks for at once (connects.py).
 ACCEPTS_PER_PEER_MAX = 8
+# A device that hangs must not take the threads that names are resolved and files are read with.
+ACCEPT_THREADS = 8
 
 
 class Unable(Exception):
@@ -27,6 +30,7 @@ class Accepts:
         self._engine = engine
         self._placement = placement
         self._at_work: dict[Node, int] = {}
+        self._threads = ThreadPoolExecutor(ACCEPT_THREADS, "accept-channel")
         self.accepted = 0
         self.refused = 0
 
@@ -41,6 +45,10 @@ class Accepts:
             raise
         self.accepted += 1
         return answer
+
+    def stop(self) -> None:
+        """After the server has stopped: what is at work ends by itself, and nothing begins."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _member(self, caller: NodeAddress) -> Node:
         node = self._placement.find(caller.node_id, caller.incarnation)
@@ -58,7 +66,8 @@ class Accepts:
             )
         self._at_work[node] = self._at_work.get(node, 0) + 1
         # Off the loop: a queue pair takes the device milliseconds.
-        work = asyncio.get_running_loop().run_in_executor(None, self._make, node, end, closed)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, self._make, node, end, closed)
         # Counted until the thread is done, not until the caller has given up.
         work.add_done_callback(lambda _: self._done(node))
         answer = await asyncio.shield(work)

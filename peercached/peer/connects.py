@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 # Calls to one holder at a time. Below what a holder takes (accepts.py): a call that has timed out
 # here may still be at work there.
 CONNECTS_PER_PEER_MAX = 4
+# In the kernel each may wait for an address that nobody answers for: only other connects wait then.
+CONNECT_THREADS = 8
 _WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
 
 
@@ -48,6 +51,7 @@ class Connects:
         self._timeout_s = timeout_s
         self._turns: dict[Node, asyncio.Semaphore] = {}
         self._tasks: set[asyncio.Task[bytes]] = set()
+        self._threads = ThreadPoolExecutor(CONNECT_THREADS, "connect-channel")
         self.connected = 0
         self.refused = 0
 
@@ -70,6 +74,10 @@ class Connects:
         for task in self._tasks:
             task.cancel()
 
+    def end(self) -> None:
+        """After stop(), when all wishes have their answers."""
+        self._threads.shutdown(wait=False)
+
     def forget(self, node: Node) -> None:
         """A node that is out of the view."""
         self._turns.pop(node, None)
@@ -82,7 +90,7 @@ class Connects:
             self.connected += 1
             # In a thread: the kernel may have to ask the network for the peer's address first.
             asyncio.get_running_loop().run_in_executor(
-                None, self._engine.channel_connected, connect_id, task.result()
+                self._threads, self._engine.channel_connected, connect_id, task.result()
             )
         elif isinstance(error, _Refused):
             self._refused(connect_id, str(error))

@@ -6,6 +6,7 @@ import asyncio
 import struct
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -281,6 +282,31 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
                 go_on.set()
             await asyncio.gather(*works, return_exceptions=True)
             assert await accepts.accept(own, END, b"") == answer_of(holder)
+
+    run(claim())
+
+
+def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            begun, go_on = threading.Event(), threading.Event()
+            answer = reader.engine.channel_connected
+
+            def connected(connect_id: int, packed: bytes) -> None:
+                begun.set()
+                assert go_on.wait(20)
+                answer(connect_id, packed)
+
+            reader.engine.channel_connected = connected  # type: ignore[method-assign]
+            holder.engine.accept_channel = lambda *_: answer_of(holder)  # type: ignore[method-assign]
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            wish(reader, holder, 1)
+            await eventually(begun.is_set)
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), 5) == 1
+            go_on.set()
+            await eventually(lambda: 1 in reader.engine.channels)
 
     run(claim())
 

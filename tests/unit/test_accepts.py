@@ -1,10 +1,12 @@
-"""A reader that has left the view keeps no way into our pool, whoever waited for the answer."""
+"""A reader that has left the view keeps no way into our pool, whoever waited for the answer; and
+making channels takes nobody else's threads, nor do others take theirs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -81,5 +83,18 @@ def test_a_member_keeps_its_channel_and_has_so_many_turns() -> None:
         assert await asyncio.gather(*calls) == [b"answer"] * ACCEPTS_PER_PEER_MAX
         assert engine.expelled == []
         assert (accepts.accepted, accepts.refused) == (ACCEPTS_PER_PEER_MAX, 1)
+
+    asyncio.run(run())
+
+
+def test_a_device_that_hangs_takes_no_thread_of_the_others() -> None:
+    async def run() -> None:
+        engine, _, address, accepts = setup()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        call = asyncio.ensure_future(accepts.accept(address, b"", b""))
+        await until(lambda: engine.begun == 1)
+        engine.may_go_on.set()
+        assert await call == b"answer"
+        accepts.stop()
 
     asyncio.run(run())
