@@ -1,4 +1,5 @@
-"""Cables that are pulled: a device whose network link is down."""
+"""Cables that are pulled: a device whose network link is down. And bad ones, on which packets get
+lost while the link is up."""
 
 import subprocess
 from collections.abc import Iterator
@@ -23,3 +24,14 @@ def pulled(*devices: str) -> Iterator[None]:
     for device in devices:
         eventually(lambda device=device: port_state(device) == "ACTIVE", what="the port is back")
         eventually(lambda device=device: has_gid(device), what="so is its GID")
+
+
+@contextmanager
+def cut(device: str) -> Iterator[None]:
+    """Its packets are lost in this block; port and link say nothing of it."""
+    loss = ["dev", netdev(device), "root", "netem"]
+    subprocess.run(["tc", "qdisc", "add", *loss, "loss", "100%"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["tc", "qdisc", "del", *loss], check=True)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from cables import pulled
+from cables import cut, pulled
 from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
@@ -99,6 +99,28 @@ def test_without_any_rail_pages_are_misses_until_one_is_back(
             assert not any(reading.get(keys))
             assert "No rail is up" in sentences(reader)
         eventually(lambda: reading.has(keys), LONG_S, "all pages are read again")
+
+
+def test_a_rail_that_loses_all_packets_and_says_nothing_is_left_for_the_other_one(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    # 7: soft-RoCE sends again for ever, so no device reports an error.
+    cluster = two_rails_each(make_cluster, rdma_retry_count=7)
+    _, reader = cluster.daemons
+    _, _, keys = prepared(cluster, attach)
+    hasty = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=3)
+    with cut(devices()[2]):
+        eventually(lambda: not hasty.has(keys), LONG_S, "a read has met the silent rail")
+        eventually(
+            lambda: all(hasty.has(keys) for _ in range(10)), LONG_S, "the other rail has them all"
+        )
+        assert rails_up(reader) == [True, True]
+    before = rail_bytes(reader)[0]
+    eventually(
+        lambda: hasty.has(keys) and rail_bytes(reader)[0] > before,
+        LONG_S,
+        "the rail is used again",
+    )
 
 
 def test_auto_goes_on_over_tcp_while_no_rail_is_up(

@@ -126,9 +126,26 @@ Channel::Posted Channel::post(std::span<const Slice> slices, std::span<const Rea
       left -= bytes;
     }
   }
+  if (outstanding() == 0) quiet_since_ = Clock::now();
   ring(requests, kPayload);
   ++posted_;
   return Posted::yes;
+}
+
+void Channel::ask() {
+  Requests requests;
+  requests.read(holder_.pool.address, holder_.pool.rkeys.at(0));
+  requests.into(&scratch_of(posted_).after[0], sizeof(SlotHeader), scratch_key_->lkey);
+  quiet_since_ = Clock::now();
+  ring(requests, kProof);
+  ++posted_;
+  ++landed_;
+}
+
+bool Channel::answered() {
+  if (poll() == 0) return false;
+  release();
+  return true;
 }
 
 void Channel::post_proof(uint64_t chain) {
@@ -161,6 +178,7 @@ size_t Channel::poll() {
     const int count = ibv_poll_cq(queue_.get(), static_cast<int>(done.size()), done.data());
     if (count < 0) trouble_ = "polling " + rail_.name() + " failed";
     if (count <= 0) break;
+    quiet_since_ = Clock::now();
     for (int i = 0; i < count; ++i) {
       const ibv_wc& one = done[static_cast<size_t>(i)];
       if (one.status != IBV_WC_SUCCESS && trouble_.empty()) {

@@ -33,6 +33,11 @@ class Channel {
   enum class Posted : uint8_t { yes, no_registration };
   Posted post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory,
               Deadline deadline);
+  // READs one header of the pool, which is for nobody: whether that comes back tells whether the
+  // rail works. Of a channel with nothing outstanding.
+  void ask();
+  bool answered();  // it came; trouble() if it never will
+
   size_t outstanding() const { return posted_ - completed_; }
   bool room() const { return posted_ - released_ < kChainsPerChannel; }
 
@@ -40,6 +45,8 @@ class Channel {
   // call. An error is in trouble(), and then nothing more ends well.
   size_t poll();
   const std::string& trouble() const { return trouble_; }
+  // Since when nothing has come of what is outstanding.
+  TimePoint quiet_since() const { return quiet_since_; }
   // The headers of the `index`-th slice of the oldest chain that ended well and was not released.
   const SlotHeader& before(size_t index) const;
   const SlotHeader& after(size_t index) const;
@@ -87,6 +94,7 @@ class Channel {
   uint64_t posted_ = 0, landed_ = 0, completed_ = 0, released_ = 0;  // chains
   uint64_t rung_ = 0;     // number of the last doorbell; the signalled request has it as wr_id
   uint64_t gave_up_ = 0;  // the last of them that ended after trouble began
+  TimePoint quiet_since_{};
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
   std::string trouble_;

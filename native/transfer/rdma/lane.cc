@@ -77,7 +77,7 @@ void Lane::harvest() {
             chains_.begin());
   --chains_count_;
   call_.leave();
-  peer_.channels().counters.last_heard.store(Clock::now(), std::memory_order_relaxed);
+  peer_.channels().heard(channel_->rail(), channel_->quiet_since());
   uint64_t bytes = 0;
   for (size_t i = 0; i < chain.slices.size(); ++i) {
     peer_.landed(chain.slices[i], channel_->before(i), channel_->after(i));
@@ -109,12 +109,21 @@ void Lane::end() {
 }
 
 void Lane::break_off() {
-  if (reading()) channel_->break_off();
+  if (!reading()) return;
+  channel_->poll();  // we may have slept past the deadline while it came
+  silent_ = call_.deadline.passed() && !call_.gate.fenced() &&
+            peer_.channels().silent(*channel_, call_.started);
+  channel_->break_off();
 }
 
 void Lane::abandon() {
   if (!finished_ && chains_count_ != 0) {
-    peer_.channels().retire(std::exchange(channel_, nullptr), "");
+    Channel* channel = std::exchange(channel_, nullptr);
+    if (silent_) {
+      peer_.channels().retire_silent(channel);
+    } else {
+      peer_.channels().retire(channel, "");
+    }
     while (chains_count_ != 0) {
       --chains_count_;
       call_.leave();

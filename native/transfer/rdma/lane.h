@@ -27,7 +27,8 @@ class Lane {
 
   // Does what can be done now; false if that was nothing.
   bool proceed();
-  // What is outstanding will end with errors soon: before abandon(), for all lanes at once.
+  // What is outstanding will end with errors soon: before abandon(), for all lanes at once. Here it
+  // is seen whether the rail was silent until the deadline.
   void break_off();
   // Deadline or fence: nothing is written any more when this returns.
   void abandon();
@@ -50,6 +51,7 @@ class Lane {
   Channel* channel_ = nullptr;
   bool waiting_ = false;
   bool finished_ = false;
+  bool silent_ = false;
   std::array<Chain, kChainsPerChannel> chains_;  // oldest first
   size_t chains_count_ = 0;
 };

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <utility>
 
 namespace peercached::rdma {
 namespace {
 
-constexpr int kBackoffMinMs = 20;
-constexpr int kBackoffMaxMs = 2000;
 // More than could be alive at once. What is not told the peer frees when it has too many.
 constexpr size_t kClosedNumbersMax = 256;
 
@@ -26,18 +23,20 @@ PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
       channels_max_(std::max(channels_max, 1u)),
       connector_(connector),
       next_number_(next_number),
-      rail_states_(rails.size()) {}
+      trusts_(rails.size()) {}
 
 PeerChannels::~PeerChannels() { assert(waiters_.empty()); }
 
 PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
+  Gone gone;
   std::lock_guard lock(mutex_);
   if (closed()) return {nullptr, false};
   const TimePoint now = Clock::now();
-  bool hope = connecting();
+  bool hope = connecting() != 0;
   for (uint32_t i = 0; i < rails_.size(); ++i) {
     const uint32_t rail = static_cast<uint32_t>((first_rail + i) % rails_.size());
     if (!rails_[rail]->up()) continue;
+    if (trusts_[rail].silent() && !proved(rail, now, gone)) continue;
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
       if (entry->channel->rail().index != rail) continue;
       hope = true;  // lent ones come back
@@ -45,20 +44,13 @@ PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
       entry->state = State::lent;
       return {entry->channel.get(), true};
     }
-    if (!usable(rail, now) || count(rail) >= channels_max_) continue;
+    if (!trusts_[rail].may_connect(now) || count(rail) >= channels_max_) continue;
     // One being connected for each that waits is enough.
-    const auto under_way = std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
-      return entry.state == State::connecting;
-    });
     const size_t wanting = waiters_.size() + (waiting ? 0 : 1);
-    if (static_cast<size_t>(under_way) < wanting) begin_connect(rail);
-    if (connecting()) return {nullptr, true};
+    if (connecting() < wanting) begin_connect(rail);
+    if (connecting() != 0) return {nullptr, true};
   }
   return {nullptr, hope};
-}
-
-bool PeerChannels::usable(uint32_t rail, TimePoint now) const {
-  return rails_[rail]->up() && rail_states_[rail].retry_at <= now;
 }
 
 unsigned PeerChannels::count(uint32_t rail) const {
@@ -67,9 +59,11 @@ unsigned PeerChannels::count(uint32_t rail) const {
                     [&](const Entry& entry) { return entry.channel->rail().index == rail; }));
 }
 
-bool PeerChannels::connecting() const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.state == State::connecting; });
+size_t PeerChannels::connecting() const {
+  return static_cast<size_t>(
+      std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+        return entry.state == State::connecting && !trusts_[entry.channel->rail().index].silent();
+      }));
 }
 
 void PeerChannels::begin_connect(uint32_t rail) {
@@ -85,15 +79,6 @@ void PeerChannels::begin_connect(uint32_t rail) {
   } catch (const VerbsError& error) {
     back_off(rail, error.what());
   }
-}
-
-void PeerChannels::back_off(uint32_t rail, const std::string& why) {
-  RailState& state = rail_states_[rail];
-  // At once the first time: one lost connection says little.
-  state.retry_at = Clock::now() + std::chrono::milliseconds(state.backoff_ms);
-  state.backoff_ms = std::clamp(state.backoff_ms * 2, kBackoffMinMs, kBackoffMaxMs);
-  last_trouble_ = why;
-  rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::vector<PeerChannels::Entry>::iterator PeerChannels::find(const Channel* channel) {
@@ -122,35 +107,13 @@ void PeerChannels::give_back(Channel* channel) {
   std::shared_ptr<Channel> unwanted;  // destroyed outside of the lock
   std::lock_guard lock(mutex_);
   const auto entry = find(channel);
-  if (closed() || !channel->rail().up()) {
+  RailTrust& trust = trusts_[channel->rail().index];
+  trust.in_order();
+  if (closed() || !channel->rail().up() || trust.silent()) {
     unwanted = take(entry);
   } else {
     entry->state = State::idle;
-    rail_states_[channel->rail().index] = {};
   }
-  wake_waiters();
-}
-
-void PeerChannels::retire(Channel* channel, const std::string& why) {
-  std::vector<std::shared_ptr<Channel>> gone;
-  {
-    std::lock_guard lock(mutex_);
-    const uint32_t rail = channel->rail().index;
-    gone.push_back(take(find(channel)));
-    if (!why.empty()) {
-      back_off(rail, why);
-      // They are of the same age, and would each take as long to find out.
-      for (size_t i = entries_.size(); i-- > 0;) {
-        const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
-        if (entry->state == State::idle && entry->channel->rail().index == rail) {
-          gone.push_back(take(entry));
-        }
-      }
-    }
-  }
-  gone.front()->fence();
-  gone.clear();
-  std::lock_guard lock(mutex_);
   wake_waiters();
 }
 
@@ -186,7 +149,9 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
   entry->closed.clear();                      // the peer has them
   if (why.empty()) {
-    entry->state = State::idle;
+    const bool doubted = trusts_[channel->rail().index].silent();
+    entry->state = doubted ? State::proving : State::idle;
+    if (doubted) channel->ask();
   } else {
     back_off(channel->rail().index, why);
     take(entry);
@@ -207,26 +172,23 @@ bool PeerChannels::refused(uint32_t number, const std::string& why) {
 }
 
 void PeerChannels::leave_rail(const Rail& rail) {
-  std::vector<std::shared_ptr<Channel>> gone;
+  Gone gone;
   std::lock_guard lock(mutex_);
-  for (size_t i = entries_.size(); i-- > 0;) {
-    const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
-    if (&entry->channel->rail() != &rail) continue;
-    if (entry->state == State::lent) {
-      entry->channel->break_off();
-    } else {
-      gone.push_back(take(entry));
-    }
-  }
-  wake_waiters();
+  end(&rail, gone);
 }
 
 void PeerChannels::close() {
-  std::vector<std::shared_ptr<Channel>> gone;
+  Gone gone;
   std::lock_guard lock(mutex_);
   closed_.store(true, std::memory_order_release);
+  end(nullptr, gone);
+}
+
+// Those on `rail`, or all: lent ones break off, and come back.
+void PeerChannels::end(const Rail* rail, Gone& gone) {
   for (size_t i = entries_.size(); i-- > 0;) {
     const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (rail != nullptr && &entry->channel->rail() != rail) continue;
     if (entry->state == State::lent) {
       entry->channel->break_off();
     } else {

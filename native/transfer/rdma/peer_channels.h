@@ -2,8 +2,7 @@
 //
 // Bounded per rail. Channels are made when first wanted; connecting takes the control plane a
 // call to the peer, so whoever wants one waits, by leaving an eventfd that is written when
-// something changes. A rail on which a channel broke is left alone for a while, longer each
-// time, then tried again.
+// something changes. Which rails are relied on: rail_trust.h.
 #pragma once
 
 #include <atomic>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "transfer/rdma/channel.h"
+#include "transfer/rdma/rail_trust.h"
 
 namespace peercached::rdma {
 
@@ -53,6 +53,18 @@ class PeerChannels {
   // It broke, or something is outstanding on it: fences it, and destroys it. `why`, if not empty,
   // is the rail's fault: it is left alone for a while, and its idle channels go, too.
   void retire(Channel* channel, const std::string& why);
+  // The same, of one that was silent until the deadline: its rail must prove itself before it is
+  // relied on again.
+  void retire_silent(Channel* channel);
+
+  // Something came over this rail, in any read.
+  void heard(const Rail& rail, TimePoint when) {
+    counters.last_heard.store(when, std::memory_order_relaxed);
+    trusts_[rail.index].heard(when);
+  }
+  // Whether nothing came of what is outstanding on it, nor else over its rail, in a read that
+  // began at `started` and ends now.
+  bool silent(const Channel& channel, TimePoint started) const;
 
   void wait_with(int event_fd);
   void stop_waiting(int event_fd);
@@ -72,22 +84,21 @@ class PeerChannels {
   PeerCounters counters;
 
  private:
-  enum class State : uint8_t { connecting, idle, lent };
+  enum class State : uint8_t { connecting, proving, idle, lent };
   struct Entry {
     std::shared_ptr<Channel> channel;  // shared only while it is being connected
     uint32_t number = 0;
     State state = State::connecting;
     std::vector<uint32_t> closed;  // that go with its connecting
   };
-  struct RailState {
-    TimePoint retry_at{};
-    int backoff_ms = 0;
-  };
+  using Gone = std::vector<std::shared_ptr<Channel>>;  // to be destroyed outside of the lock
 
   // All under the mutex.
-  bool usable(uint32_t rail, TimePoint now) const;
   unsigned count(uint32_t rail) const;
-  bool connecting() const;
+  size_t connecting() const;  // on rails that are relied on
+  bool proved(uint32_t rail, TimePoint now, Gone& gone);
+  void take_idle(uint32_t rail, Gone& gone);
+  void end(const Rail* rail, Gone& gone);
   void begin_connect(uint32_t rail);
   void back_off(uint32_t rail, const std::string& why);
   std::vector<Entry>::iterator find(const Channel* channel);
@@ -104,7 +115,7 @@ class PeerChannels {
   std::atomic<bool> closed_{false};
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
-  std::vector<RailState> rail_states_;
+  std::vector<RailTrust> trusts_;         // by rail
   std::vector<uint32_t> closed_numbers_;  // that the peer has not been told of
   std::vector<int> waiters_;              // eventfds
   std::string last_trouble_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transfer/silence.h"
+
 namespace peercached::rdma {
 namespace {
 
@@ -12,9 +14,6 @@ static_assert(kSliceBytesMax <= kChunkAlign);
 constexpr uint64_t kChainBytesMin = 256ull << 10;
 constexpr uint64_t kChainsPerLane = 4;
 constexpr uint8_t kAttemptsMax = 3;
-
-// A peer from which something has come lately is slow, not in trouble.
-constexpr auto kSilenceMin = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -140,10 +139,9 @@ void PeerRead::report(const std::string& trouble) {
 }
 
 void PeerRead::report_silence(TimePoint now) {
-  // Heard in any read: one that waits for a channel is no sign of trouble while others get on.
   const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
+  if (!is_silence(heard, call_.started, now)) return;
   const auto silent = now - std::max(heard, call_.started);
-  if (silent < kSilenceMin || silent < (now - call_.started) / 2) return;
   const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
   report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "transfer/silence.h"
+
 namespace peercached::tcp {
 namespace {
 
@@ -12,9 +14,6 @@ namespace {
 constexpr uint64_t kChunkBytesMin = 256ull << 10;
 constexpr uint64_t kChunkBytesMax = 8ull << 20;
 constexpr uint64_t kChunksPerLane = 8;
-
-// A peer that has sent something lately is slow, not in trouble.
-constexpr auto kSilenceMin = std::chrono::milliseconds(20);
 
 // A page that a holder can be asked for: some record may name it, and we can receive it.
 bool askable(const ReadOp& op) {
@@ -107,10 +106,9 @@ void PeerRead::report(const std::string& trouble) {
 }
 
 void PeerRead::report_silence(TimePoint now) {
-  // Heard in any read: one that waits for a channel is no sign of trouble while others get on.
   const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
+  if (!is_silence(heard, call_.started, now)) return;
   const auto silent = now - std::max(heard, call_.started);
-  if (silent < kSilenceMin || silent < (now - call_.started) / 2) return;
   const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
   report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
 }

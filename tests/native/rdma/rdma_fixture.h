@@ -57,9 +57,10 @@ class RdmaHolder : public PagePool {
 // Connects to one holder, from a thread of its own as the control plane does.
 class RdmaReader : public rdma::Connector {
  public:
-  RdmaReader(std::vector<std::string> names, unsigned channels_max = 8)
+  RdmaReader(std::vector<std::string> names, unsigned channels_max = 8,
+             rdma::LinkSettings link = {})
       : own_pool_(1 << 20, kReaderIncarnation),
-        fabric(config(std::move(names), channels_max), own_pool_.pool.base(),
+        fabric(config(std::move(names), channels_max, link), own_pool_.pool.base(),
                own_pool_.pool.size_bytes(), *this, watcher) {}
   ~RdmaReader() override { wait(); }
 
@@ -87,8 +88,10 @@ class RdmaReader : public rdma::Connector {
       }
       try {
         if (unreachable) throw std::runtime_error("unreachable");
-        const auto answer =
+        auto answer =
             holder_->fabric.responder().accept("reader", kReaderIncarnation, own, numbers);
+        // A queue pair that is none: what is sent there is lost, and nobody says so.
+        if ((deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
         fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
       } catch (const std::exception& error) {
         fabric.engine().refused(peer, own.channel, error.what());
@@ -110,12 +113,15 @@ class RdmaReader : public rdma::Connector {
 
   std::atomic<bool> refuse{false}, hang{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
+  std::atomic<unsigned> deaf_rails{0};  // bits: by rail of ours
   RecordingWatcher watcher;
 
  private:
-  static rdma::FabricConfig config(std::vector<std::string> names, unsigned channels_max) {
+  static rdma::FabricConfig config(std::vector<std::string> names, unsigned channels_max,
+                                   const rdma::LinkSettings& link) {
     rdma::FabricConfig made = on(std::move(names), kReaderIncarnation);
     made.channels_max = channels_max;
+    made.link = link;
     return made;
   }
   PagePool own_pool_;

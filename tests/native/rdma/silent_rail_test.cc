@@ -1,0 +1,71 @@
+// Rails on which packets are lost and no device reports an error, over soft-RoCE.
+#include "rdma/rdma_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+class RdmaSilentRail : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+  static constexpr int kShortMs = 150;
+  static constexpr int kLongMs = 10'000;
+
+  // A device that sends again for ever and reports nothing.
+  static rdma::LinkSettings for_ever() {
+    rdma::LinkSettings link;
+    link.retry_count = 7;
+    return link;
+  }
+
+  static PageStatus one_read(RdmaReader& reader, const RecordRow& row, int deadline_ms) {
+    Reading reading({row});
+    reader.read(reading, deadline_ms);
+    if (reading.ops[0].status == PageStatus::ok) expect_pages(reading, 0);
+    return reading.ops[0].status;
+  }
+};
+
+TEST_F(RdmaSilentRail, CostsOneReadItsDeadlineAndTheNextOnesNothing) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 8, for_ever());
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  reader.deaf_rails = 1;
+  // At its deadline once; or twice if most of the first one went by before there was a channel.
+  ASSERT_TRUE(eventually([&] { return one_read(reader, row, kShortMs) == PageStatus::error; }));
+  // Its channels are tried all the while, and no read waits for that.
+  const unsigned before = reader.connects;
+  ASSERT_TRUE(eventually([&] {
+    EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::error);  // and not at its deadline
+    return HasFailure() || reader.connects > before + 1;
+  }));
+  EXPECT_NE(reader.watcher.troubles().back().find("rxe1"), std::string::npos);
+  reader.deaf_rails = 0;
+  EXPECT_TRUE(eventually([&] { return one_read(reader, row, kLongMs) == PageStatus::ok; }));
+  EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::ok);
+}
+
+TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
+  RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
+  RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  reader.deaf_rails = 1;
+  const auto four_arrive = [&] {  // of which two would begin with the silent rail
+    for (int i = 0; i < 4; ++i) {
+      if (one_read(reader, row, kShortMs) != PageStatus::ok) return false;
+    }
+    return true;
+  };
+  ASSERT_TRUE(eventually(four_arrive));
+  const auto& rails = reader.fabric.rails();
+  EXPECT_EQ(rails[0]->counters.bytes, 0u);
+  reader.deaf_rails = 0;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::ok);
+    return HasFailure() || rails[0]->counters.bytes > 0;
+  }));
+}
+
+}  // namespace
+}  // namespace peercached::testing
