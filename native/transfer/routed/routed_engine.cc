@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <shared_mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 
@@ -46,8 +47,15 @@ class RoutedEngine final : public TransferEngine {
       return;
     }
     // Side by side: neither may take the other's time.
-    std::jthread other([&] { tcp_->read(by_tcp, deadline, gate, sink); });
+    const auto read_by_tcp = [&] { tcp_->read(by_tcp, deadline, gate, sink); };
+    std::jthread other;
+    try {
+      other = std::jthread(read_by_tcp);
+    } catch (const std::system_error&) {
+      // No thread is to be had: then after each other, in the time that is left.
+    }
     rdma_.read(by_rdma, deadline, gate, sink);
+    if (!other.joinable()) read_by_tcp();
   }
 
   std::vector<PeerHealth> health() const override {
