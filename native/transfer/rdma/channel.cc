@@ -82,8 +82,8 @@ class Channel::Requests {
   size_t count_ = 0, pieces_count_ = 0;
 };
 
-Channel::Posted Channel::post(std::span<const Slice> slices, std::span<const ReadOp> ops,
-                              RegisteredMemory& memory, Deadline deadline) {
+void Channel::post(std::span<const Slice> slices, std::span<const ReadOp> ops,
+                   RegisteredMemory& memory) {
   assert(room() && !slices.empty() && slices.size() <= kChainSlicesMax);
   const PoolAccess& pool = holder_.pool;
   const auto rkey_at = [&](uint64_t offset) { return pool.rkeys[offset / pool.chunk_bytes]; };
@@ -114,8 +114,7 @@ Channel::Posted Channel::post(std::span<const Slice> slices, std::span<const Rea
         if (from % pool.chunk_bytes == 0) continue;
       }
       for (uint32_t rest = bytes; rest != 0;) {
-        const ibv_mr* key = memory.key(rail_, dest, deadline);
-        if (key == nullptr) return Posted::no_registration;
+        const ibv_mr* key = memory.key(rail_, dest);
         const auto here = static_cast<uint32_t>(
             std::min<uint64_t>(rest, static_cast<uint64_t>(memory.chunk_end(dest) - dest)));
         requests.into(dest, here, key->lkey);
@@ -129,7 +128,6 @@ Channel::Posted Channel::post(std::span<const Slice> slices, std::span<const Rea
   if (outstanding() == 0) quiet_since_ = Clock::now();
   ring(requests, kPayload);
   ++posted_;
-  return Posted::yes;
 }
 
 void Channel::ask() {

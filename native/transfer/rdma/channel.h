@@ -28,11 +28,8 @@ class Channel {
   // Throws VerbsError, std::invalid_argument.
   void connect(ChannelAnswer holder);
 
-  // Posts a chain; its slices end together. `memory` holds all destinations. False when the
-  // destination's registration cannot be had in time.
-  enum class Posted : uint8_t { yes, no_registration };
-  Posted post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory,
-              Deadline deadline);
+  // Posts a chain; its slices end together. `memory` holds all destinations, and they are ready().
+  void post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory);
   // READs one header of the pool, which is for nobody: whether that comes back tells whether the
   // rail works. Of a channel with nothing outstanding.
   void ask();

@@ -52,23 +52,30 @@ bool Lane::post() {
     Chain& chain = chains_[chains_count_];
     RegisteredMemory* region = peer_.claim(channel_->pool().bytes, chain.slices);
     if (region == nullptr) return true;
+    if (!registered(*region, chain.slices)) {
+      for (const Slice& slice : chain.slices) peer_.fail(slice, PageStatus::error);
+      continue;
+    }
     if (!call_.enter()) {
       call_.stopped = PageStatus::deadline;
       peer_.put_back(chain.slices);
       return true;
     }
-    if (channel_->post(chain.slices, peer_.batch().ops, *region, call_.deadline) ==
-        Channel::Posted::no_registration) {
-      call_.leave();
-      for (const Slice& slice : chain.slices) peer_.fail(slice, PageStatus::error);
-      continue;
-    }
+    channel_->post(chain.slices, peer_.batch().ops, *region);
     ++chains_count_;
     if (channel_->trouble().empty()) continue;
     broken();
     return false;
   }
   return true;
+}
+
+// Done already, but on a rail that has just come back.
+bool Lane::registered(RegisteredMemory& region, std::span<const Slice> slices) const {
+  return std::all_of(slices.begin(), slices.end(), [&](const Slice& slice) {
+    return region.ready(channel_->rail(), peer_.batch().ops[slice.op].dest + slice.at, slice.bytes,
+                        call_.deadline);
+  });
 }
 
 void Lane::harvest() {

@@ -40,6 +40,7 @@ class Lane {
 
   bool find_channel();
   bool post();
+  bool registered(RegisteredMemory& region, std::span<const Slice> slices) const;
   void harvest();
   void broken();
   void end();

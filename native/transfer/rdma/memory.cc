@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <fstream>
 #include <system_error>
@@ -183,14 +184,26 @@ RegisteredMemory::Piece& RegisteredMemory::piece_of(const Rail& rail, const std:
   return pieces_[chunk * rails_.size() + rail.index];
 }
 
-const ibv_mr* RegisteredMemory::key(const Rail& rail, const std::byte* address, Deadline deadline) {
-  Piece& piece = piece_of(rail, address);
-  if (piece.state.load(std::memory_order_acquire) != State::ready) {
-    if (begin(piece)) register_piece(piece);
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline.at, [&] { return piece.state != State::busy; });
-    if (piece.state != State::ready) return nullptr;
+bool RegisteredMemory::ready(const Rail& rail, const std::byte* address, uint64_t bytes,
+                             Deadline deadline) {
+  if (complete()) return true;
+  for (const std::byte* at = address; at < address + bytes; at = chunk_end(at)) {
+    if (!wait_for(piece_of(rail, at), deadline)) return false;
   }
+  return true;
+}
+
+bool RegisteredMemory::wait_for(Piece& piece, Deadline deadline) {
+  if (piece.state.load(std::memory_order_acquire) == State::ready) return true;
+  if (begin(piece)) register_piece(piece);
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline.at, [&] { return piece.state != State::busy; });
+  return piece.state == State::ready;
+}
+
+const ibv_mr* RegisteredMemory::key(const Rail& rail, const std::byte* address) {
+  const Piece& piece = piece_of(rail, address);
+  assert(piece.state.load(std::memory_order_acquire) == State::ready);
   return piece.registration.get();
 }
 

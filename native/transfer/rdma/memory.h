@@ -51,9 +51,11 @@ class RegisteredMemory {
   // Registers one more piece; false when there is none left to begin.
   bool register_one();
 
-  // The registration on `rail` of the chunk that holds `address`; made now if need be. Null
-  // when it cannot be had before the deadline.
-  const ibv_mr* key(const Rail& rail, const std::byte* address, Deadline deadline);
+  // Registers what is missing of these bytes on `rail`, which may take its time: not to be done
+  // while the worker waits for our silence. False when it cannot be had before the deadline.
+  bool ready(const Rail& rail, const std::byte* address, uint64_t bytes, Deadline deadline);
+  // The registration on `rail` of the chunk that holds `address`, once that is ready.
+  const ibv_mr* key(const Rail& rail, const std::byte* address);
   // Where that chunk ends.
   const std::byte* chunk_end(const std::byte* address) const;
   std::vector<uint32_t> remote_keys(const Rail& rail) const;  // once complete
@@ -69,6 +71,7 @@ class RegisteredMemory {
 
   void make_pieces();
   bool begin(Piece& piece);
+  bool wait_for(Piece& piece, Deadline deadline);
   void register_piece(Piece& piece);
   Piece& piece_of(const Rail& rail, const std::byte* address);
 

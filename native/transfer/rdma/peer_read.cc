@@ -43,6 +43,17 @@ PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannel
   }
 }
 
+void PeerRead::register_all(std::span<const std::unique_ptr<Rail>> rails) {
+  for (size_t i = 0; i < batch_.ops.size(); ++i) {
+    const ReadOp& op = batch_.ops[i];
+    if (op.status != PageStatus::pending || region_of_[i]->complete()) continue;
+    for (const auto& rail : rails) {
+      // One that fails is met again, and fails its page, where it is needed.
+      if (rail->up()) (void)region_of_[i]->ready(*rail, op.dest, op.length, call_.deadline);
+    }
+  }
+}
+
 void PeerRead::split_for(size_t lanes) {
   const uint64_t share = bytes_ / std::max<size_t>(lanes, 1);
   slice_bytes_ =

@@ -48,6 +48,9 @@ class PeerRead {
   // Where the worker's memory is, by its first region; -1: unknown.
   int numa_node() const { return regions_.empty() ? -1 : regions_.front()->numa_node(); }
 
+  // Before anything is posted: registers what the background has not come to. It may take long, and
+  // inside the gate a worker that fences would wait for it.
+  void register_all(std::span<const std::unique_ptr<Rail>> rails);
   // Before the first claim: how many lanes will share the work.
   void split_for(size_t lanes);
   // Slices for one chain into one region, for a holder with a pool of that size; empty when

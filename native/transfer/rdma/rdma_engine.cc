@@ -66,7 +66,7 @@ class Reading final : public RdmaEngine {
     std::deque<PeerRead> reads;
     for (ReadBatch& batch : batches) {
       if (auto channels = find(batch.peer, batch.incarnation)) {
-        reads.emplace_back(call, batch, std::move(channels));
+        reads.emplace_back(call, batch, std::move(channels)).register_all(rails_);
       } else {
         for (ReadOp& op : batch.ops) op.status = PageStatus::error;
       }

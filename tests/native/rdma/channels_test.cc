@@ -111,7 +111,7 @@ TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
       holder.fabric.responder().accept("reader", kReaderIncarnation, channel.own_end(), {}));
   channel.break_off();
   const std::vector<rdma::Slice> slices{{0, 0, 5000}, {1, 0, 5000}};
-  channel.post(slices, reading.ops, *regions.find(reading.memory.data()), Deadline::after_ms(1000));
+  channel.post(slices, reading.ops, *regions.find(reading.memory.data()));
   EXPECT_TRUE(eventually([&] {
     channel.poll();
     return !channel.trouble().empty();
@@ -135,8 +135,7 @@ TEST_F(RdmaChannels, TheSecondLookIsTakenAfterTheBytesHaveLanded) {
     channel.connect(
         holder.fabric.responder().accept("reader", kReaderIncarnation, channel.own_end(), {}));
     const std::vector<rdma::Slice> slices{{0, 0, 5000}};
-    channel.post(slices, reading.ops, *regions.find(reading.memory.data()),
-                 Deadline::after_ms(1000));
+    channel.post(slices, reading.ops, *regions.find(reading.memory.data()));
     EXPECT_TRUE(eventually([&] { return is_page(reading.memory.data(), 5000, 0); }));
     // The slot is evicted when all of the payload is here, and before it has been looked at.
     invalidate_header(holder.pool.base() + row.offset);

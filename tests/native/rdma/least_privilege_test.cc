@@ -126,8 +126,9 @@ TEST_F(RdmaLeastPrivilege, AWorkersRegionIsNeverRemotelyAccessible) {
   rdma::MemoryTable& regions = holder.fabric.regions();
   regions.add(region.data(), region.size());
   const rdma::Rail& rail = *holder.fabric.rails()[0];
-  const uint32_t rkey =
-      regions.find(region.data())->key(rail, region.data(), Deadline::after_ms(10'000))->rkey;
+  const auto registered = regions.find(region.data());
+  ASSERT_TRUE(registered->ready(rail, region.data(), 64, Deadline::after_ms(10'000)));
+  const uint32_t rkey = registered->key(rail, region.data())->rkey;
   for (const ibv_wr_opcode what : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     Intruder intruder(*other.fabric.rails()[0]);
     OpenEnd open(rail, intruder.own());
