@@ -49,24 +49,34 @@ void Fabric::watch() {
     if (fds[0].revents != 0) return;
     for (size_t i = 0; i < rails_.size(); ++i) {
       Rail& rail = *rails_[i];
-      if (ready > 0 && fds[i + 1].revents != 0) handle_event(rail);
-      const bool active = rail.port_active();
-      if (active && !rail.up()) rail.set_up();
-      if (!active && rail.up()) take_out(rail, "its port is not active");
+      const short announced = ready > 0 ? fds[i + 1].revents : short{0};
+      if (announced != 0) handle_events(rail);
+      if ((announced & (POLLERR | POLLHUP | POLLNVAL)) != 0) fds[i + 1].fd = -1;  // for good
+      if (rail.up()) {
+        if (!rail.port_active()) take_out(rail, "its port is not active");
+      } else if (rail.recovered()) {
+        rail.set_up();
+      }
     }
   }
 }
 
-void Fabric::handle_event(Rail& rail) {
+void Fabric::handle_events(Rail& rail) {
   const Verbs& verbs = Verbs::get();
   ibv_async_event event;
   while (verbs.get_async_event(rail.context(), &event) == 0) {
     const ibv_event_type type = event.event_type;
     verbs.ack_async_event(&event);
-    if (type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_PORT_ERR) {
-      take_out(rail, verbs.event_type_str(type));
-    }
+    happened(rail, type);
   }
+}
+
+void Fabric::happened(Rail& rail, ibv_event_type what) {
+  const std::string why = Verbs::get().event_type_str(what);
+  if (what == IBV_EVENT_PORT_ERR) take_out(rail, why);
+  if (what != IBV_EVENT_DEVICE_FATAL) return;
+  rail.set_failed(why);
+  engine_->leave_rail(rail);
 }
 
 void Fabric::take_out(Rail& rail, const std::string& why) {

@@ -32,11 +32,13 @@ class Fabric {
   MemoryTable& regions() { return *regions_; }
   RdmaEngine& engine() { return *engine_; }
   Responder& responder() { return *responder_; }
+  // What a device announces of itself, on the watching thread; in tests from any.
+  void happened(Rail& rail, ibv_event_type what);
   uint64_t registered_bytes() const { return pool_->bytes() + regions_->bytes(); }
 
  private:
   void watch();
-  void handle_event(Rail& rail);
+  void handle_events(Rail& rail);
   void take_out(Rail& rail, const std::string& why);
 
   std::vector<std::unique_ptr<Rail>> rails_;

@@ -144,12 +144,12 @@ std::vector<Port> list_ports() {
   const Verbs* verbs = Verbs::find(why);
   if (verbs == nullptr) throw std::runtime_error(why);
   int count = 0;
-  ibv_device** devices = verbs->get_device_list(&count);
+  const DeviceList devices(verbs->get_device_list(&count));
   std::vector<Port> all;
-  if (devices == nullptr) return all;  // no RDMA in this kernel
-  for (int d = 0; d < count; ++d) {
-    const std::string name = verbs->get_device_name(devices[d]);
-    const Context context(verbs->open_device(devices[d]));
+  if (!devices) return all;  // no RDMA in this kernel
+  for (ibv_device* device : std::span(devices.get(), static_cast<size_t>(count))) {
+    const std::string name = verbs->get_device_name(device);
+    const Context context(verbs->open_device(device));
     ibv_device_attr attr{};
     if (!context || verbs->query_device(context.get(), &attr) != 0) continue;
     std::vector<Port> ports;
@@ -168,7 +168,6 @@ std::vector<Port> list_ports() {
     list_gids(*verbs, context.get(), ports);
     std::move(ports.begin(), ports.end(), std::back_inserter(all));
   }
-  verbs->free_device_list(devices);
   std::sort(all.begin(), all.end(), [](const Port& a, const Port& b) {
     return std::pair(a.device, a.number) < std::pair(b.device, b.number);
   });

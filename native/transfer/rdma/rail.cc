@@ -9,18 +9,19 @@
 namespace peercached::rdma {
 namespace {
 
+constexpr std::chrono::milliseconds kBackoffMin{1000}, kBackoffMax{60'000};
+
 Context open_by_name(const std::string& name) {
   const Verbs& verbs = Verbs::get();
   int count = 0;
-  ibv_device** devices = verbs.get_device_list(&count);
+  const DeviceList devices(verbs.get_device_list(&count));
   Context context;
   int error = ENODEV;
-  for (int d = 0; devices != nullptr && d < count; ++d) {
-    if (name != verbs.get_device_name(devices[d])) continue;
-    context = Context(verbs.open_device(devices[d]));
+  for (int d = 0; devices && d < count; ++d) {
+    if (name != verbs.get_device_name(devices.get()[d])) continue;
+    context = Context(verbs.open_device(devices.get()[d]));
     error = errno;
   }
-  if (devices != nullptr) verbs.free_device_list(devices);
   if (!context) {
     throw VerbsError("opening RDMA device " + name +
                          " (the daemon's user needs read and write on /dev/infiniband/uverbs*)",
@@ -97,6 +98,34 @@ void Rail::set_down(const std::string& why) {
   std::lock_guard lock(mutex_);
   why_down_ = why;
   up_.store(false, std::memory_order_release);
+}
+
+void Rail::set_failed(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  // One that failed long ago does not count any more.
+  const TimePoint now = Clock::now();
+  if (now > retry_at_ + kBackoffMax) backoff_ = kBackoffMin / 2;
+  backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
+  retry_at_ = now + backoff_;
+  why_down_ = why;
+  up_.store(false, std::memory_order_release);
+}
+
+bool Rail::recovered() {
+  {
+    std::lock_guard lock(mutex_);
+    if (Clock::now() < retry_at_) return false;
+  }
+  if (!port_active()) return false;
+  const CompletionQueue queue(Verbs::get().create_cq(context_.get(), 1, nullptr, nullptr, 0));
+  try {
+    if (!queue) refused("creating a completion queue on " + name());
+    make_queue_pair(queue.get(), 1, 1, false);
+    return true;
+  } catch (const VerbsError& error) {
+    set_failed(std::string(error.what()) + ": if it stays so, restart this node");
+    return false;
+  }
 }
 
 bool Rail::port_active() const {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/clock.h"
 #include "transfer/rdma/handshake.h"
 #include "transfer/rdma/ports.h"
 #include "transfer/rdma/verbs.h"
@@ -48,6 +49,11 @@ class Rail {
   std::string why_down() const;
   void set_up();
   void set_down(const std::string& why);
+  // The device says that it is lost. Ports of such a device may read as active all the same: the
+  // rail stays out for a while, longer each time, and until the device works again.
+  void set_failed(const std::string& why);
+  // Whether a rail that is out can be set up. Makes a queue pair to find out.
+  bool recovered();
   // Asks the device; true if the port is active.
   bool port_active() const;
 
@@ -73,6 +79,8 @@ class Rail {
   std::atomic<bool> up_{true};
   mutable std::mutex mutex_;
   std::string why_down_;
+  TimePoint retry_at_{};
+  std::chrono::milliseconds backoff_{0};
 };
 
 uint32_t random_psn();

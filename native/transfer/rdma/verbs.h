@@ -92,6 +92,7 @@ class Owned {
   T* object_ = nullptr;
 };
 
+using DeviceList = Owned<ibv_device*, &Verbs::free_device_list>;
 using Context = Owned<ibv_context, &Verbs::close_device>;
 using ProtectionDomain = Owned<ibv_pd, &Verbs::dealloc_pd>;
 using Registration = Owned<ibv_mr, &Verbs::dereg_mr>;

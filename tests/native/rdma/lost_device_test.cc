@@ -1,0 +1,41 @@
+// Devices that say they are lost, over soft-RoCE, whose devices never do: so the test says it.
+#include "rdma/rdma_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+TEST(RdmaLostDevice, StaysOutThoughItsPortReadsAsActive) {
+  RdmaReader reader({"rxe1"});
+  rdma::Rail& rail = *reader.fabric.rails()[0];
+  TimePoint failed = Clock::now();
+  reader.fabric.happened(rail, IBV_EVENT_DEVICE_FATAL);
+  EXPECT_FALSE(rail.up());
+  EXPECT_TRUE(rail.port_active());
+  EXPECT_NE(rail.why_down(), "");
+  EXPECT_TRUE(eventually([&] { return rail.up(); }));
+  EXPECT_GE(Clock::now() - failed, std::chrono::milliseconds(1000));
+  // Again, and it is trusted less.
+  failed = Clock::now();
+  reader.fabric.happened(rail, IBV_EVENT_DEVICE_FATAL);
+  EXPECT_TRUE(eventually([&] { return rail.up(); }));
+  EXPECT_GE(Clock::now() - failed, std::chrono::milliseconds(2000));
+}
+
+TEST(RdmaLostDevice, ThatIsBackIsReadBy) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  const auto one_read = [&] {
+    Reading reading({row});
+    reader.read(reading);
+    return reading.ops[0].status;
+  };
+  EXPECT_EQ(one_read(), PageStatus::ok);
+  reader.fabric.happened(*reader.fabric.rails()[0], IBV_EVENT_DEVICE_FATAL);
+  EXPECT_EQ(one_read(), PageStatus::error);
+  EXPECT_TRUE(eventually([&] { return one_read() == PageStatus::ok; }));
+}
+
+}  // namespace
+}  // namespace peercached::testing
