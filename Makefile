@@ -23,11 +23,14 @@ demo: setup
 test: setup native-test python-test test-rdma-quick
 
 ## make native-test   the C++ unit tests alone
-native-test: setup
-	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native -G Ninja \
-	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON >/dev/null
+native-test: build/native
 	@.venv/bin/cmake --build build/native -j $(JOBS)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS)
+
+.PHONY: build/native
+build/native: setup
+	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native -G Ninja \
+	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON >/dev/null
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
@@ -38,7 +41,8 @@ test-slow: setup
 	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)
 
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
-test-rdma: setup-rdma
+test-rdma: setup-rdma build/native/rdma_test
+	@tests/rdma/vm --nodes 4 --mem 3072 -- build/native/rdma_test --gtest_brief=1
 	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest --timeout 600 tests/rdma $(ARGS)
 	@tests/rdma/vm --engine qemu --smp 2 --nodes 2 --timeout 1800 -- \
 	    $(PY) -m pytest --timeout 600 -m smp tests/rdma $(ARGS)
@@ -59,9 +63,11 @@ bench-sglang: setup
 	@tools/bootstrap-sglang
 	@PYTHONPATH=tests .venv-sglang/bin/python tests/sglang/bench.py
 
-.PHONY: setup-rdma
+.PHONY: setup-rdma build/native/rdma_test
 setup-rdma:
 	@tools/bootstrap --rdma
+build/native/rdma_test: build/native
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target rdma_test
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
 asan tsan: SANITIZE = $(if $(filter asan,$@),address,thread)
