@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "transfer/peer_counters.h"
 #include "transfer/rdma/channel.h"
 #include "transfer/rdma/rail_trust.h"
 
@@ -26,11 +27,6 @@ class Connector {
   // False: not now, and no answer will come.
   virtual bool connect(HolderIndex peer, const ChannelEnd& own,
                        std::span<const uint32_t> closed) = 0;
-};
-
-struct PeerCounters {
-  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0}, corrupt{0};
-  std::atomic<TimePoint> last_heard{TimePoint{}};  // when a chain last ended well, in any read
 };
 
 class PeerChannels {

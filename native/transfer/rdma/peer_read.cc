@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transfer/silence.h"
-
 namespace peercached::rdma {
 namespace {
 
@@ -144,17 +142,9 @@ void PeerRead::give_up(const std::string& trouble) {
 
 void PeerRead::report(const std::string& trouble) {
   // Dropped on purpose: whoever did it knows already.
-  if (channels_->closed() || reported_) return;
+  if (trouble.empty() || channels_->closed() || reported_) return;
   reported_ = true;
   call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
-}
-
-void PeerRead::report_silence(TimePoint now) {
-  const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
-  if (!is_silence(heard, call_.started, now)) return;
-  const auto silent = now - std::max(heard, call_.started);
-  const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
-  report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
 }
 
 void PeerRead::finish() {
@@ -162,22 +152,8 @@ void PeerRead::finish() {
   if (rest == PageStatus::pending) {
     rest = call_.deadline.passed() && !gave_up_ ? PageStatus::deadline : PageStatus::error;
   }
-  PeerCounters& counters = channels_->counters;
-  bool late = false;
-  for (ReadOp& op : batch_.ops) {
-    if (op.status == PageStatus::pending) op.status = rest;
-    if (op.corrupt) counters.corrupt.fetch_add(1, std::memory_order_relaxed);
-    if (op.status == PageStatus::ok) {
-      counters.pages.fetch_add(1, std::memory_order_relaxed);
-      counters.bytes.fetch_add(op.length, std::memory_order_relaxed);
-    } else if (op.status == PageStatus::error) {
-      counters.errors.fetch_add(1, std::memory_order_relaxed);
-    } else if (op.status == PageStatus::deadline) {
-      counters.deadlines.fetch_add(1, std::memory_order_relaxed);
-      late = true;
-    }
-  }
-  if (late && !call_.gate.fenced()) report_silence(Clock::now());
+  const bool late = channels_->counters.count(batch_.ops, rest);
+  if (late && !call_.gate.fenced()) report(channels_->counters.silence(call_.started));
 }
 
 }  // namespace peercached::rdma

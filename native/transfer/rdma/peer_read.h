@@ -75,7 +75,6 @@ class PeerRead {
   };
   void settle(uint32_t op, PageStatus status);
   void report(const std::string& trouble);
-  void report_silence(TimePoint now);
 
   ReadCall& call_;
   ReadBatch& batch_;

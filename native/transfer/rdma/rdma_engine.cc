@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <deque>
-#include <shared_mutex>
-#include <unordered_map>
 
+#include "transfer/known_peers.h"
 #include "transfer/rdma/lane.h"
 #include "transfer/rdma/patience.h"
 #include "transfer/wake_fds.h"
@@ -27,50 +26,42 @@ class Reading final : public RdmaEngine {
           const MemoryTable& memory, Connector& connector, PeerWatcher& watcher)
       : config_(config), rails_(rails), memory_(memory), connector_(connector), watcher_(watcher) {}
 
-  ~Reading() override {
-    for (auto& [index, peer] : peers_) peer.channels->close();
-  }
-
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
-    if (has(index, endpoint.incarnation)) return;  // reads in flight go on
+    const auto known = peers_.endpoint(index);
+    if (known && known->incarnation == endpoint.incarnation) return;  // reads in flight go on
     auto channels = endpoint.rails == 0 ? nullptr
                                         : std::make_shared<PeerChannels>(
                                               index, endpoint.incarnation, rails_,
                                               config_.channels_max, connector_, next_channel_);
-    replace(index, {endpoint.incarnation, std::move(channels)});
+    peers_.put(index, endpoint, std::move(channels));
   }
 
-  void drop_peer(HolderIndex index) override { replace(index, {}); }
+  void drop_peer(HolderIndex index) override { peers_.forget(index); }
 
   bool reaches(HolderIndex index) const override {
-    if (!find(index)) return false;
+    if (!peers_.find(index)) return false;
     return std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->up(); });
   }
 
   void connected(HolderIndex index, uint32_t channel, ChannelAnswer answer) override {
-    if (auto channels = find(index)) channels->connected(channel, std::move(answer));
+    if (auto channels = peers_.find(index)) channels->connected(channel, std::move(answer));
   }
 
   void refused(HolderIndex index, uint32_t channel, const std::string& why) override {
-    if (auto channels = find(index)) channels->refused(channel, why);
+    if (auto channels = peers_.find(index)) channels->refused(channel, why);
   }
 
   void leave_rail(const Rail& rail) override {
-    std::shared_lock lock(mutex_);
-    for (auto& [index, peer] : peers_) peer.channels->leave_rail(rail);
+    peers_.each([&](PeerChannels& channels) { channels.leave_rail(rail); });
   }
 
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     ReadCall call{deadline, gate, sink, watcher_, memory_};
     std::deque<PeerRead> reads;
-    for (ReadBatch& batch : batches) {
-      if (auto channels = find(batch.peer, batch.incarnation)) {
-        reads.emplace_back(call, batch, std::move(channels)).register_all(rails_);
-      } else {
-        for (ReadOp& op : batch.ops) op.status = PageStatus::error;
-      }
-    }
+    peers_.open(batches, [&](ReadBatch& batch, std::shared_ptr<PeerChannels> channels) {
+      reads.emplace_back(call, batch, std::move(channels)).register_all(rails_);
+    });
     const int wake_fd = wake_fds_.take();
     if (wake_fd < 0) call.stopped = PageStatus::error;  // out of descriptors
     {
@@ -84,53 +75,11 @@ class Reading final : public RdmaEngine {
     for (PeerRead& read : reads) read.finish();
   }
 
-  std::vector<PeerHealth> health() const override {
-    std::shared_lock lock(mutex_);
-    std::vector<PeerHealth> all;
-    for (const auto& [index, peer] : peers_) {
-      const PeerCounters& c = peer.channels->counters;
-      all.push_back(
-          {index, true, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines, c.corrupt});
-    }
-    return all;
-  }
+  std::vector<PeerHealth> health() const override { return peers_.health(true); }
 
   const char* name() const override { return "rdma"; }
 
  private:
-  struct Peer {
-    Incarnation incarnation = 0;
-    std::shared_ptr<PeerChannels> channels;  // reads in flight keep theirs
-  };
-
-  bool has(HolderIndex index, Incarnation incarnation) const {
-    std::shared_lock lock(mutex_);
-    auto it = peers_.find(index);
-    return it != peers_.end() && it->second.incarnation == incarnation;
-  }
-
-  std::shared_ptr<PeerChannels> find(HolderIndex index, Incarnation incarnation = 0) const {
-    std::shared_lock lock(mutex_);
-    auto it = peers_.find(index);
-    if (it == peers_.end()) return nullptr;
-    if (incarnation != 0 && it->second.incarnation != incarnation) return nullptr;
-    return it->second.channels;
-  }
-
-  void replace(HolderIndex index, Peer next) {
-    std::shared_ptr<PeerChannels> old;
-    {
-      std::unique_lock lock(mutex_);
-      auto it = peers_.find(index);
-      if (it != peers_.end()) {
-        old = std::move(it->second.channels);
-        peers_.erase(it);
-      }
-      if (next.channels) peers_.emplace(index, std::move(next));
-    }
-    if (old) old->close();
-  }
-
   void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes,
                   int wake_fd) {
     for (PeerRead& read : reads) {
@@ -222,12 +171,11 @@ class Reading final : public RdmaEngine {
   const MemoryTable& memory_;
   Connector& connector_;
   PeerWatcher& watcher_;
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<HolderIndex, Peer> peers_;
   std::atomic<uint32_t> next_channel_{1};
   std::atomic<unsigned> turn_{0};
   WakeFds wake_fds_;
   Patience patience_;
+  KnownPeers<PeerChannels> peers_;
 };
 
 }  // namespace

@@ -9,14 +9,10 @@
 #include <mutex>
 #include <vector>
 
+#include "transfer/peer_counters.h"
 #include "transfer/tcp/channel.h"
 
 namespace peercached::tcp {
-
-struct PeerCounters {
-  std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0}, corrupt{0};
-  std::atomic<TimePoint> last_heard{TimePoint{}};  // when bytes of an answer came, in any read
-};
 
 class PeerChannels {
  public:

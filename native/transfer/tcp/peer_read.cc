@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "transfer/silence.h"
-
 namespace peercached::tcp {
 namespace {
 
@@ -101,16 +99,8 @@ void PeerRead::lane_ends(const std::string& trouble) {
 
 void PeerRead::report(const std::string& trouble) {
   // Dropped on purpose: whoever did it knows already.
-  if (channels_->closed() || reported_.exchange(true)) return;
+  if (trouble.empty() || channels_->closed() || reported_.exchange(true)) return;
   call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
-}
-
-void PeerRead::report_silence(TimePoint now) {
-  const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
-  if (!is_silence(heard, call_.started, now)) return;
-  const auto silent = now - std::max(heard, call_.started);
-  const auto silent_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
-  report("silent for " + std::to_string(silent_ms) + " ms until the deadline");
 }
 
 void PeerRead::finish() {
@@ -120,32 +110,8 @@ void PeerRead::finish() {
     const bool late = call_.deadline.passed() && !failed_.load(std::memory_order_acquire);
     rest = late ? PageStatus::deadline : PageStatus::error;
   }
-  PeerCounters& counters = channels_->counters;
-  uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
-  for (ReadOp& op : batch_.ops) {
-    corrupt += op.corrupt;
-    if (op.status == PageStatus::pending) op.status = rest;
-    switch (op.status) {
-      case PageStatus::ok:
-        ++pages;
-        bytes += op.length;
-        break;
-      case PageStatus::error:
-        ++errors;
-        break;
-      case PageStatus::deadline:
-        ++deadlines;
-        break;
-      default:
-        break;
-    }
-  }
-  counters.pages += pages;
-  counters.bytes += bytes;
-  counters.errors += errors;
-  counters.deadlines += deadlines;
-  counters.corrupt += corrupt;
-  if (deadlines != 0 && !call_.over()) report_silence(Clock::now());
+  const bool late = channels_->counters.count(batch_.ops, rest);
+  if (late && !call_.over()) report(channels_->counters.silence(call_.started));
 }
 
 }  // namespace peercached::tcp

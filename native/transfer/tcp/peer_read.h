@@ -63,8 +63,6 @@ class PeerRead {
   void finish();
 
  private:
-  void report_silence(TimePoint now);
-
   ReadCall& call_;
   ReadBatch& batch_;
   const std::shared_ptr<PeerChannels> channels_;

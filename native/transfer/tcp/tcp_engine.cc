@@ -4,10 +4,9 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <shared_mutex>
 #include <stdexcept>
-#include <unordered_map>
 
+#include "transfer/known_peers.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
@@ -64,12 +63,8 @@ class TcpEngine final : public TransferEngine {
     }
   }
 
-  ~TcpEngine() override {
-    for (auto& [index, peer] : peers_) peer.channels->close();
-  }
-
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
-    if (has(index, endpoint)) return;  // reads in flight go on
+    if (peers_.endpoint(index) == endpoint) return;  // reads in flight go on
     tcp::Dial dial;
     dial.source = source_;
     dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, endpoint.token};
@@ -80,22 +75,18 @@ class TcpEngine final : public TransferEngine {
     }
     (void)tcp::resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
     auto channels = std::make_shared<PeerChannels>(std::move(dial), config_.channels_per_peer_max);
-    replace(index, {endpoint, std::move(channels)});
+    peers_.put(index, endpoint, std::move(channels));
   }
 
-  void drop_peer(HolderIndex index) override { replace(index, {}); }
+  void drop_peer(HolderIndex index) override { peers_.forget(index); }
 
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     ReadCall call{deadline, gate, sink, watcher_};
     std::deque<PeerRead> reads;
-    for (ReadBatch& batch : batches) {
-      if (auto channels = find(batch.peer, batch.incarnation)) {
-        reads.emplace_back(call, batch, std::move(channels));
-      } else {
-        for (ReadOp& op : batch.ops) op.status = PageStatus::error;
-      }
-    }
+    peers_.open(batches, [&](ReadBatch& batch, std::shared_ptr<PeerChannels> channels) {
+      reads.emplace_back(call, batch, std::move(channels));
+    });
     if (!deadline.passed()) {
       std::deque<Lane> lanes;
       open_lanes(call, reads, lanes);
@@ -104,52 +95,11 @@ class TcpEngine final : public TransferEngine {
     for (PeerRead& read : reads) read.finish();
   }
 
-  std::vector<PeerHealth> health() const override {
-    std::shared_lock lock(mutex_);
-    std::vector<PeerHealth> all;
-    for (const auto& [index, peer] : peers_) {
-      const tcp::PeerCounters& c = peer.channels->counters;
-      all.push_back({index, false, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines,
-                     c.corrupt});
-    }
-    return all;
-  }
+  std::vector<PeerHealth> health() const override { return peers_.health(false); }
 
   const char* name() const override { return "tcp"; }
 
  private:
-  struct Peer {
-    PeerEndpoint endpoint;
-    std::shared_ptr<PeerChannels> channels;  // reads in flight keep theirs
-  };
-
-  bool has(HolderIndex index, const PeerEndpoint& endpoint) const {
-    std::shared_lock lock(mutex_);
-    auto it = peers_.find(index);
-    return it != peers_.end() && it->second.endpoint == endpoint;
-  }
-
-  std::shared_ptr<PeerChannels> find(HolderIndex index, Incarnation incarnation) const {
-    std::shared_lock lock(mutex_);
-    auto it = peers_.find(index);
-    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
-    return it->second.channels;
-  }
-
-  void replace(HolderIndex index, Peer next) {
-    std::shared_ptr<PeerChannels> old;
-    {
-      std::unique_lock lock(mutex_);
-      auto it = peers_.find(index);
-      if (it != peers_.end()) {
-        old = std::move(it->second.channels);
-        peers_.erase(it);
-      }
-      if (next.channels) peers_.emplace(index, std::move(next));
-    }
-    if (old) old->close();
-  }
-
   void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes) const {
     for (PeerRead& read : reads) {
       if (read.settled()) continue;  // nothing to ask for
@@ -204,10 +154,9 @@ class TcpEngine final : public TransferEngine {
   const TcpEngineConfig config_;
   PeerWatcher& watcher_;
   tcp::Address source_;
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<HolderIndex, Peer> peers_;
   WakeFds wake_fds_;
   tcp::Movers movers_;
+  KnownPeers<PeerChannels> peers_;
 };
 
 }  // namespace

@@ -1,0 +1,103 @@
+// The peers that an engine can read from: their endpoints and its channels to them. Thread safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transfer/transfer.h"
+
+namespace peercached {
+
+// `Channels` has counters, size() and close(). Reads in flight keep theirs.
+template <typename Channels>
+class KnownPeers {
+ public:
+  ~KnownPeers() {
+    for (auto& [index, peer] : peers_) peer.channels->close();
+  }
+
+  std::optional<PeerEndpoint> endpoint(HolderIndex index) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    return it == peers_.end() ? std::nullopt : std::optional(it->second.endpoint);
+  }
+
+  std::shared_ptr<Channels> find(HolderIndex index) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    return it == peers_.end() ? nullptr : it->second.channels;
+  }
+
+  // For each batch of a peer that is known by this incarnation, `open(batch, channels)`; the pages
+  // of the others end with an error.
+  template <typename Open>
+  void open(std::span<ReadBatch> batches, const Open& open) const {
+    for (ReadBatch& batch : batches) {
+      if (auto channels = find(batch.peer, batch.incarnation)) {
+        open(batch, std::move(channels));
+      } else {
+        for (ReadOp& op : batch.ops) op.status = PageStatus::error;
+      }
+    }
+  }
+
+  // In place of what was known of that peer; its channels are closed.
+  void put(HolderIndex index, const PeerEndpoint& endpoint, std::shared_ptr<Channels> channels) {
+    replace(index, {endpoint, std::move(channels)});
+  }
+  void forget(HolderIndex index) { replace(index, {}); }
+
+  template <typename Do>
+  void each(const Do& does) const {
+    std::shared_lock lock(mutex_);
+    for (const auto& [index, peer] : peers_) does(*peer.channels);
+  }
+
+  std::vector<PeerHealth> health(bool rdma) const {
+    std::shared_lock lock(mutex_);
+    std::vector<PeerHealth> all;
+    for (const auto& [index, peer] : peers_) {
+      const auto& c = peer.channels->counters;
+      all.push_back(
+          {index, rdma, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines, c.corrupt});
+    }
+    return all;
+  }
+
+ private:
+  struct Peer {
+    PeerEndpoint endpoint;
+    std::shared_ptr<Channels> channels;
+  };
+
+  std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
+    return it->second.channels;
+  }
+
+  void replace(HolderIndex index, Peer next) {
+    std::shared_ptr<Channels> old;
+    {
+      std::unique_lock lock(mutex_);
+      auto it = peers_.find(index);
+      if (it != peers_.end()) {
+        old = std::move(it->second.channels);
+        peers_.erase(it);
+      }
+      if (next.channels) peers_.emplace(index, std::move(next));
+    }
+    if (old) old->close();
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<HolderIndex, Peer> peers_;
+};
+
+}  // namespace peercached

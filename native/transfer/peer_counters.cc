@@ -1,0 +1,43 @@
+#include "transfer/peer_counters.h"
+
+#include "transfer/silence.h"
+
+namespace peercached {
+
+bool PeerCounters::count(std::span<ReadOp> ops, PageStatus rest) {
+  uint64_t ok_pages = 0, ok_bytes = 0, failed = 0, late = 0, wrong = 0;
+  for (ReadOp& op : ops) {
+    wrong += op.corrupt;
+    if (op.status == PageStatus::pending) op.status = rest;
+    switch (op.status) {
+      case PageStatus::ok:
+        ++ok_pages;
+        ok_bytes += op.length;
+        break;
+      case PageStatus::error:
+        ++failed;
+        break;
+      case PageStatus::deadline:
+        ++late;
+        break;
+      default:
+        break;
+    }
+  }
+  pages += ok_pages;
+  bytes += ok_bytes;
+  errors += failed;
+  deadlines += late;
+  corrupt += wrong;
+  return late != 0;
+}
+
+std::string PeerCounters::silence(TimePoint started) const {
+  const TimePoint heard = last_heard.load(std::memory_order_relaxed), now = Clock::now();
+  if (!is_silence(heard, started, now)) return "";
+  const auto silent =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - std::max(heard, started));
+  return "silent for " + std::to_string(silent.count()) + " ms until the deadline";
+}
+
+}  // namespace peercached
