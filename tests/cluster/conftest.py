@@ -2,29 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
-from harness.fixtures import FAST, Attach, MakeCluster, add_logs, attaching, cluster_maker
+from harness.fixtures import (
+    FAST,
+    attach,
+    cluster_fixture,
+    cluster_maker,
+    pytest_runtest_makereport,
+)
 from harness.netns import Network, reason_to_skip
 
 from peercached.demo.cluster import Cluster
 
 START_S = 30.0
 
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
-    report: Any = yield
-    add_logs(report)
-    return report
-
-
-@pytest.fixture
-def make_cluster() -> Iterator[MakeCluster]:
-    """`make_cluster(3, pool_size="8MiB")`: started, complete, gone after the test."""
-    with ExitStack() as stack:
-        yield cluster_maker(stack, FAST, START_S)
+__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+make_cluster = cluster_fixture(FAST, START_S)
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +26,6 @@ def three_nodes() -> Iterator[Cluster]:
     """One cluster for all tests of a file that do it no harm."""
     with ExitStack() as stack:
         yield cluster_maker(stack, FAST, START_S)(3)
-
-
-@pytest.fixture
-def attach() -> Iterator[Attach]:
-    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
-    with attaching() as attach:
-        yield attach
 
 
 @pytest.fixture

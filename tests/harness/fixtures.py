@@ -1,7 +1,9 @@
-"""Clusters of real daemons for tests: what the conftests of tests/cluster and tests/rdma share."""
+"""Clusters of real daemons for tests: what the conftests of tests/cluster and tests/rdma share.
+
+Fixtures, and the hook, count where a conftest imports them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -52,19 +54,33 @@ def _spelled(options: Options) -> dict[str, str | int | float]:
     return {name.replace("_", "-"): value for name, value in options.items()}
 
 
-@contextmanager
-def attaching() -> Iterator[Attach]:
+def cluster_fixture(defaults: Options, start_s: float) -> Any:
+    """The fixture `make_cluster`: cluster_maker()'s `make`; what it made is gone after the test."""
+
+    @pytest.fixture(name="make_cluster")
+    def fixture() -> Iterator[MakeCluster]:
+        with ExitStack() as stack:
+            yield cluster_maker(stack, defaults, start_s)
+
+    return fixture
+
+
+@pytest.fixture
+def attach() -> Iterator[Attach]:
     """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
     with ExitStack() as stack:
 
-        def attach(daemon: Daemon, **options: Any) -> Pages:
+        def made(daemon: Daemon, **options: Any) -> Pages:
             return stack.enter_context(Pages(daemon.socket_path, **options))
 
-        yield attach
+        yield made
 
 
-def add_logs(report: pytest.TestReport) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
     """A failed test shows how the logs of its daemons end."""
+    report: Any = yield
     if report.failed:
         for cluster in _live_clusters:
             report.sections.append(("daemons", cluster.logs()))
+    return report

@@ -6,11 +6,16 @@ Elsewhere they are not collected.
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from harness import debian_pyverbs
-from harness.fixtures import Attach, MakeCluster, Options, add_logs, attaching, cluster_maker
+from harness.fixtures import (
+    Options,
+    attach,
+    cluster_fixture,
+    cluster_maker,
+    pytest_runtest_makereport,
+)
 
 from peercached.demo.cluster import Cluster
 
@@ -31,19 +36,8 @@ CALM: Options = {
 }
 START_S = 120.0
 
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
-    report: Any = yield
-    add_logs(report)
-    return report
-
-
-@pytest.fixture
-def make_cluster() -> Iterator[MakeCluster]:
-    """`make_cluster(2, each=[{"device_names": "rxe0"}, ...])`: gone after the test."""
-    with ExitStack() as stack:
-        yield cluster_maker(stack, CALM, START_S)
+__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+make_cluster = cluster_fixture(CALM, START_S)
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +53,3 @@ def mixed() -> Iterator[Cluster]:
                 {"protocol": "tcp"},
             ],
         )
-
-
-@pytest.fixture
-def attach() -> Iterator[Attach]:
-    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
-    with attaching() as attach:
-        yield attach
