@@ -75,7 +75,7 @@ def _prepare(work: Path, result: Path) -> None:
     available = {_module_name(path): path for path in root.glob("**/*.ko*") if path.is_file()}
     for order, name in enumerate(_in_loading_order(available)):
         files[f"modules/{order:02d}-{name}.ko"] = _contents(available[name])
-    folders = ("bin", "modules", "proc", "sys", "dev", "host", "layer", "root", "run")
+    folders = ("bin", "modules", "proc", "sys", "dev", "host", "layer", "run")
     (result / "initramfs").write_bytes(initramfs.archive(files, folders))
 
 

@@ -12,7 +12,8 @@ class RdmaChannels : public ::testing::Test {
   static void SetUpTestSuite() { install_fault_guard(); }
 
   // What became of one page, read now.
-  static PageStatus one_read(RdmaReader& reader, const RecordRow& row, int deadline_ms = 10'000) {
+  static PageStatus one_read(RdmaReader& reader, const RecordRow& row,
+                             int deadline_ms = patient_ms(10'000)) {
     Reading reading({row});
     reader.read(reading, deadline_ms);
     return reading.ops[0].status;
@@ -101,8 +102,7 @@ TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
 TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
-  std::vector<RecordRow> rows;
-  for (uint64_t i = 0; i < 2; ++i) rows.push_back(holder.set(i, 5000));
+  const std::vector<RecordRow> rows = holder.set_many(0, 2, 5000);
   Reading reading(rows);
   rdma::MemoryTable& regions = reader.fabric.regions();
   regions.add(reading.memory.data(), reading.memory.size());

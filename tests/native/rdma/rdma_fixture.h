@@ -69,7 +69,8 @@ class RdmaReader : public rdma::Connector {
     holder_ = &holder;
     fabric.engine().add_peer(kPeer, endpoint);
   }
-  void read(Reading& reading, int deadline_ms = 10'000, Verify verify = Verify::checksum) {
+  void read(Reading& reading, int deadline_ms = patient_ms(10'000),
+            Verify verify = Verify::checksum) {
     fabric.regions().add(reading.memory.data(), reading.memory.size());
     reading.read(fabric.engine(), deadline_ms, verify);
     fabric.regions().remove(reading.memory.data());

@@ -7,8 +7,8 @@ namespace {
 class RdmaSilentRail : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { install_fault_guard(); }
-  static constexpr int kShortMs = 150;
-  static constexpr int kLongMs = 10'000;
+  const int short_ms = patient_ms(150);
+  const int long_ms = patient_ms(10'000);
 
   // A device that sends again for ever and reports nothing.
   static rdma::LinkSettings for_ever() {
@@ -32,17 +32,17 @@ TEST_F(RdmaSilentRail, CostsOneReadItsDeadlineAndTheNextOnesNothing) {
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
   // At its deadline once; or twice if most of the first one went by before there was a channel.
-  ASSERT_TRUE(eventually([&] { return one_read(reader, row, kShortMs) == PageStatus::error; }));
+  ASSERT_TRUE(eventually([&] { return one_read(reader, row, short_ms) == PageStatus::error; }));
   // Its channels are tried all the while, and no read waits for that.
   const unsigned before = reader.connects;
   ASSERT_TRUE(eventually([&] {
-    EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::error);  // and not at its deadline
+    EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::error);  // and not at its deadline
     return HasFailure() || reader.connects > before + 1;
   }));
   EXPECT_NE(reader.watcher.troubles().back().find("rxe1"), std::string::npos);
   reader.deaf_rails = 0;
-  EXPECT_TRUE(eventually([&] { return one_read(reader, row, kLongMs) == PageStatus::ok; }));
-  EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::ok);
+  EXPECT_TRUE(eventually([&] { return one_read(reader, row, long_ms) == PageStatus::ok; }));
+  EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::ok);
 }
 
 TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
@@ -53,7 +53,7 @@ TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   reader.deaf_rails = 1;
   const auto four_arrive = [&] {  // of which two would begin with the silent rail
     for (int i = 0; i < 4; ++i) {
-      if (one_read(reader, row, kShortMs) != PageStatus::ok) return false;
+      if (one_read(reader, row, short_ms) != PageStatus::ok) return false;
     }
     return true;
   };
@@ -62,7 +62,7 @@ TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   EXPECT_EQ(rails[0]->counters.bytes, 0u);
   reader.deaf_rails = 0;
   EXPECT_TRUE(eventually([&] {
-    EXPECT_EQ(one_read(reader, row, kLongMs), PageStatus::ok);
+    EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::ok);
     return HasFailure() || rails[0]->counters.bytes > 0;
   }));
 }

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,9 +52,15 @@ inline bool is_painted(const std::byte* at, size_t bytes) {
   return true;
 }
 
+// For something that is bound to come: longer where tests/rdma/vm emulates every instruction.
+inline int patient_ms(int ms) {
+  static const char* machine = std::getenv("RDMA_VM");
+  return machine != nullptr && std::strcmp(machine, "qemu") == 0 ? ms * 10 : ms;
+}
+
 // Waits for a condition that is bound to come; a fixed sleep would be too short or too long.
 inline bool eventually(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after_ms(20'000);
+  const Deadline deadline = Deadline::after_ms(patient_ms(20'000));
   while (!condition()) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -104,6 +112,12 @@ class PagePool {
     pool.unpin({&reserved.page, 1});
     return row;
   }
+  // Pages `first` and so on, all of one length.
+  std::vector<RecordRow> set_many(uint64_t first, size_t count, uint32_t length) {
+    std::vector<RecordRow> rows;
+    for (uint64_t i = 0; i < count; ++i) rows.push_back(set(first + i, length));
+    return rows;
+  }
   uint64_t pins() const { return pool.stats().pins; }
 
   const Incarnation incarnation;
@@ -142,7 +156,8 @@ class Reading {
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
-  void read(TransferEngine& engine, int deadline_ms = 10'000, Verify verify = Verify::checksum) {
+  void read(TransferEngine& engine, int deadline_ms = patient_ms(10'000),
+            Verify verify = Verify::checksum) {
     VerifyingSink sink(verify);
     engine.read({&batch, 1}, Deadline::after_ms(deadline_ms), gate.gate, sink);
     EXPECT_TRUE(gate.quiet());
@@ -158,6 +173,35 @@ class Reading {
   ReadBatch batch;
   Gate gate;
 };
+
+// Batches of pages of all sizes, from one byte up and evenly over the powers of two, and one of
+// 64 MiB among them. `read(rows, first)` reads those whose numbers begin with `first`.
+inline void read_mixes(PagePool& holder,
+                       const std::function<void(const std::vector<RecordRow>&, uint64_t)>& read) {
+  std::mt19937_64 random(1);
+  uint64_t number = 0;
+  for (int round = 0; round < 12; ++round) {
+    const uint64_t first = number;
+    std::vector<RecordRow> rows;
+    for (size_t i = 0, n = 1 + random() % 60; i < n; ++i) {
+      const uint64_t most = 1ull << random() % 20;
+      rows.push_back(holder.set(number++, static_cast<uint32_t>(1 + random() % most)));
+    }
+    if (round == 5) rows.push_back(holder.set(number++, 64 << 20));
+    read(rows, first);
+  }
+}
+
+// `work` on so many threads, five times each.
+inline void on_threads(int count, const std::function<void()>& work) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < count; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round) work();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 // That each page of a read has its own bytes.
 inline void expect_pages(const Reading& reading, uint64_t first_number) {

@@ -1,6 +1,4 @@
 // The reader and the holder together, over 127.0.0.1.
-#include <random>
-
 #include "transfer/tcp_fixture.h"
 
 namespace peercached::testing {
@@ -16,21 +14,11 @@ TEST_F(TcpRead, EveryMixOfSizesArrivesByteForByte) {
   Holder holder(256 << 20);
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
-  std::mt19937_64 random(1);
-  uint64_t number = 0;
-  for (int round = 0; round < 12; ++round) {
-    const uint64_t first = number;
-    std::vector<RecordRow> rows;
-    for (size_t i = 0, n = 1 + random() % 60; i < n; ++i) {
-      // Sizes from one byte up, evenly over the powers of two.
-      const uint64_t most = 1ull << random() % 20;
-      rows.push_back(holder.set(number++, static_cast<uint32_t>(1 + random() % most)));
-    }
-    if (round == 5) rows.push_back(holder.set(number++, 64 << 20));
+  read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
     Reading reading(rows);
     reading.read(*engine);
     expect_pages(reading, first);
-  }
+  });
   EXPECT_TRUE(watcher.troubles().empty());
   EXPECT_EQ(holder.server->stats().bad_frames, 0u);
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
@@ -55,19 +43,12 @@ TEST_F(TcpRead, ManyThreadsShareFewChannels) {
   config.channels_per_peer_max = 2;
   auto engine = make_reader(watcher, config);
   engine->add_peer(kPeer, holder.endpoint());
-  std::vector<RecordRow> rows;
-  for (uint64_t i = 0; i < 40; ++i) rows.push_back(holder.set(i, 60'000));
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&] {
-      for (int round = 0; round < 10; ++round) {
-        Reading reading(rows);
-        reading.read(*engine);
-        expect_pages(reading, 0);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
+  on_threads(8, [&] {
+    Reading reading(rows);
+    reading.read(*engine);
+    expect_pages(reading, 0);
+  });
   EXPECT_LE(holder.server->stats().accepted, 2u);
 }
 
@@ -257,8 +238,7 @@ TEST_F(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
   config.channels_per_read_max = 1;
   auto engine = make_reader(watcher, config);
   engine->add_peer(kPeer, holder.endpoint());
-  std::vector<RecordRow> rows;
-  for (uint64_t i = 0; i < 10; ++i) rows.push_back(holder.set(i, 2 << 20));
+  const std::vector<RecordRow> rows = holder.set_many(0, 10, 2 << 20);
   Reading reading(rows);
   FencingSink sink(reading.gate);
   engine->read({&reading.batch, 1}, Deadline::after_ms(10'000), reading.gate.gate, sink);
@@ -347,8 +327,7 @@ TEST_F(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
   config.channels_per_read_max = 3;
   auto engine = make_reader(watcher, config);
   engine->add_peer(kPeer, holder.endpoint());
-  std::vector<RecordRow> rows;
-  for (uint64_t i = 0; i < 16; ++i) rows.push_back(holder.set(i, 1 << 20));
+  const std::vector<RecordRow> rows = holder.set_many(0, 16, 1 << 20);
   Reading reading(rows);
   reading.read(*engine);
   expect_pages(reading, 0);

@@ -13,10 +13,10 @@ for module in /modules/*.ko; do insmod "$module"; done
 shared=trans=virtio,version=9p2000.L,msize=512000,cache=loose
 mount -t 9p -o "$shared,ro" root /host
 mount -t tmpfs -o mode=755 layer /layer
-mkdir /layer/written /layer/work
-mount -t overlay -o lowerdir=/host,upperdir=/layer/written,workdir=/layer/work root /root
-mount -t tmpfs -o mode=755 run /root/run
-mkdir /root/run/rdma-vm
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 run /root/run/rdma-vm
-for folder in proc sys dev; do mount --move /$folder /root/$folder; done
-exec switch_root /root /bin/bash /run/rdma-vm/second.sh
+mkdir /layer/written /layer/work /sysroot
+mount -t overlay -o lowerdir=/host,upperdir=/layer/written,workdir=/layer/work root /sysroot
+mount -t tmpfs -o mode=755 run /sysroot/run
+mkdir /sysroot/run/rdma-vm
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 run /sysroot/run/rdma-vm
+for folder in proc sys dev; do mount --move /$folder /sysroot/$folder; done
+exec switch_root /sysroot /bin/bash /run/rdma-vm/second.sh
