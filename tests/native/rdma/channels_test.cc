@@ -37,7 +37,7 @@ TEST_F(RdmaChannels, NobodyWaitsForOneThatIsNotUnderWay) {
   rdma::PeerChannels channels(kPeer, kHolderIncarnation, reader.fabric.rails(), 1, busy,
                               next_number);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    const auto lease = channels.lease(0, false);
+    const auto lease = channels.lease(0, false, true);
     EXPECT_EQ(lease.channel, nullptr);
     EXPECT_FALSE(lease.hope) << "attempt " << attempt;
   }
