@@ -338,10 +338,10 @@ class Config(BaseModel):
         le=0xFFFF,
     )
     rdma_timeout: Count = _key(
-        14,
+        16,
         _RDMA,
         "Time until a packet without an acknowledgement is sent again: 4.096 us x 2^n. 14 is "
-        "67 ms, 18 is 1.1 s.",
+        "67 ms, 16 is 268 ms, 18 is 1.1 s.",
         "Longer on congested or distant fabrics whose channels break (`retries exceeded` in the "
         "log); shorter to notice a dead peer sooner.",
         ge=1,

@@ -5,15 +5,17 @@
 
 namespace peercached::rdma {
 
-Lane::Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, int wake_fd)
-    : call_(call), peer_(peer), first_rail_(first_rail), wake_fd_(wake_fd) {}
+Lane::Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, bool main, int wake_fd)
+    : call_(call), peer_(peer), first_rail_(first_rail), main_(main), wake_fd_(wake_fd) {
+  place_.event_fd = wake_fd;
+}
 
 Lane::~Lane() {
   if (!finished_) abandon();
 }
 
 bool Lane::find_channel() {
-  const auto [channel, hope] = peer_.channels().lease(first_rail_, waiting_);
+  const auto [channel, hope] = peer_.channels().lease(first_rail_, waiting_, main_);
   channel_ = channel;
   if (channel != nullptr || !hope) {
     if (waiting_) peer_.channels().stop_waiting(wake_fd_);
@@ -43,20 +45,28 @@ bool Lane::proceed() {
   }
   const size_t before = chains_count_;
   if (!post()) return true;
-  if (chains_count_ == 0) end();
+  if (chains_count_ == 0 && !wants_room()) end();
   return ended != 0 || chains_count_ != before || finished_;
 }
 
 bool Lane::post() {
   while (channel_->room() && !call_.over()) {
+    // Before slices are claimed: those one lane waits with, no other could read.
+    if (!peer_.unclaimed()) break;
+    if (!in_flight().take(place_, peer_.claim_bytes_max())) return true;
     Chain& chain = chains_[chains_count_];
     RegisteredMemory* region = peer_.claim(channel_->pool().bytes, chain.slices);
+    chain.bytes = 0;
+    for (const Slice& slice : chain.slices) chain.bytes += slice.bytes;
+    in_flight().give_back(peer_.claim_bytes_max() - chain.bytes);
     if (region == nullptr) return true;
     if (!registered(*region, chain.slices)) {
+      in_flight().give_back(chain.bytes);
       for (const Slice& slice : chain.slices) peer_.fail(slice, PageStatus::error);
       continue;
     }
     if (!call_.enter()) {
+      in_flight().give_back(chain.bytes);
       call_.stopped = PageStatus::deadline;
       peer_.put_back(chain.slices);
       return true;
@@ -67,6 +77,7 @@ bool Lane::post() {
     broken();
     return false;
   }
+  if (wants_room()) in_flight().leave(place_);  // others have claimed the rest
   return true;
 }
 
@@ -84,13 +95,12 @@ void Lane::harvest() {
             chains_.begin());
   --chains_count_;
   call_.leave();
+  in_flight().give_back(chain.bytes);
   peer_.channels().heard(channel_->rail(), channel_->quiet_since());
-  uint64_t bytes = 0;
   for (size_t i = 0; i < chain.slices.size(); ++i) {
     peer_.landed(chain.slices[i], channel_->before(i), channel_->after(i));
-    bytes += chain.slices[i].bytes;
   }
-  channel_->rail().counters.bytes.fetch_add(bytes, std::memory_order_relaxed);
+  channel_->rail().counters.bytes.fetch_add(chain.bytes, std::memory_order_relaxed);
   channel_->rail().counters.pages.fetch_add(
       static_cast<uint64_t>(std::count_if(chain.slices.begin(), chain.slices.end(),
                                           [](const Slice& slice) { return slice.leads(); })),
@@ -100,18 +110,33 @@ void Lane::harvest() {
 
 void Lane::broken() {
   const std::string trouble = channel_->trouble();
-  peer_.channels().retire(std::exchange(channel_, nullptr), trouble);
-  for (size_t i = chains_count_; i-- > 0;) {
-    call_.leave();
-    peer_.put_back(chains_[i].slices);
+  for (size_t i = chains_count_; i-- > 0;) peer_.put_back(chains_[i].slices);
+  lose_channel(trouble);
+}
+
+// With all that is under way. Nothing is written any more when this returns.
+void Lane::lose_channel(const std::string& why) {
+  InFlight& rail = in_flight();
+  rail.leave(place_);
+  Channel* channel = std::exchange(channel_, nullptr);
+  if (silent_) {
+    peer_.channels().retire_silent(channel);
+  } else {
+    peer_.channels().retire(channel, why);
   }
-  chains_count_ = 0;
+  while (chains_count_ != 0) {
+    rail.give_back(chains_[--chains_count_].bytes);
+    call_.leave();
+  }
 }
 
 void Lane::end() {
   if (waiting_) peer_.channels().stop_waiting(wake_fd_);
   waiting_ = false;
-  if (channel_ != nullptr) peer_.channels().give_back(std::exchange(channel_, nullptr));
+  if (channel_ != nullptr) {
+    in_flight().leave(place_);
+    peer_.channels().give_back(std::exchange(channel_, nullptr));
+  }
   finished_ = true;
 }
 
@@ -124,18 +149,7 @@ void Lane::break_off() {
 }
 
 void Lane::abandon() {
-  if (!finished_ && chains_count_ != 0) {
-    Channel* channel = std::exchange(channel_, nullptr);
-    if (silent_) {
-      peer_.channels().retire_silent(channel);
-    } else {
-      peer_.channels().retire(channel, "");
-    }
-    while (chains_count_ != 0) {
-      --chains_count_;
-      call_.leave();
-    }
-  }
+  if (!finished_ && chains_count_ != 0) lose_channel("");
   if (!finished_) end();
 }
 

@@ -12,8 +12,9 @@ namespace peercached::rdma {
 
 class Lane {
  public:
-  // Prefers `first_rail`; waits for a channel by `wake_fd`.
-  Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, int wake_fd);
+  // Prefers `first_rail`; waits for a channel by `wake_fd`. The `main` one of a read takes its
+  // turn; others only help while there are channels to spare.
+  Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, bool main, int wake_fd);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -36,21 +37,27 @@ class Lane {
  private:
   struct Chain {
     std::vector<Slice> slices;
+    uint64_t bytes = 0;  // of the rail's that are taken for it
   };
 
+  InFlight& in_flight() { return channel_->rail().in_flight; }
+  bool wants_room() const { return place_.state != InFlight::Place::State::none; }
   bool find_channel();
   bool post();
   bool registered(RegisteredMemory& region, std::span<const Slice> slices) const;
   void harvest();
   void broken();
+  void lose_channel(const std::string& why);
   void end();
 
   ReadCall& call_;
   PeerRead& peer_;
   const uint32_t first_rail_;
+  const bool main_;
   const int wake_fd_;
   Channel* channel_ = nullptr;
   bool waiting_ = false;
+  InFlight::Place place_;  // among those who post to the channel's rail
   bool finished_ = false;
   bool silent_ = false;
   std::array<Chain, kChainsPerChannel> chains_;  // oldest first

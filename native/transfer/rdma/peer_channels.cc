@@ -12,6 +12,11 @@ namespace {
 // More than could be alive at once. What is not told the peer frees when it has too many.
 constexpr size_t kClosedNumbersMax = 256;
 
+void wake(int event_fd) {
+  const uint64_t one = 1;
+  (void)!::write(event_fd, &one, sizeof one);
+}
+
 }  // namespace
 
 PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
@@ -27,7 +32,7 @@ PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
 
 PeerChannels::~PeerChannels() { assert(waiters_.empty()); }
 
-PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
+PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting, bool patient) {
   Gone gone;
   std::lock_guard lock(mutex_);
   if (closed()) return {nullptr, false};
@@ -39,7 +44,7 @@ PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting) {
     if (trusts_[rail].silent() && !proved(rail, now, gone)) continue;
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
       if (entry->channel->rail().index != rail) continue;
-      hope = true;  // lent ones come back
+      if (patient) hope = true;  // lent ones come back
       if (entry->state != State::idle) continue;
       entry->state = State::lent;
       return {entry->channel.get(), true};
@@ -114,7 +119,7 @@ void PeerChannels::give_back(Channel* channel) {
   } else {
     entry->state = State::idle;
   }
-  wake_waiters();
+  wake_one();
 }
 
 void PeerChannels::wait_with(int event_fd) {
@@ -125,7 +130,11 @@ void PeerChannels::wait_with(int event_fd) {
 void PeerChannels::stop_waiting(int event_fd) {
   std::lock_guard lock(mutex_);
   const auto found = std::find(waiters_.begin(), waiters_.end(), event_fd);
-  if (found != waiters_.end()) waiters_.erase(found);
+  if (found == waiters_.end()) return;
+  waiters_.erase(found);
+  // It may have been the one woken for a channel that is idle now.
+  const auto idle = [](const Entry& entry) { return entry.state == State::idle; };
+  if (std::any_of(entries_.begin(), entries_.end(), idle)) wake_one();
 }
 
 bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
@@ -156,7 +165,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
     back_off(channel->rail().index, why);
     take(entry);
   }
-  wake_waiters();
+  wake_all();
   return true;
 }
 
@@ -167,7 +176,7 @@ bool PeerChannels::refused(uint32_t number, const std::string& why) {
   if (entry == entries_.end()) return false;
   back_off(entry->channel->rail().index, "connecting: " + why);
   unwanted = take(entry);
-  wake_waiters();
+  wake_all();
   return true;
 }
 
@@ -195,7 +204,7 @@ void PeerChannels::end(const Rail* rail, Gone& gone) {
       gone.push_back(take(entry));
     }
   }
-  wake_waiters();
+  wake_all();
 }
 
 uint32_t PeerChannels::size() const {
@@ -208,9 +217,15 @@ std::string PeerChannels::last_trouble() const {
   return last_trouble_;
 }
 
-void PeerChannels::wake_waiters() {
-  const uint64_t one = 1;
-  for (int event_fd : waiters_) (void)!::write(event_fd, &one, sizeof one);
+void PeerChannels::wake_one() {
+  if (waiters_.empty()) return;
+  wake(waiters_.front());
+  std::rotate(waiters_.begin(), waiters_.begin() + 1,
+              waiters_.end());  // others come first next time
+}
+
+void PeerChannels::wake_all() {
+  for (int event_fd : waiters_) wake(event_fd);
 }
 
 }  // namespace peercached::rdma

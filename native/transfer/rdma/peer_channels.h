@@ -44,7 +44,8 @@ class PeerChannels {
   };
   // An idle channel on the first rail, from `first` on and around, that works at all. If there is
   // none, one more may be on its way. `waiting`: the caller is among those of wait_with().
-  Lease lease(uint32_t first_rail, bool waiting);
+  // `patient`: it would also wait for one that is lent.
+  Lease lease(uint32_t first_rail, bool waiting, bool patient);
   void give_back(Channel* channel);
   // It broke, or something is outstanding on it: fences it, and destroys it. `why`, if not empty,
   // is the rail's fault: it is left alone for a while, and its idle channels go, too.
@@ -100,7 +101,8 @@ class PeerChannels {
   std::vector<Entry>::iterator find(const Channel* channel);
   std::vector<Entry>::iterator find_connecting(uint32_t number);
   std::shared_ptr<Channel> take(std::vector<Entry>::iterator entry);
-  void wake_waiters();
+  void wake_one();  // a channel has become idle
+  void wake_all();
 
   const HolderIndex peer_;
   const Incarnation incarnation_;

@@ -2,6 +2,7 @@
 // thread of the caller.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,9 @@ class PeerRead {
   void register_all(std::span<const std::unique_ptr<Rail>> rails);
   // Before the first claim: how many lanes will share the work.
   void split_for(size_t lanes);
+  // Whether there is something to claim, and how many bytes that may be at most.
+  bool unclaimed() const { return !todo_.empty(); }
+  uint64_t claim_bytes_max() const { return std::max<uint64_t>(chain_bytes_, slice_bytes_); }
   // Slices for one chain into one region, for a holder with a pool of that size; empty when
   // none are left.
   RegisteredMemory* claim(uint64_t pool_bytes, std::vector<Slice>& slices);

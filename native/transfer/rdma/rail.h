@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "transfer/rdma/handshake.h"
+#include "transfer/rdma/in_flight.h"
 #include "transfer/rdma/ports.h"
 #include "transfer/rdma/verbs.h"
 
@@ -19,7 +20,7 @@ struct LinkSettings {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
   uint16_t pkey = 0xffff;
-  uint8_t timeout = 14;     // 4.096 us * 2^n until a lost packet is sent again
+  uint8_t timeout = 16;     // 4.096 us * 2^n until a lost packet is sent again
   uint8_t retry_count = 6;  // soft-RoCE takes 7 for: for ever
   unsigned rd_atomic = 0;   // READs in flight per queue pair; 0: what both devices can
 };
@@ -37,6 +38,7 @@ class Rail {
   const RailChoice choice;
   const LinkSettings settings;
   RailCounters counters;
+  InFlight in_flight;  // as the reader
 
   ibv_context* context() const { return context_.get(); }
   ibv_pd* pd() const { return pd_.get(); }

@@ -27,7 +27,7 @@ void PeerChannels::retire(Channel* channel, const std::string& why) {
   gone.front()->fence();
   gone.clear();
   std::lock_guard lock(mutex_);
-  wake_waiters();
+  wake_all();
 }
 
 void PeerChannels::retire_silent(Channel* channel) {

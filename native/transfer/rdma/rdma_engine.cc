@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
 constexpr size_t kLanesPerRailMax = 2;
 // While READs are under way, how long at most until a worker's fence is noticed.
-constexpr int kFenceCheckMs = 2;
+constexpr int kFenceCheckMs = 10;
 
 class Reading final : public RdmaEngine {
  public:
@@ -88,7 +88,7 @@ class Reading final : public RdmaEngine {
       read.split_for(want);
       const std::vector<uint32_t> rails = rails_near(read);
       for (uint64_t i = 0; i < want; ++i) {
-        lanes.emplace_back(call, read, rails[i % rails.size()], wake_fd);
+        lanes.emplace_back(call, read, rails[i % rails.size()], i == 0, wake_fd);
       }
     }
   }

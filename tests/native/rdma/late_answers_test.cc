@@ -1,0 +1,64 @@
+// Bytes that come when the read is over already, over soft-RoCE and a wire that is slow one way.
+#include "rdma/rdma_fixture.h"
+
+namespace peercached::testing {
+namespace {
+
+// In this scope, what is sent from a network device comes so much later.
+class SlowWire {
+ public:
+  SlowWire(std::string netdev, int ms) : netdev_(std::move(netdev)) {
+    tc("add", "netem limit 100000 delay " + std::to_string(ms) + "ms");
+  }
+  ~SlowWire() { tc("del", ""); }
+
+ private:
+  void tc(const std::string& what, const std::string& how) const {
+    const std::string command = "tc qdisc " + what + " dev " + netdev_ + " root " + how;
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  const std::string netdev_;
+};
+
+class RdmaLateAnswers : public ::testing::TestWithParam<bool> {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+};
+
+TEST_P(RdmaLateAnswers, AreNotWritten) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  rdma::LinkSettings patient;
+  patient.timeout = 18;  // a second until anything is sent again
+  RdmaReader reader({"rxe1"}, 8, patient);
+  reader.knows(holder);
+  const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
+  const auto arrives = [&] {
+    Reading reading(rows);
+    reader.read(reading);
+    return reading.count(PageStatus::ok) == rows.size();
+  };
+  ASSERT_TRUE(eventually(arrives));  // there is a channel
+  const SlowWire wire("rdma0", patient_ms(400));
+  Reading late(rows);
+  reader.fabric.regions().add(late.memory.data(), late.memory.size());
+  std::thread fencing([&] {
+    if (!GetParam()) return;
+    EXPECT_TRUE(eventually([&] { return !late.gate.quiet(); }));
+    late.gate.fence();
+  });
+  late.read(reader.fabric.engine(), patient_ms(GetParam() ? 10'000 : 100));
+  fencing.join();
+  EXPECT_EQ(late.count(PageStatus::deadline), rows.size());
+  EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
+  // What comes behind it on the wire is here: so it was, too.
+  EXPECT_TRUE(eventually(arrives));
+  EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
+  reader.fabric.regions().remove(late.memory.data());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ends, RdmaLateAnswers, ::testing::Bool(), [](const auto& test) {
+  return test.param ? "AfterAFence" : "AfterADeadline";
+});
+
+}  // namespace
+}  // namespace peercached::testing
