@@ -57,6 +57,12 @@ test-sglang: setup
 	@tools/bootstrap-sglang
 	@.venv-sglang/bin/python -m pytest --timeout 300 tests/sglang $(ARGS)
 
+## make demo-llm      a transformer on two nodes: time to first token with and without reuse
+.PHONY: demo-llm
+demo-llm: setup
+	@tools/bootstrap-sglang
+	@PYTHONPATH=tests:tests/sglang .venv-sglang/bin/python -m llm $(ARGS)
+
 ## make bench-sglang  SGLang's controller beside the client alone
 .PHONY: bench-sglang
 bench-sglang: setup

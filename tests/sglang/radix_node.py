@@ -54,7 +54,7 @@ class RadixNode:
         )
         params = CacheInitParams(
             req_to_token_pool=ReqToTokenPool(
-                size=8, max_context_len=4096, device="cpu", enable_memory_saver=False
+                size=8, max_context_len=8192, device="cpu", enable_memory_saver=False
             ),
             token_to_kv_pool_allocator=self.allocator,
             page_size=shape.page_size,
@@ -88,6 +88,14 @@ class RadixNode:
             layer[slots] = expected
         self.cache.insert(InsertParams(key=self._key(tokens), value=slots))
 
+    def keep(self, tokens: Sequence[int], slots: Any, matched: int) -> None:
+        """Puts the KV in these slots into the tree, and waits until all is written. The first
+        `matched` tokens are those that `bring` has found there."""
+        from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+
+        self.cache.insert(InsertParams(key=self._key(tokens), value=slots, prev_prefix_len=matched))
+        self._until(self.all_written)
+
     def all_written(self) -> bool:
         return not (self.cache.ongoing_write_through or self.cache.ongoing_backup)
 
@@ -116,6 +124,11 @@ class RadixNode:
 
     def load(self, tokens: Sequence[int]) -> list[Any]:
         """Host to device for the longest prefix there is; its rows in each layer."""
+        slots = self.bring(tokens)
+        return [layer[slots].clone() for layer in self._layers()]
+
+    def bring(self, tokens: Sequence[int]) -> Any:
+        """Host to device for the longest prefix there is; the device pool's slots that have it."""
         cache = self.cache
         match = self._match(tokens)
         if match.host_hit_length:
@@ -125,8 +138,12 @@ class RadixNode:
                 ack.finish_event.synchronize()
             cache.loading_check()
         match = self._match(tokens)
-        slots = cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
-        return [layer[slots].clone() for layer in self._layers()]
+        return cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many of them, from the first one on, this node has on the device or the host."""
+        match = self._match(tokens)
+        return int(match.device_prefix_len + match.host_hit_length)
 
     def expected(self, tokens: Sequence[int]) -> list[Any]:
         """The invented KV: of each layer, one row per token, made of all tokens up to it."""

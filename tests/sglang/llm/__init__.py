@@ -1,0 +1,11 @@
+"""A real transformer on two nodes, its KV cache shared through SGLang and peercached.
+
+`make demo-llm` shows it, `tests/sglang/test_llm.py` asserts it. Read in this order:
+
+- `model.py`: a small decoder with random weights, which computes one page at a time
+- `engine.py`: answers prompts with it, over SGLang's pools, controller and radix cache
+- `worker.py`: an engine as a process, that can be killed
+- `scenario.py`: two daemons with a worker each, what happens to them, and what a right answer is
+- `report.py`: what came of it, as tables
+- `__main__.py`: the demo
+"""

@@ -1,0 +1,31 @@
+"""`make demo-llm`: a real transformer on two nodes, and what the shared KV cache is worth."""
+
+import argparse
+import sys
+
+from llm.model import Architecture
+from llm.report import show
+from llm.scenario import Scenario, Sizes
+from peercached.cli.output import report_console
+
+SIZES = Sizes(first_prompt=2048, each_turn=256, turns=4, handed_over=2048, answer=32)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make demo-llm", description=__doc__)
+    parser.add_argument("--layers", type=int, default=8, help="of the model (default: 8)")
+    layers = parser.parse_args().layers
+    architecture = Architecture(layers=layers)
+    console = report_console(stderr=False)
+    console.print(
+        f"a decoder of {layers} layers with random weights, float32 on one core: "
+        f"{architecture.kv_bytes_per_token >> 10} KiB of KV per token"
+    )
+    with console.status("") as status:
+        story = Scenario(architecture, SIZES, status.update).run()
+    show(story, console, architecture.page_tokens)
+    return 0 if story.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

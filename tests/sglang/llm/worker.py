@@ -1,0 +1,97 @@
+"""An engine as a process of its own: questions in, answers out; it can be killed at any time."""
+
+import multiprocessing
+import warnings
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from llm.engine import Answer, Engine
+from llm.model import Architecture
+
+_ANSWER_S_MAX = 300.0
+
+
+class WorkerDied(Exception):
+    """The process ended, or did not answer in time."""
+
+
+class Worker:
+    """One SGLang process beside one daemon. Thread-unsafe; a context manager: it is gone after."""
+
+    def __init__(
+        self, name: str, socket_path: Path, architecture: Architecture, **options: Any
+    ) -> None:
+        """`options`: those of Engine, and `flip_bits`: whatever it gets has a wrong bit."""
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, socket_path, architecture, options), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def wait_ready(self) -> None:
+        self._receive()
+
+    def answer(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> Answer:
+        self._line.send((list(prompt), new_tokens, reuse))
+        answer: Answer = self._receive()
+        return answer
+
+    def kill(self) -> None:
+        """kill -9, and gone when this returns."""
+        self._process.kill()
+        self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            if self._line.poll(_ANSWER_S_MAX):
+                return self._line.recv()
+        except EOFError:
+            self._process.join(10)
+            raise WorkerDied(f"{self.name} ended ({self._process.exitcode})") from None
+        raise WorkerDied(f"{self.name} has not answered for {_ANSWER_S_MAX:g} s")
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._line.close()
+
+
+def _serve(
+    line: Connection, socket_path: Path, architecture: Architecture, options: dict[str, Any]
+) -> None:
+    from peercached.demo.process import die_with_parent
+
+    die_with_parent()
+    warnings.simplefilter("ignore")  # SGLang has many about the GPU that is not there
+    import on_cpu
+
+    on_cpu.install()
+    import torch
+
+    torch.set_num_threads(1)  # two workers and two daemons share the machine
+    flip_bits = options.pop("flip_bits", False)
+    with Engine(socket_path, architecture, **options) as engine:
+        if flip_bits:
+            engine.flip_a_bit_of_every_get()
+        # SGLang compiles its page hash when it is first used. These tokens are in no prompt.
+        engine.answer([architecture.vocabulary - 1] * (2 * architecture.page_tokens + 1), 1)
+        line.send("ready")
+        while True:
+            try:
+                prompt, new_tokens, reuse = line.recv()
+            except EOFError:
+                return
+            line.send(engine.answer(prompt, new_tokens, reuse=reuse))

@@ -1,0 +1,62 @@
+"""A transformer whose KV cache crosses nodes: the same logits, to the bit, as without a cache."""
+
+from collections.abc import Iterator
+
+import pytest
+from llm.model import Architecture
+from llm.scenario import Comparison, Scenario, Sizes, Story
+
+PAGE_TOKENS = 64
+ARCHITECTURE = Architecture(
+    layers=3, hidden=128, query_heads=4, kv_heads=2, head_dim=32, inner=256, vocabulary=512
+)
+SIZES = Sizes(first_prompt=300, each_turn=130, turns=4, handed_over=600, answer=70)
+HANDED_OVER_TOKENS = 600 // PAGE_TOKENS * PAGE_TOKENS
+# Answers outlast a page, so that later turns also get pages that were made while decoding.
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[Story]:
+    yield Scenario(ARCHITECTURE, SIZES, print).run()
+
+
+def same(compared: Comparison) -> bool:
+    assert len(compared.reused.tokens) == SIZES.answer
+    return compared.same_tokens and compared.same_logits
+
+
+def test_each_turn_on_the_other_node_gets_what_was_computed_there(story: Story) -> None:
+    assert all(map(same, story.turns))
+    known = 0
+    for number, turn in enumerate(story.turns):
+        reused = turn.reused
+        assert reused.cached_tokens + reused.fetched_tokens == known
+        assert (reused.fetched_tokens > 0) == (number > 0)
+        assert reused.computed_tokens == turn.prompt_tokens - known
+        known = (turn.prompt_tokens + SIZES.answer - 1) // PAGE_TOKENS * PAGE_TOKENS
+
+
+def test_decode_goes_on_where_prefill_stopped(story: Story) -> None:
+    handed_over = story.deaths[0]
+    assert handed_over.reused.fetched_tokens == HANDED_OVER_TOKENS
+    assert same(handed_over)
+
+
+def test_pages_outlive_the_process_that_made_them(story: Story) -> None:
+    killed = story.deaths[1]
+    assert killed.reused.fetched_tokens == HANDED_OVER_TOKENS
+    assert same(killed)
+
+
+def test_without_their_daemon_all_is_computed_again_at_once(story: Story) -> None:
+    killed = story.deaths[2]
+    assert killed.reused.fetched_tokens == 0
+    assert killed.reused.computed_tokens == SIZES.handed_over
+    assert killed.reused.fetch_s < 2
+    assert same(killed)
+
+
+def test_a_single_wrong_bit_changes_the_logits(story: Story) -> None:
+    assert story.flipped is not None
+    assert story.flipped.reused.fetched_tokens == HANDED_OVER_TOKENS
+    assert not story.flipped.same_logits
