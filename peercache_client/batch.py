@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from peercache_client import wire
+from peercache_client.packed_keys import pack_keys
 from peercache_client.region import Region, Segment
 from peercache_client.wire import Flag, Key
 
@@ -50,20 +51,22 @@ class Place(NamedTuple):
 
 def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
     """The frames that these keys need: nearly always one."""
-    packed = wire.pack_keys(keys)
+    packed = pack_keys(keys)
     packed_parent = wire.pack_parent(parent)
     count = len(keys)
     if count == 0:
         return ()
     if count <= wire.PAGES_MAX and len(packed.joined) <= _PLAIN_KEYS_BYTES:
-        return (KeyFrame(0, count, packed.lengths, packed_parent, packed.joined),)
+        return (KeyFrame(0, count, packed.lengths.tobytes(), packed_parent, packed.joined),)
     frames = []
     for begin, end in _split(keys):
-        part = wire.pack_keys([_travelling(key) for key in keys[begin:end]])
+        part = pack_keys([_travelling(key) for key in keys[begin:end]])
         if begin > 0:
             # The chain goes on: what was last is the parent of what comes next.
             packed_parent = wire.pack_parent(_travelling(keys[begin - 1]) or None)
-        frames.append(KeyFrame(begin, end - begin, part.lengths, packed_parent, part.joined))
+        frames.append(
+            KeyFrame(begin, end - begin, part.lengths.tobytes(), packed_parent, part.joined)
+        )
     return frames
 
 

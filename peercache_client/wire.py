@@ -1,13 +1,12 @@
-"""The frames of docs/protocol.md, "IPC": layouts, and packing of columns in one go each."""
+"""The frames of docs/protocol.md, "IPC": layouts."""
 
 from __future__ import annotations
 
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import Final, NamedTuple
+from typing import Final
 
 Key = str | bytes
 
@@ -78,32 +77,12 @@ CLOSING_ERRORS: Final = frozenset(
 )
 
 
-class PackedKeys(NamedTuple):
-    lengths: bytes  # u32 column
-    joined: bytes
-
-
 def key_bytes(key: Key) -> bytes:
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, bytes):
         return key
     raise TypeError(f"a key must be str or bytes, not {type(key).__name__}: {key!r:.80}")
-
-
-def pack_keys(keys: Sequence[Key]) -> PackedKeys:
-    """One pass in C for the two usual cases, all ASCII text and all bytes."""
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
-    kinds = set(map(type, keys))
-    if kinds == {str}:
-        text = "".join(keys)  # type: ignore[arg-type]
-        if text.isascii():
-            return PackedKeys(array("I", map(len, keys)).tobytes(), text.encode())
-    elif kinds == {bytes}:
-        return PackedKeys(array("I", map(len, keys)).tobytes(), b"".join(keys))  # type: ignore[arg-type]
-    encoded = [key_bytes(key) for key in keys]
-    return PackedKeys(array("I", map(len, encoded)).tobytes(), b"".join(encoded))
 
 
 def pack_parent(parent: Key | None) -> bytes:

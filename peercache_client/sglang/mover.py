@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
+from peercache_client.packed_keys import concatenate
 from peercache_client.seldom import Seldom
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
@@ -80,15 +81,18 @@ class Mover:
         found = [place for place in places if place is not None and place.keys]
         if not found:
             return []
-        keys = [key for place in found for key in place.keys]
+        keys = concatenate([place.keys for place in found])
+        if len(found) == 1:
+            offsets, lengths = found[0].offsets, found[0].lengths
+        else:
+            offsets = [offset for place in found for offset in place.offsets]
+            lengths = [length for place in found for length in place.lengths]
         options = {"parent": parent, "timeout_s": self._timeout_s}
         statuses: list[Status]
         if any(place.views for place in found):
             views = [view for place in found for view in place.as_views()]
-            statuses = move_buffers(keys, views, **options)
+            statuses = move_buffers(list(keys), views, **options)
             return statuses
-        offsets = [offset for place in found for offset in place.offsets]
-        lengths = [length for place in found for length in place.lengths]
         statuses = move(keys, _regions(found), offsets, lengths, **options)
         return statuses
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from peercache_client import memory
-from peercache_client.sglang.placement import Place, Sharing, view_of
+import torch
 
-# Of SGLang's pools: page indices to (addresses, sizes), a page's pieces one after the other.
-PieceFinder = Callable[[Any], tuple[list[int], list[int]]]
+from peercache_client import memory
+from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
+from peercache_client.sglang.page_addresses import PageAddresses, PieceFinder
+from peercache_client.sglang.placement import Place, Sharing, view_of
 
 
 class PageForm(Protocol):
@@ -28,11 +30,8 @@ class PageForm(Protocol):
         """The bytes of the pages that are `ok` are in `place`."""
 
 
-def keys_of(form: PageForm, hashes: Sequence[str]) -> list[str]:
-    if len(form.suffixes) == 1:
-        suffix = form.suffixes[0]
-        return [page_hash + suffix for page_hash in hashes]
-    return [page_hash + suffix for page_hash in hashes for suffix in form.suffixes]
+def keys_of(form: PageForm, hashes: Sequence[str]) -> PackedKeys:
+    return pack_with_suffixes(hashes, form.suffixes)
 
 
 class InPlace:
@@ -43,16 +42,17 @@ class InPlace:
         name: str,
         find: PieceFinder,
         indices_per_page: int,
-        first_page: Any,
+        indices: int,
         suffixes_for: Callable[[list[int]], tuple[str, ...]],
         sharing: Sharing,
     ) -> None:
-        """`first_page`: indices of any one page; `suffixes_for`: for the sizes of its pieces."""
-        addresses, sizes = find(first_page)
+        """`indices`: how many the pool has; `suffixes_for`: for the sizes of a page's pieces."""
+        addresses, sizes = find(torch.arange(indices_per_page))
         self.sizes_bytes = [int(size) for size in sizes]
+        self._lengths = array("I", self.sizes_bytes)
         self.suffixes = suffixes_for(self.sizes_bytes)
         self.indices_per_page = indices_per_page
-        self._find = find
+        self._find = PageAddresses(find, indices_per_page, indices)
         pieces = list(zip(map(int, addresses), self.sizes_bytes, strict=True))
         self._regions = sharing.regions(name, pieces)
         self._one_region = self._regions is not None and len(set(map(id, self._regions))) == 1
@@ -65,31 +65,25 @@ class InPlace:
         return self.target(hashes, indices)
 
     def target(self, hashes: Sequence[str], indices: Any) -> Place:
-        addresses, sizes = self._find(indices)
         pages = len(hashes)
-        if sizes != self.sizes_bytes * pages or len(addresses) != len(sizes):
+        region = self._regions[0] if self._regions and self._one_region else None
+        offsets, sizes = self._find(indices, region.address if region else 0)
+        if sizes != self.sizes_bytes * pages or len(offsets) != len(sizes):
             raise ValueError(
                 f"{pages} pages have pieces of other sizes than {self.sizes_bytes} bytes"
             )
         keys = keys_of(self, hashes)
-        if self._regions is None:
-            views = [
-                memory.view_at(address, size)
-                for address, size in zip(addresses, sizes, strict=True)
-            ]
-            return Place(keys, [], [], sizes, views)
-        if self._one_region:
-            region = self._regions[0]
-            start = region.address
-            offsets = [address - start for address in addresses]
+        lengths = self._lengths * pages
+        if region is not None:
             if offsets and min(offsets) < 0:
                 raise ValueError("a page lies before the memory that was registered for its pool")
-            return Place(keys, [region], offsets, sizes, [])
+            return Place(keys, [region], offsets, lengths, [])
+        if self._regions is None:
+            views = [memory.view_at(*piece) for piece in zip(offsets, sizes, strict=True)]
+            return Place(keys, [], [], lengths, views)
         regions = self._regions * pages
-        offsets = [
-            address - region.address for address, region in zip(addresses, regions, strict=True)
-        ]
-        return Place(keys, regions, offsets, sizes, [])
+        offsets = [address - each.address for address, each in zip(offsets, regions, strict=True)]
+        return Place(keys, regions, offsets, lengths, [])
 
     def arrived(self, place: Place, indices: Any, ok: Sequence[bool]) -> None:
         pass

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, memory
 from peercache_client.extents import Extents
+from peercache_client.packed_keys import PackedKeys
 
 log = logging.getLogger("peercache_client")
 
@@ -16,10 +17,10 @@ class Place(NamedTuple):
     """Pieces, one after the other, with the keys they have. `views` instead of `regions` where
     the memory cannot be shared: those are copied through a buffer. One region is that of all."""
 
-    keys: list[str]
+    keys: PackedKeys
     regions: list[Region]
     offsets: list[int]
-    lengths: list[int]
+    lengths: Sequence[int]
     views: list[memoryview]
     kept: Sequence[Any] = ()  # whose memory the views are
 

@@ -33,18 +33,17 @@ def make_form(
         ) + identity.pool_fields(name, pool, heads, dtype)
         return identity.make_tag(form, sizes_bytes, fields)
 
-    first_page = torch.arange(indices_per_page)
     if zero_copy and name == PoolName.KV:
         parts = _head_parts(pool, topology)
         if parts:
-            return _split_heads(name, pool, topology, parts, dtype, first_page, sharing)
+            return _split_heads(name, pool, topology, parts, dtype, sharing)
     if zero_copy:
         try:
             return InPlace(
                 name,
                 pool.get_page_buffer_meta,
                 indices_per_page,
-                first_page,
+                _indices(pool),
                 lambda sizes: _numbered(plain_tag("pieces", sizes), len(sizes)),
                 sharing,
             )
@@ -72,6 +71,12 @@ def unwrapped(pool: Any) -> Any:
 
 def _indices_per_page(pool: Any) -> int:
     return int(getattr(pool, "logical_page_size", None) or pool.page_size)
+
+
+def _indices(pool: Any) -> int:
+    """How many the pool has; 0 if it does not say so."""
+    size = getattr(pool, "size", 0)
+    return size if isinstance(size, int) else 0
 
 
 def _numbered(tag: str, pieces: int) -> tuple[str, ...]:
@@ -121,7 +126,6 @@ def _split_heads(
     topology: identity.Topology,
     parts: int,
     dtype: str,
-    first_page: Any,
     sharing: Sharing,
 ) -> PageForm:
     fields = identity.rank_fields(
@@ -146,4 +150,4 @@ def _split_heads(
         )
         return found
 
-    return InPlace(name, find, _indices_per_page(pool), first_page, suffixes, sharing)
+    return InPlace(name, find, _indices_per_page(pool), _indices(pool), suffixes, sharing)

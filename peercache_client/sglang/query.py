@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from peercache_client import Client
+from peercache_client.packed_keys import concatenate
 from peercache_client.sglang.page_forms import PageForm, keys_of
 
 
@@ -32,9 +33,7 @@ def present_pages(
     client: Client, asked: Sequence[Asked], parent: str | None, timeout_s: float
 ) -> list[list[bool]]:
     """For each pool, for each of its pages, whether it exists."""
-    keys = [
-        key for each in asked if each.form is not None for key in keys_of(each.form, each.hashes)
-    ]
+    keys = concatenate([keys_of(each.form, each.hashes) for each in asked if each.form is not None])
     found = client.contains(keys, parent=parent, timeout_s=timeout_s) if keys else []
     answers = []
     begin = 0

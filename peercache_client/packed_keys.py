@@ -1,0 +1,83 @@
+"""The keys of a batch as they stand in a frame, made without an object per key where possible."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import overload
+
+from peercache_client.wire import Key, key_bytes
+
+
+class PackedKeys(Sequence[bytes]):
+    """Keys for `Client`, all calls of which take them as they are. Does not change."""
+
+    __slots__ = ("joined", "lengths")
+
+    def __init__(self, lengths: array[int], joined: bytes) -> None:
+        """`lengths`: u32 of each key; `joined`: their bytes, one after the other."""
+        self.lengths = lengths
+        self.joined = joined
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        begin = 0
+        for end in accumulate(self.lengths):
+            yield self.joined[begin:end]
+            begin = end
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        """As slow as a list of all: for a batch that must be cut, which is rare."""
+        return list(self)[at]
+
+
+def pack_keys(keys: Sequence[Key]) -> PackedKeys:
+    """One pass in C for the usual cases: packed already, all ASCII text, all bytes."""
+    if isinstance(keys, PackedKeys):
+        return keys
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
+    kinds = set(map(type, keys))
+    if kinds == {str}:
+        text = "".join(keys)  # type: ignore[arg-type]
+        if text.isascii():
+            return PackedKeys(array("I", map(len, keys)), text.encode())
+    elif kinds == {bytes}:
+        return PackedKeys(array("I", map(len, keys)), b"".join(keys))  # type: ignore[arg-type]
+    encoded = [key_bytes(key) for key in keys]
+    return PackedKeys(array("I", map(len, encoded)), b"".join(encoded))
+
+
+def pack_with_suffixes(stems: Sequence[str], suffixes: Sequence[str]) -> PackedKeys:
+    """Of each stem a key with each suffix: those of the first stem, of the second, and so on."""
+    count = len(suffixes)
+    parts = [""] * (2 * count * len(stems))
+    for i, suffix in enumerate(suffixes):
+        parts[2 * i :: 2 * count] = stems
+        parts[2 * i + 1 :: 2 * count] = [suffix] * len(stems)
+    text = "".join(parts)
+    if not text.isascii():
+        return pack_keys([stem + suffix for stem in stems for suffix in suffixes])
+    widths = set(map(len, stems))
+    if len(widths) == 1:
+        width = widths.pop()
+        lengths = array("I", [width + len(suffix) for suffix in suffixes]) * len(stems)
+    else:
+        lengths = array("I", [len(stem) + len(suffix) for stem in stems for suffix in suffixes])
+    return PackedKeys(lengths, text.encode())
+
+
+def concatenate(batches: Sequence[PackedKeys]) -> PackedKeys:
+    if len(batches) == 1:
+        return batches[0]
+    lengths = array("I")
+    for batch in batches:
+        lengths.extend(batch.lengths)
+    return PackedKeys(lengths, b"".join([batch.joined for batch in batches]))

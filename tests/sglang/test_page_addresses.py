@@ -1,0 +1,79 @@
+"""Computed addresses are the pool's own; where they could not be, the pool is asked."""
+
+from typing import Any
+
+import pytest
+import torch
+from controller_node import Shape, extra_config, host_pool, publish
+
+from peercache_client.sglang.page_addresses import PageAddresses
+
+LAYOUTS = ["page_first", "page_first_direct", "page_head", "layer_first"]
+POOLS = [("mha", layout) for layout in LAYOUTS] + [
+    ("mla", layout) for layout in LAYOUTS if layout != "page_head"
+]
+
+
+@pytest.mark.parametrize(("kind", "layout"), POOLS)
+def test_of_real_pools_no_page_is_asked_about_again(kind: str, layout: str, tmp_path: Any) -> None:
+    shape = Shape(kind=kind, layout=layout)
+    publish(shape, extra_config(tmp_path / "nobody"))
+    pool = host_pool(shape)
+    addresses = PageAddresses(pool.get_page_buffer_meta, 16, pool.size)
+    assert addresses.regular
+    pages = torch.randperm(pool.page_num, generator=torch.Generator().manual_seed(1))
+    indices = (pages[:, None] * 16 + torch.arange(16)).flatten()
+    found, sizes = pool.get_page_buffer_meta(indices)
+    assert addresses(indices) == (found, sizes)
+    assert addresses(indices, 1000) == ([each - 1000 for each in found], sizes)
+
+
+class Asked:
+    """Two pieces a page, 10_000 apart; the page `odd` is somewhere else."""
+
+    def __init__(self, odd: int = -1) -> None:
+        self.odd = odd
+        self.calls = 0
+
+    def __call__(self, indices: Any) -> tuple[list[int], list[int]]:
+        self.calls += 1
+        addresses = []
+        for head in indices[::4].tolist():
+            start = 77_777 if head // 4 == self.odd else 20 * head
+            addresses += [start, start + 10_000]
+        return addresses, [80] * len(addresses)
+
+
+def test_one_page_elsewhere_and_the_pool_is_asked_for_ever() -> None:
+    find = Asked(odd=99)
+    addresses = PageAddresses(find, 4, 400)
+    assert not addresses.regular
+    calls = find.calls
+    assert addresses(torch.arange(396, 400)) == ([77_777, 87_777], [80, 80])
+    assert find.calls == calls + 1
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        torch.arange(400, 404),  # behind the pool's end
+        torch.arange(-4, 0),
+        torch.arange(2, 6),  # not one page
+        torch.arange(6),
+        torch.arange(0),
+    ],
+    ids=str,
+)
+def test_what_was_not_verified_is_left_to_the_pool(indices: Any) -> None:
+    find = Asked()
+    addresses = PageAddresses(find, 4, 400)
+    assert addresses.regular
+    calls = find.calls
+    assert addresses(indices) == find(indices)
+    assert find.calls == calls + 2
+
+
+@pytest.mark.parametrize("indices", [0, 3, 4, 7])
+def test_a_pool_of_less_than_two_pages_is_asked(indices: int) -> None:
+    find = Asked()
+    assert not PageAddresses(find, 4, indices).regular

@@ -1,0 +1,40 @@
+"""Keys packed by whatever way are the same bytes in the same order."""
+
+import pytest
+
+from peercache_client.packed_keys import PackedKeys, concatenate, pack_keys, pack_with_suffixes
+
+STEMS = {
+    "one width": ["a" * 64, "b" * 64, "c" * 64],
+    "several widths": ["a", "bb", "", "cccc"],
+    "not ASCII": ["ä", "bb", "你好"],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("suffixes", [[".k"], [".k", ".value"], ["", ".ü", ".w"]])
+@pytest.mark.parametrize("stems", STEMS.values(), ids=STEMS)
+def test_suffixed_keys_are_those_made_one_by_one(stems: list[str], suffixes: list[str]) -> None:
+    expected = [(stem + suffix).encode() for stem in stems for suffix in suffixes]
+    packed = pack_with_suffixes(stems, suffixes)
+    assert list(packed) == expected
+    assert len(packed) == len(expected)
+    assert packed.joined == b"".join(expected)
+    assert packed.lengths.tolist() == [len(key) for key in expected]
+
+
+@pytest.mark.parametrize("keys", [["a", "bb"], [b"a", b"bb"], ["a", b"bb"], ["ä", "bb"], []])
+def test_packed_keys_are_a_sequence_of_them(keys: list[str | bytes]) -> None:
+    expected = [key.encode() if isinstance(key, str) else key for key in keys]
+    packed = pack_keys(keys)
+    assert list(packed) == expected
+    assert [packed[i] for i in range(len(packed))] == expected
+    assert packed[1:] == expected[1:]
+    assert pack_keys(packed) is packed
+
+
+def test_concatenated_batches_keep_their_order() -> None:
+    batches = [pack_keys(["a", "bb"]), pack_keys([]), pack_keys([b"ccc"])]
+    assert list(concatenate(batches)) == [b"a", b"bb", b"ccc"]
+    assert concatenate(batches[:1]) is batches[0]
+    assert isinstance(concatenate([]), PackedKeys)
