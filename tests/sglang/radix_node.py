@@ -177,7 +177,7 @@ class RadixNode:
 
     def _until(self, done: Callable[[], object]) -> None:
         """The scheduler's loop."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120  # threads of SGLang's starve for long on a busy machine
         while True:
             self.cache.check_hicache_events()
             if done():

@@ -1,8 +1,10 @@
 """An engine as a process of its own: questions in, answers out; it can be killed at any time."""
 
 import multiprocessing
+import traceback
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,13 @@ _ANSWER_S_MAX = 300.0
 
 class WorkerDied(Exception):
     """The process ended, or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Instead of an answer: the process ends."""
+
+    text: str
 
 
 class Worker:
@@ -50,7 +59,10 @@ class Worker:
     def _receive(self) -> Any:
         try:
             if self._line.poll(_ANSWER_S_MAX):
-                return self._line.recv()
+                answer = self._line.recv()
+                if isinstance(answer, Failure):
+                    raise WorkerDied(f"{self.name} failed:\n{answer.text}")
+                return answer
         except EOFError:
             self._process.join(10)
             raise WorkerDied(f"{self.name} ended ({self._process.exitcode})") from None
@@ -83,15 +95,17 @@ def _serve(
 
     torch.set_num_threads(1)  # two workers and two daemons share the machine
     flip_bits = options.pop("flip_bits", False)
-    with Engine(socket_path, architecture, **options) as engine:
-        if flip_bits:
-            engine.flip_a_bit_of_every_get()
-        # SGLang compiles its page hash when it is first used. These tokens are in no prompt.
-        engine.answer([architecture.vocabulary - 1] * (2 * architecture.page_tokens + 1), 1)
-        line.send("ready")
-        while True:
-            try:
+    try:
+        with Engine(socket_path, architecture, **options) as engine:
+            if flip_bits:
+                engine.flip_a_bit_of_every_get()
+            # SGLang compiles its page hash when it is first used. These tokens are in no prompt.
+            engine.answer([architecture.vocabulary - 1] * (2 * architecture.page_tokens + 1), 1)
+            line.send("ready")
+            while True:
                 prompt, new_tokens, reuse = line.recv()
-            except EOFError:
-                return
-            line.send(engine.answer(prompt, new_tokens, reuse=reuse))
+                line.send(engine.answer(prompt, new_tokens, reuse=reuse))
+    except (EOFError, BrokenPipeError):
+        return  # nobody is there any more
+    except Exception:
+        line.send(Failure(traceback.format_exc()))
