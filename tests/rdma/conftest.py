@@ -16,6 +16,7 @@ from harness.fixtures import (
     cluster_maker,
     pytest_runtest_makereport,
 )
+from harness.waiting import PATIENCE
 
 from peercached.demo.cluster import Cluster
 
@@ -34,7 +35,7 @@ CALM: Options = {
     "directory-capacity": 100_000,
     "protocol": "rdma",
 }
-START_S = 120.0
+START_S = 120.0 * PATIENCE
 
 __all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
 make_cluster = cluster_fixture(CALM, START_S)
