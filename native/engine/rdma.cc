@@ -1,5 +1,6 @@
 // The engine's RDMA side: whether there is any, and the control plane's part in its channels.
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/json.h"
@@ -55,7 +56,8 @@ bool Engine::connect(HolderIndex peer, const rdma::ChannelEnd& own,
   const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
   std::vector<std::byte> payload(sizeof event + closed.size_bytes());
   std::memcpy(payload.data(), &event, sizeof event);
-  std::memcpy(payload.data() + sizeof event, closed.data(), closed.size_bytes());
+  const auto numbers = std::as_bytes(closed);  // perhaps none, and then nowhere
+  std::copy(numbers.begin(), numbers.end(), payload.begin() + sizeof event);
   return control_.post(EventKind::connect_channel, payload);
 }
 

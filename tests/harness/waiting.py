@@ -1,14 +1,20 @@
 """Waiting for a condition, never for a time."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
+# Where tests/rdma/vm emulates every instruction, what is bound to come takes longer.
+PATIENCE = 10 if os.environ.get("RDMA_VM") == "qemu" else 1
+
 
 def eventually(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "") -> T:
-    """The first true value of `condition()`. Fails, with the last value, after `timeout_s`."""
+    """The first true value of `condition()`. Fails, with the last value, after `timeout_s`
+    (PATIENCE times that)."""
+    timeout_s *= PATIENCE
     until = time.monotonic() + timeout_s
     while True:
         value = condition()

@@ -16,6 +16,7 @@ from harness.fixtures import (
     cluster_maker,
     pytest_runtest_makereport,
 )
+from harness.waiting import PATIENCE
 
 from peercached.demo.cluster import Cluster
 
@@ -34,15 +35,16 @@ CALM: Options = {
     "directory-capacity": 100_000,
     "protocol": "rdma",
 }
-START_S = 120.0
+START_S = 120.0 * PATIENCE
 
 __all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
 make_cluster = cluster_fixture(CALM, START_S)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mixed() -> Iterator[Cluster]:
-    """One cluster for all tests that do it no harm: a and b have two rails each, c has none."""
+    """One cluster for all tests of a file that do it no harm: a and b have two rails each, c has
+    none. Of a file only: where leaks are looked for, the devices are one daemon's."""
     with ExitStack() as stack:
         yield cluster_maker(stack, CALM, START_S)(
             3,

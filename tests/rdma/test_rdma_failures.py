@@ -190,7 +190,8 @@ def test_sixteen_workers_share_one_channel(make_cluster: MakeCluster) -> None:
             for _ in range(16)
         ]
         # One region each, before and after.
-        assert all(worker.has(keys[:1]) for worker in workers)
+        for worker in workers:
+            eventually(lambda worker=worker: worker.has(keys[:1]), LONG_S, "the first page is read")
         with no_leaks(holder, reader), ThreadPoolExecutor(16) as threads:
 
             def work(number: int) -> bool:

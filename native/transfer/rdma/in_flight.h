@@ -1,4 +1,5 @@
-// How many payload bytes are on their way over one rail, in all reads together: bounded.
+// How many payload bytes are on their way from one peer over one rail, in all reads together:
+// bounded.
 //
 // What is asked for beyond what the wire carries only stands in its queues. When those hold more
 // than goes through in one retransmission timeout, timers fire for packets that were never lost,

@@ -40,7 +40,7 @@ class Lane {
     uint64_t bytes = 0;  // of the rail's that are taken for it
   };
 
-  InFlight& in_flight() { return channel_->rail().in_flight; }
+  InFlight& in_flight() { return peer_.channels().in_flight(channel_->rail()); }
   bool wants_room() const { return place_.state != InFlight::Place::State::none; }
   bool find_channel();
   bool post();

@@ -28,7 +28,8 @@ PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
       channels_max_(std::max(channels_max, 1u)),
       connector_(connector),
       next_number_(next_number),
-      trusts_(rails.size()) {}
+      trusts_(rails.size()),
+      in_flight_(rails.size()) {}
 
 PeerChannels::~PeerChannels() { assert(waiters_.empty()); }
 

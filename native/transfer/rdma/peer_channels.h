@@ -14,6 +14,7 @@
 
 #include "transfer/peer_counters.h"
 #include "transfer/rdma/channel.h"
+#include "transfer/rdma/in_flight.h"
 #include "transfer/rdma/rail_trust.h"
 
 namespace peercached::rdma {
@@ -59,6 +60,9 @@ class PeerChannels {
     counters.last_heard.store(when, std::memory_order_relaxed);
     trusts_[rail.index].heard(when);
   }
+  // What is on its way from the peer over this rail. Each peer has its own: one that hangs keeps
+  // what it was asked for until the deadline, and the others' pages must not wait for that.
+  InFlight& in_flight(const Rail& rail) { return in_flight_[rail.index]; }
   // Whether nothing came of what is outstanding on it, nor else over its rail, in a read that
   // began at `started` and ends now.
   bool silent(const Channel& channel, TimePoint started) const;
@@ -114,6 +118,7 @@ class PeerChannels {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   std::vector<RailTrust> trusts_;         // by rail
+  std::vector<InFlight> in_flight_;       // by rail
   std::vector<uint32_t> closed_numbers_;  // that the peer has not been told of
   std::vector<int> waiters_;              // eventfds
   std::string last_trouble_;

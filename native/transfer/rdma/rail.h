@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "transfer/rdma/handshake.h"
-#include "transfer/rdma/in_flight.h"
 #include "transfer/rdma/ports.h"
 #include "transfer/rdma/verbs.h"
 
@@ -38,7 +37,6 @@ class Rail {
   const RailChoice choice;
   const LinkSettings settings;
   RailCounters counters;
-  InFlight in_flight;  // as the reader
 
   ibv_context* context() const { return context_.get(); }
   ibv_pd* pd() const { return pd_.get(); }

@@ -1,6 +1,7 @@
 // A holder and a reader in one process, each on its own soft-RoCE devices. Run by tests/rdma/vm.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,9 +66,9 @@ class RdmaReader : public rdma::Connector {
   ~RdmaReader() override { wait(); }
 
   void knows(RdmaHolder& holder) { knows(holder, holder.endpoint()); }
-  void knows(RdmaHolder& holder, const PeerEndpoint& endpoint) {
-    holder_ = &holder;
-    fabric.engine().add_peer(kPeer, endpoint);
+  void knows(RdmaHolder& holder, const PeerEndpoint& endpoint, HolderIndex peer = kPeer) {
+    holders_[peer] = &holder;
+    fabric.engine().add_peer(peer, endpoint);
   }
   void read(Reading& reading, int deadline_ms = patient_ms(10'000),
             Verify verify = Verify::checksum) {
@@ -89,10 +90,10 @@ class RdmaReader : public rdma::Connector {
       }
       try {
         if (unreachable) throw std::runtime_error("unreachable");
-        auto answer =
-            holder_->fabric.responder().accept("reader", kReaderIncarnation, own, numbers);
+        auto answer = holders_.at(peer)->fabric.responder().accept("reader", kReaderIncarnation,
+                                                                   own, numbers);
         // A queue pair that is none: what is sent there is lost, and nobody says so.
-        if ((deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
+        if (peer == kPeer && (deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
         fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
       } catch (const std::exception& error) {
         fabric.engine().refused(peer, own.channel, error.what());
@@ -114,7 +115,7 @@ class RdmaReader : public rdma::Connector {
 
   std::atomic<bool> refuse{false}, hang{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
-  std::atomic<unsigned> deaf_rails{0};  // bits: by rail of ours
+  std::atomic<unsigned> deaf_rails{0};  // to kPeer; bits: by rail of ours
   RecordingWatcher watcher;
 
  private:
@@ -126,7 +127,7 @@ class RdmaReader : public rdma::Connector {
     return made;
   }
   PagePool own_pool_;
-  RdmaHolder* holder_ = nullptr;
+  std::map<HolderIndex, RdmaHolder*> holders_;
   std::mutex mutex_;
   std::vector<std::thread> threads_;
   mutable std::mutex told_mutex_;

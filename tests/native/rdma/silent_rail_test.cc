@@ -67,5 +67,28 @@ TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   }));
 }
 
+TEST_F(RdmaSilentRail, ToOnePeerCostsTheReadsOfOthersNothing) {
+  constexpr HolderIndex kOther = kPeer + 1;
+  RdmaHolder hung(64 << 20, {"rxe0"}), other(64 << 20, {"rxe2"});
+  RdmaReader reader({"rxe1"}, 8, for_ever());
+  reader.knows(hung);
+  reader.knows(other, other.endpoint(), kOther);
+  reader.deaf_rails = 1;
+  Reading waiting(hung.set_many(0, 20, 1 << 20));  // more than may be on its way
+  reader.fabric.regions().add(waiting.memory.data(), waiting.memory.size());
+  std::thread hanging([&] { waiting.read(reader.fabric.engine(), 6 * long_ms); });
+  EXPECT_TRUE(eventually([&] { return !waiting.gate.quiet(); }));
+  for (uint64_t first : {100, 200, 300}) {
+    Reading reading(other.set_many(first, 10, 1 << 20), kOther);
+    reader.read(reading, long_ms);
+    expect_pages(reading, first);
+  }
+  EXPECT_FALSE(waiting.gate.quiet()) << "all the while";
+  reader.fabric.engine().drop_peer(kPeer);
+  hanging.join();
+  EXPECT_EQ(waiting.count(PageStatus::ok), 0u);
+  reader.fabric.regions().remove(waiting.memory.data());
+}
+
 }  // namespace
 }  // namespace peercached::testing
