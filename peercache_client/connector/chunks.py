@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 
 from peercache_client.connector.plan import Plan
 from peercache_client.connector.requests import Request
+from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.status import Status
 
 # Keys of all pieces of some pages, the pages' numbers in the buffers, the key before the first.
-Move = Callable[[Sequence[str], Sequence[int], "str | None"], list[Status]]
+Move = Callable[[PackedKeys, Sequence[int], "str | None"], list[Status]]
 
 
 class MemoryLost(RuntimeError):
     """The daemon hangs while it writes into the buffers, and may go on: the pages of the call must
     never be used again, and the buffers are of no use to this connector any more."""
-
-
-def keys_of(hashes: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
-    return [page_hash + suffix for page_hash in hashes for suffix in suffixes]
 
 
 def move_in_chunks(
@@ -37,7 +34,9 @@ def move_in_chunks(
         pages = plan.pages[good : good + chunk_pages]
         first = plan.first + good
         parent = hashes[first - 1] + suffixes[-1] if first else None
-        statuses = move(keys_of(hashes[first : first + len(pages)], suffixes), pages, parent)
+        statuses = move(
+            pack_with_suffixes(hashes[first : first + len(pages)], suffixes), pages, parent
+        )
         if Status.region_lost in statuses:
             raise MemoryLost("the daemon hangs in the middle of a page of the KV buffers")
         bad = next((i for i, status in enumerate(statuses) if not status), len(statuses))

@@ -11,11 +11,12 @@ from typing import Any, Final
 from peercache_client.client import Client
 from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_of
 from peercache_client.connector.calls import Calls, failed
-from peercache_client.connector.chunks import keys_of, move_in_chunks
+from peercache_client.connector.chunks import move_in_chunks
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.plan import PageToTokens, make_plan
 from peercache_client.connector.requests import Request, Requests
 from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
+from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.page_hash import namespace_seed, words
 from peercache_client.seldom import Seldom
 
@@ -216,7 +217,9 @@ class RemoteKVConnector:
 
     def _match(self, request: Request, tokens: array[int], salt: Salt, timeout_s: float) -> int:
         self._ready_buffers()
-        keys = keys_of(request.chain.hashes(tokens, namespace_seed(*salt)), self._suffixes)
+        keys = pack_with_suffixes(
+            request.chain.hashes(tokens, namespace_seed(*salt)), self._suffixes
+        )
         present = self._client.batch_exists(keys, timeout_s=timeout_s, hold_s=self.metadata.hold_s)
         return present // len(self._suffixes) * self.metadata.page_size
 
