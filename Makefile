@@ -63,6 +63,11 @@ demo-llm: setup
 	@tools/bootstrap-sglang
 	@PYTHONPATH=tests:tests/sglang .venv-sglang/bin/python -m llm $(ARGS)
 
+## make test-gpu      memory pinned for CUDA while the daemon maps it; skipped without a GPU
+.PHONY: test-gpu
+test-gpu: setup
+	@$(PY) -m pytest --timeout 300 -rP tests/gpu $(ARGS)
+
 ## make bench-sglang  SGLang's controller beside the client alone
 .PHONY: bench-sglang
 bench-sglang: setup
