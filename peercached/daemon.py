@@ -23,6 +23,7 @@ from peercached.directory.publisher import Publisher
 from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
+from peercached.membership.store import Store
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
@@ -36,6 +37,7 @@ from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
+from peercached.peer.view_keeper import ViewKeeper
 from peercached.transport_health import describe
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ class Daemon:
         incarnation: int,
         rank: int | None,
         ring: RingBuilder,
+        remembered: View | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
@@ -156,8 +159,16 @@ class Daemon:
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.epochs = Epochs(engine)
         self.membership = Membership(
-            address, config.discovery_addr, rank, self.timing, time.monotonic(), random.Random()
+            address,
+            config.discovery_addr,
+            rank,
+            self.timing,
+            time.monotonic(),
+            random.Random(),
+            config.max_masters,
+            remembered,
         )
+        self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.heartbeats = Heartbeats(
             self.membership, self.timing, self.peers, self.epochs, self._on_view, self._on_refused
         )
@@ -270,6 +281,7 @@ class Daemon:
         await self.lookups.stop()
         await self.trouble.stop()
         await self.streams.stop()
+        await self.keeper.stop()
         await self.peers.close()
         self.connects.end()
 
@@ -310,13 +322,14 @@ class Daemon:
         answers = self.owner_side.set_view(number, self.placement.nodes)
         self.streams.set_view(number, change.added, change.removed)
         self.node.send_late(answers)
-        endpoints = {member.endpoint for member in view.members}
-        for link in self.peers.keep_only(endpoints | set(self.config.discovery_addr)):
+        endpoints = {member.address.endpoint for member in view.members}
+        for link in self.peers.keep_only(endpoints | self.membership.endpoints()):
             self._spawn(link.close())
         for node in change.added:
             self._spawn(self._greet(node))
         names = ", ".join(member.node_id for member in view.members)
-        log.info("view %d of %d: %s", view.number, len(view.members), names)
+        log.info("view %d of %d: %s", view.counter, len(view.members), names)
+        self.keeper.keep(view)
 
     def _on_refused(self, reason: str) -> None:
         if not self._starting:
@@ -374,6 +387,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key)
     incarnation = new_incarnation()
     rank = await own_rank(config)
+    remembered = Store(config.state_dir, config.node_id).load()
     loop = asyncio.get_running_loop()
     # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
     engine = await loop.run_in_executor(
@@ -393,6 +407,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
         incarnation,
         rank,
         lambda members: ring.build(members, config.vnodes),
+        remembered,
     )
     admin = AdminServer(config.admin_socket, daemon)
     try:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from peercached.config.paths import admin_socket_of, default_socket_path
+from peercached.config.paths import admin_socket_of, default_socket_path, default_state_dir
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import check_node_id, split_address
@@ -51,6 +51,9 @@ def fill(
     if not config.admin_socket:
         found["admin_socket"] = admin_socket_of(socket_path)
         how["admin_socket"] = "default: beside socket_path"
+    if not config.state_dir and (state_dir := default_state_dir()):
+        found["state_dir"] = state_dir
+        how["state_dir"] = "default: the folder of the package"
     return found, how, problems
 
 

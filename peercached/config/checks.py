@@ -116,6 +116,12 @@ def _check_files(config: Config, bad: _Bad) -> None:
     if missing and len(missing) < len(tls):
         for key in missing:
             bad(key, "is not set, but another tls_ key is", "set all three of them, or none")
+    if config.state_dir and not os.access(config.state_dir, os.W_OK | os.X_OK):
+        bad(
+            "state_dir",
+            "is no folder that this user may write",
+            f"make it (install -d -m 750 {config.state_dir}), or name another one",
+        )
     for key in tls:
         if getattr(config, key):
             _check_file(key, Path(getattr(config, key)), bad, private=key == "tls_key")

@@ -1,101 +1,59 @@
-"""Membership as a state machine: events and `now` in, actions out.
-
-Every daemon heartbeats all configured heads in parallel. Each head keeps its own table of
-whom it heard; the *acting* head, the first configured one that is alive in its own eyes,
-makes the numbered views, the others adopt them. The higher number wins everywhere.
-
-Numbers never meet: of n heads, the one of rank r makes only numbers that are r modulo n. So
-two heads that acted on both sides of a partition cannot have made different views of one
-number, and a member that reports its number reports which view it has.
-
-A head that restarts knows nobody. Publishing what it knows would throw the running members
-out; so while it has been told (by heartbeats) of a view whose members it has not seen, it
-publishes nothing for one TTL, in which every living member is heard.
-"""
+"""Membership as a state machine: events and `now` in, actions out. docs/architecture.md tells
+why it converges; the parts are table.py (what is known), master.py (what a master makes of it),
+links.py (heartbeats), view.py and updates.py (views and how they travel)."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from peercached.membership.head import HeadTable
+from peercached.membership.claims import taken
+from peercached.membership.flapping import Flapping
+from peercached.membership.links import Links
+from peercached.membership.master import Master
+from peercached.membership.messages import (
+    Action,
+    Heartbeat,
+    HeartbeatAnswer,
+    Probe,
+    PushView,
+    Refused,
+    SendBeat,
+    ViewChanged,
+)
+from peercached.membership.order import masters_of
+from peercached.membership.roles import Roles
+from peercached.membership.table import Table
 from peercached.membership.timing import Timing
-from peercached.membership.view import VIEW_NUMBER_MAX, NodeAddress, Verdict, View
+from peercached.membership.updates import History, ViewUpdate
+from peercached.membership.view import (
+    NO_HEAD,
+    VIEW_NUMBER_MAX,
+    Member,
+    NodeAddress,
+    State,
+    Verdict,
+    View,
+)
 
-# Joins that come together make one view, not one each: every view is a resync of all streams.
+# Joins that come together make one view, not one each: every view is a ring and a resync for
+# every member, so the more there are, the longer they are collected.
 VIEW_SPACING_S = 0.05
-RETRY_FIRST_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    sender: NodeAddress
-    view_number: int
-    is_head: bool = False
-    view: View | None = None  # heads only: what they go by
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
-    verdict: Verdict
-    reason: str = ""
-    view: View | None = None  # when newer than the sender's
-    responder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SendHeartbeat:
-    """To the head of that rank; report `answered` or `failed`."""
-
-    head: int
-    beat: Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
-class PushView:
-    """Tell a member of a new view at once; if it does not arrive, its next heartbeat brings it."""
-
-    to: NodeAddress
-    beat: Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
-class ViewChanged:
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """This node id is alive elsewhere. A daemon that starts must stop; one that runs is on
-    its own until the other is gone."""
-
-    reason: str
-
-
-Action = SendHeartbeat | PushView | ViewChanged | Refused
-
-
-@dataclass(slots=True)
-class HeadLink:
-    """What this node knows of one head."""
-
-    endpoint: str
-    next_at: float
-    heard: float  # last answer; the start counts as one, so that nobody takes over too early
-    answered: bool = False  # the last attempt was
-    in_flight: bool = False
-    attempts: int = 0
-    failures: int = 0  # in a row
-    verdict: Verdict = Verdict.UNSPECIFIED
-    problem: str = "not asked yet"
+VIEW_SPACING_PER_MEMBER_S = 0.0005
+# Looks at the clock per heartbeat interval, for who is silent.
+SCANS = 4
+# A cold node asks the heads and so many of those who were masters when it was last a member.
+REMEMBERED_ASKED = 8
 
 
 class Membership:
     """Not thread safe; `now` is monotonic seconds, the same clock in all calls.
 
     `heads` are the configured endpoints in order; `own_rank` is this node's place among them,
-    None if it is no head. Without heads the node is a cluster of its own.
+    None if it is no head. Without heads the node is a cluster of its own. `remembered` is the
+    last view of an earlier start (store.py): whom to ask beside the heads, and whether this
+    node was a master.
     """
 
     def __init__(
@@ -106,103 +64,140 @@ class Membership:
         timing: Timing,
         now: float,
         rng: random.Random,
+        max_masters: int = 3,
+        remembered: View | None = None,
     ) -> None:
         self.address = address
-        self.view = View.alone(address)
+        self.own = Member(address, head_rank=NO_HEAD if own_rank is None else own_rank)
+        self.view = View.alone(address)  # the newest that has this process: what it goes by
+        self.latest = View.nothing()  # the newest that is known
         self.refused = ""
-        self.own_rank = own_rank
-        self.heads = [HeadLink(endpoint, now, now) for endpoint in heads]
         self._timing = timing
-        self._rng = rng
-        self._table = HeadTable(address, timing)
-        self._seen = 0  # the largest view number whose members we know
-        self._told = 0  # the largest view number anybody mentioned
-        self._told_at = now
-        self._made_at = now - VIEW_SPACING_S
-        if own_rank is not None:
-            self.heads[own_rank].problem = ""
+        self._max_masters = max_masters
+        self._clustered = bool(heads)
+        self._table = Table(timing.remember_gone_s)
+        self._history = History()
+        self._flapping = Flapping(timing)
+        self._master = Master(address.node_id, self._table, timing, self._flapping, rng)
+        self._was_master = False
+        then = masters_of(remembered.members if remembered else (), REMEMBERED_ASKED)
+        self._remembered_rank = next(
+            (i for i, m in enumerate(then[:max_masters]) if m.node_id == address.node_id), None
+        )
+        own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
+        self._own_endpoints = own_endpoints
+        self.links = Links(
+            [head for head in heads if head not in own_endpoints],
+            [m.address.endpoint for m in then if m.address.endpoint not in own_endpoints],
+            timing,
+            now,
+            rng,
+        )
+        self._roles = Roles(max_masters, timing, self.links)
+        self._started = self._clock = now
+        self._told = remembered.number if remembered else 0  # the highest number mentioned
+        self._told_at = float("-inf")
+        self._asked_until = now
+        self._made_at = float("-inf")
+        self._dirty_since: float | None = None
+        self._stamped = -1  # the table's changes that the latest view has
+        self._scan_at = now
 
-    # --- what this node asks of the heads
+    # --- time
+
+    def _advance(self, now: float) -> None:
+        """We were stopped ourselves? Then the others were not silent."""
+        gap_s, self._clock = now - self._clock, now
+        if gap_s > self._timing.pause_s:
+            self._master.liveness.forgive(gap_s)
+            self.links.forgive(gap_s)
 
     def tick(self, now: float) -> list[Action]:
-        actions: list[Action] = []
-        for rank, head in enumerate(self.heads):
-            if rank == self.own_rank or head.in_flight or now < head.next_at:
-                continue
-            head.in_flight = True
-            head.attempts += 1
-            actions.append(SendHeartbeat(rank, self._beat()))
-        return actions + self._lead(now)
+        self._advance(now)
+        if self.own.state is State.LEFT or not self._clustered:
+            return []
+        if self.latest.number:
+            self.links.aim(self._targets(now), now)
+        beats: list[Action] = []
+        for link in self.links.due(now):
+            update = self._whole(now) if link.send_view else None
+            link.send_view = False
+            beats.append(SendBeat(link.endpoint, self._beat(update)))
+        return beats + self._lead(now)
 
     def next_at(self, now: float) -> float:
         """When to call tick() again at the latest."""
-        times = [now + self._timing.heartbeat_interval_s]
-        times += [
-            head.next_at
-            for rank, head in enumerate(self.heads)
-            if rank != self.own_rank and not head.in_flight
-        ]
-        if self.own_rank is not None:
-            times.append(self._table.next_expiry())
-            times += [
-                at
-                for at in (
-                    self._made_at + VIEW_SPACING_S,
-                    self._told_at + self._timing.member_ttl_s,
-                )
-                if at > now
-            ]
+        interval_s = self._timing.heartbeat_interval_s
+        times = [now + interval_s / (SCANS if self._was_master else 1), self.links.next_at()]
+        if self._dirty_since is not None:
+            times.append(max(self._stamp_at(now), now + 0.001))
         return max(min(times), now)
 
-    def answered(self, rank: int, answer: HeartbeatAnswer, now: float) -> list[Action]:
-        head = self.heads[rank]
-        head.in_flight = False
-        head.verdict = answer.verdict
-        if answer.verdict in (Verdict.NOT_A_HEAD, Verdict.UNSPECIFIED):
-            return self._missed(
-                head,
-                f"{head.endpoint} answers but is no head: its own discovery_addr does not name it",
-                now,
-            )
-        head.answered = True
-        head.heard = now
-        head.failures = 0
-        head.problem = answer.reason
-        # Jitter keeps a thousand nodes that started together from beating together.
-        head.next_at = now + self._timing.heartbeat_interval_s * self._rng.uniform(0.9, 1.0)
-        if self._verdict_of_first() is Verdict.DUPLICATE:
-            return self._refuse(head.problem)
+    # --- who is a master
+
+    def masters(self, now: float) -> tuple[Member, ...]:
+        """In order; who acts when nobody of them answers is in it too (roles.py)."""
+        self._roles.follow(self.latest, self.own)
+        return self._roles.masters(now)
+
+    def _targets(self, now: float) -> list[tuple[str, str]]:
+        return [
+            (m.node_id, m.address.endpoint)
+            for m in self.masters(now)
+            if m.node_id != self.address.node_id and m.address.endpoint not in self._own_endpoints
+        ]
+
+    def is_master(self, now: float) -> bool:
+        if self.refused or not self._clustered or self.own.state is not State.ALIVE:
+            return False
+        if any(link.answered and link.verdict is Verdict.WAIT for link in self.links):
+            return False  # the other masters do not want it yet
+        self._roles.follow(self.latest, self.own)
+        if self.latest.number == 0 and self._remembered_rank is not None:
+            return True
+        return self._roles.within(now)
+
+    # --- what this node asks of the masters
+
+    def answered(self, endpoint: str, answer: HeartbeatAnswer, now: float) -> list[Action]:
+        self._advance(now)
+        link = self.links.get(endpoint)
+        if link is None or self.own.state is State.LEFT:
+            return []
+        self.links.answered(link, answer.verdict, answer.responder, answer.reason, now)
+        first = self.links.verdict_of_first()
+        if first is not None and first.verdict is Verdict.DUPLICATE:
+            return self._refuse(first.problem)
         actions: list[Action] = []
-        if answer.verdict is Verdict.ACCEPTED and answer.view is not None:
-            actions += self._consider(answer.view, now)
+        if answer.update is not None:
+            actions += self._learn(answer.update, now)
+        if answer.accused and self.own.sequence <= answer.accused:
+            self._object(answer.accused, now)
+        if answer.wants_view and self.latest.number:
+            link.send_view, link.next_at = True, now
         return actions + self._lead(now)
 
-    def failed(self, rank: int, problem: str, now: float) -> list[Action]:
-        head = self.heads[rank]
-        head.in_flight = False
-        return self._missed(head, problem, now)
-
-    def _missed(self, head: HeadLink, problem: str, now: float) -> list[Action]:
-        head.answered = False
-        head.problem = problem
-        pause = min(RETRY_FIRST_S * 2 ** min(head.failures, 16), self._timing.retry_max_s)
-        head.failures += 1
-        head.next_at = now + pause * self._rng.uniform(0.5, 1.0)
+    def failed(self, endpoint: str, problem: str, now: float) -> list[Action]:
+        self._advance(now)
+        link = self.links.get(endpoint)
+        if link is not None:
+            self.links.failed(link, problem, now)
         return self._lead(now)
 
-    def _beat(self) -> Heartbeat:
-        is_head = self.own_rank is not None
-        view = self.view if is_head and self.view.number > 0 else None
-        return Heartbeat(self.address, self.view.number, is_head, view)
+    def _object(self, sequence: int, now: float) -> None:
+        """We are held for dead, and are not. A master says at once whom else it has with it, or
+        its own would be taken in again one after the other."""
+        self.own = replace(self.own, sequence=sequence + 1)
+        if self._was_master:
+            for link in self.links:
+                link.send_view = True
+        self.links.beat_now(now)
 
-    def _verdict_of_first(self) -> Verdict:
-        """Of two heads that disagree about a newcomer, the first one that answers is right."""
-        for head in self.heads:
-            if head.answered:
-                return head.verdict
-            if head.in_flight and head.failures == 0:
-                break  # it may still answer
-        return Verdict.UNSPECIFIED
+    def _beat(self, update: ViewUpdate | None = None) -> Heartbeat:
+        return Heartbeat(self.own, self.latest.number, update)
+
+    def _whole(self, now: float) -> ViewUpdate:
+        return self._history.update_for(0, self._table, now)
 
     def _refuse(self, reason: str) -> list[Action]:
         first = not self.refused
@@ -216,97 +211,217 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Start-up need not wait any longer: in a view, or nobody answers, or refused."""
-        if self.view.number > 0 or self.refused or not self.heads:
+        if self.view.number > 0 or self.refused or not self._clustered:
             return True
-        asked = [h for rank, h in enumerate(self.heads) if rank != self.own_rank]
-        tried = all(h.attempts > 0 and not h.in_flight for h in asked)
-        return tried and not any(h.answered and h.verdict is Verdict.WAIT for h in asked)
+        tried = all(link.tried for link in self.links)
+        promised = any(
+            link.answered and link.verdict in (Verdict.WAIT, Verdict.ACCEPTED)
+            for link in self.links
+        )
+        return tried and not promised and not self.is_master(self._clock)
 
     # --- what others ask of this node
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> tuple[HeartbeatAnswer, list[Action]]:
+        self._advance(now)
+        sender = beat.sender
+        if sender.node_id == self.address.node_id:
+            reason = taken(sender.address, self.address)
+            return HeartbeatAnswer(Verdict.DUPLICATE, reason, responder=self.address.node_id), []
         actions: list[Action] = []
-        if self.own_rank is None:
-            if beat.is_head and beat.view is not None:
-                actions += self._consider(beat.view, now)
-            return self._reply(Verdict.NOT_A_HEAD, f"{self.address.node_id} is no head"), actions
-        verdict, reason = self._table.heard(beat.sender, now)
-        if verdict is not Verdict.ACCEPTED:
-            return self._reply(verdict, reason), self._lead(now)
-        self._hear_of(beat.view_number, now)
-        if beat.is_head and beat.view is not None:
-            actions += self._consider(beat.view, now)
-        actions += self._lead(now)
-        newer = self.view if self.view.number > beat.view_number else None
-        return self._reply(verdict, "", newer), actions
+        if beat.update is not None:
+            actions += self._learn(beat.update, now)
+        if self._told < beat.view_number < VIEW_NUMBER_MAX:
+            if self._told <= self.latest.number:
+                self._told_at = now
+            self._told = beat.view_number
+        verdict, reason, accused = Verdict.NOT_A_MASTER, self._no_master(), 0
+        if self.is_master(now):
+            self._take_office(now)
+            verdict, reason, accused = self._master.heard(sender, now)
+            actions += self._lead(now)
+        update = None
+        if self.latest.number > beat.view_number:
+            update = self._history.update_for(beat.view_number, self._table, now)
+        wants = self.latest.number < beat.view_number < VIEW_NUMBER_MAX
+        if wants := wants and now >= self._asked_until:
+            # Of the many that tell of a newer view, one is asked for it at a time.
+            self._asked_until = now + self._timing.call_deadline_s
+        responder = self.address.node_id
+        return HeartbeatAnswer(verdict, reason, update, responder, accused, wants), actions
 
-    def _reply(self, verdict: Verdict, reason: str, view: View | None = None) -> HeartbeatAnswer:
-        return HeartbeatAnswer(verdict, reason, view, self.address.node_id)
+    def _no_master(self) -> str:
+        if self.latest.number:
+            return ""
+        return f"{self.address.node_id} is no head: its own discovery_addr does not name it"
 
-    def on_leave(self, node_id: str, incarnation: int, now: float) -> list[Action]:
-        if self.own_rank is None or not self._table.left(node_id, incarnation):
-            return []
+    def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
+        self._advance(now)
+        self._master.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
     # --- views
 
-    def _consider(self, view: View, now: float) -> list[Action]:
-        if not 0 < view.number < VIEW_NUMBER_MAX:
+    def _learn(self, update: ViewUpdate, now: float) -> list[Action]:
+        if not 0 < update.number < VIEW_NUMBER_MAX:
             return []
-        if view.number > self._seen:
-            self._seen = view.number
-            if self.own_rank is not None:
-                self._table.seed(view.members, now)
+        view = self._history.resolve(update)
+        if view is None:
+            return []
+        office = self.is_master(now)
+        if office:
+            self._take_office(now)
+            self._master.told(view.members, update.gone, now)
+        else:
+            for grave in update.gone:
+                self._table.bury(grave, now)
+        actions: list[Action] = []
+        if view.number > self.latest.number:
+            if not office:
+                self._table.only(view.members)
+            actions += self._adopt(view, now)
+        self._defend(now)
+        return actions
+
+    def _adopt(self, view: View, now: float) -> list[Action]:
+        self._flapping.saw(self.latest, view, now)
+        self.latest = view
+        self._history.add(view, self._table.burials)
+        self._stamped = -1
         # A view without us is older than our last heartbeat to its maker, or says that we were
         # thrown out. Either way the next heartbeat brings one that has us; what we have serves
         # better until then than no view.
-        if not view.has(self.address) or not view.supersedes(self.view):
+        if not view.has(self.address) or self.own.state is State.LEFT:
             return []
+        member = view.by_id[self.address.node_id]
+        if member.sequence > self.own.sequence:
+            self.own = replace(self.own, sequence=member.sequence)
         self.view = view
         self.refused = ""
         return [ViewChanged(view)]
 
-    def _hear_of(self, number: int, now: float) -> None:
-        if self._told < number < VIEW_NUMBER_MAX:
-            self._told = number
-            self._told_at = now
+    def _defend(self, now: float) -> None:
+        """Against news that this process is dead, or that its id is another process's."""
+        gone = self._table.gone(self.address.node_id)
+        if gone is not None and gone.age >= self.own.age and self.own.state is not State.LEFT:
+            self._object(gone.sequence, now)
 
-    def acting(self, now: float) -> bool:
-        if self.own_rank is None:
-            return False
-        ttl_s = self._timing.member_ttl_s
-        return all(now - head.heard >= ttl_s for head in self.heads[: self.own_rank])
+    def _take_office(self, now: float) -> None:
+        """As a master this node is in its own table, and watches the others."""
+        if not self._was_master:
+            self._was_master = True
+            self._master.begin()
+        known = self._table.member(self.address.node_id)
+        gone = self._table.gone(self.address.node_id)
+        newest = known.age if known is not None else gone.age if gone is not None else (-1, 0, 0)
+        if known != self.own:
+            if self.own.age <= newest:
+                self.own = replace(self.own, sequence=newest[0] + 1)
+            self._table.take(self.own, now)
+        self._master.watch(now)
 
     def _lead(self, now: float) -> list[Action]:
-        """As the acting head: a new view, if the last one is not what we know."""
-        if not self.acting(now) or now < self._made_at + VIEW_SPACING_S:
+        """As a master: probes, deaths, and a new view if the latest is not what is known."""
+        if not self.is_master(now):
+            self._was_master = False
+            self._dirty_since = None
             return []
-        known = max(self._seen, self.view.number)
-        if self._told > known and now < self._told_at + self._timing.member_ttl_s:
-            return []
-        view = View.of(self._next_number(), self.address.node_id, self._table.living(now))
-        newest = max(known, self._told)
-        if view.members == self.view.members and self.view.number == newest > 0:
-            return []
-        self.view = view
-        self.refused = ""
-        self._seen = view.number
-        self._made_at = now
-        beat = self._beat()
-        pushes = [PushView(m, beat) for m in view.members if not m.same_process(self.address)]
-        return [ViewChanged(view), *pushes]
+        self._take_office(now)
+        actions: list[Action] = []
+        if now >= self._scan_at:
+            self._scan_at = now + self._timing.heartbeat_interval_s / SCANS
+            patience_s = self._roles.before_us(now) * self._timing.heartbeat_interval_s
+            actions += self._master.probes(self.masters(now), patience_s, now)
+            self._master.bury_dead(now)
+        if self._stamped != self._table.changes:
+            self._stamped = self._table.changes
+            known = {m.node_id: m for m in self._table.members()}
+            if known == self.latest.by_id:
+                self._dirty_since = None
+            elif self._dirty_since is None:
+                self._dirty_since = now
+        if self._dirty_since is not None and now >= self._stamp_at(now):
+            actions += self._stamp(now)
+        return actions
 
-    def _next_number(self) -> int:
-        assert self.own_rank is not None
-        number = max(self._seen, self._told, self.view.number) + 1
-        return number + (self.own_rank - number) % len(self.heads)
+    def _stamp_at(self, now: float) -> float:
+        """When the table may become a view."""
+        assert self._dirty_since is not None
+        timing = self._timing
+        spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._table)
+        at = self._made_at + spacing_s
+        if self._told > self.latest.number:  # its members first, if they can be had
+            at = max(at, self._told_at + 2 * timing.heartbeat_interval_s)
+        if not self.latest.has(self.address) and not all(link.tried for link in self.links):
+            # Others may know of a cluster, or why this node must wait.
+            at = max(at, self._started + timing.call_deadline_s)
+        if self.latest.number == 0:
+            rank = self.own.head_rank
+            if rank == NO_HEAD:
+                rank = self._max_masters + (self._remembered_rank or 0)
+            return max(at, self._started + rank * timing.heartbeat_interval_s)
+        return max(
+            at, self._dirty_since + 0.5 * self._roles.before_us(now) * timing.call_deadline_s
+        )
+
+    def _stamp(self, now: float) -> list[Action]:
+        before = self.latest.number
+        view = self.latest.next(self._table.members(), self._told)
+        self._made_at = now
+        self._dirty_since = None
+        changed = self._adopt(view, now)
+        self._stamped = self._table.changes
+        beat = self._beat(self._history.update_for(before, self._table, now))
+        to = [m.address for m in self.latest.members if m.node_id != self.address.node_id]
+        first = {m.node_id for m in self.masters(now)}
+        to.sort(key=lambda address: address.node_id not in first)
+        return [*changed, *(PushView(address, beat) for address in to)]
+
+    # --- what this node announces
+
+    def announce_drain(self, now: float) -> list[Action]:
+        """It is about to leave: members see the state LEAVING; it is no master any more."""
+        return self._announce(State.LEAVING, now)
+
+    def announce_stay(self, now: float) -> list[Action]:
+        """It stays after all."""
+        return self._announce(State.ALIVE, now)
+
+    def _announce(self, state: State, now: float) -> list[Action]:
+        if self.own.state in (state, State.LEFT):
+            return []
+        master = self.is_master(now) and self.latest.number > 0
+        self.own = replace(self.own, sequence=self.own.sequence + 1, state=state)
+        self.links.beat_now(now)
+        actions: list[Action] = []
+        if master:
+            self._table.take(self.own, now)
+            actions += self._stamp(now)
+        return actions + self.tick(now)
+
+    def announce_leave(self, now: float) -> list[Action]:
+        """The last word: to all masters; as one, a last view without itself to all members."""
+        if self.own.state is State.LEFT:
+            return []
+        master = self.is_master(now) and self.latest.number > 0
+        self.own = replace(self.own, sequence=self.own.sequence + 1, state=State.LEFT)
+        beats: list[Action] = [
+            SendBeat(link.endpoint, self._beat()) for link in self.links if link.answered
+        ]
+        if master:
+            self._table.take(self.own, now)
+            beats += self._stamp(now)
+        return beats
 
     # --- for status
 
     def silence_s(self, now: float) -> dict[str, float]:
-        """As a head: seconds since each member was heard."""
-        return self._table.silence_s(now) if self.own_rank is not None else {}
+        """As a master: seconds since each member was heard."""
+        return self._master.liveness.silence_s(now) if self.is_master(now) else {}
 
-    @property
-    def reachable_heads(self) -> int:
-        return sum(rank == self.own_rank or head.answered for rank, head in enumerate(self.heads))
+    def endpoints(self) -> set[str]:
+        return {link.endpoint for link in self.links}
+
+    def reachable_masters(self, now: float) -> int:
+        """This node counts, if it is one."""
+        return self.is_master(now) + sum(link.answered for link in self.links)

@@ -71,8 +71,13 @@ class LocalNode:
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
         return self._heartbeats.on_heartbeat(beat, epochs)
 
-    def leave(self, node_id: str, incarnation: int) -> None:
-        self._heartbeats.on_leave(node_id, incarnation)
+    async def probe(self, target: NodeAddress) -> bool:
+        """Whether a member lives, for a master that does not hear it. LookupError: of others
+        we know no address to try."""
+        known = self._placement.find(target.node_id, target.incarnation)
+        if known is None or known.address.endpoint != target.endpoint:
+            raise LookupError(f"{target.node_id} is not in our view")
+        return await self._heartbeats.reaches(target)
 
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
         return self._epochs.raise_to(namespace_id, epoch)

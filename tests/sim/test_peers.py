@@ -160,7 +160,11 @@ def test_nobody_speaks_for_another_node() -> None:
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
-                await link.call("Leave", pb.LeaveRequest(node_id="b", incarnation=1))
+                address = pb.NodeAddress(
+                    node_id="b", incarnation=1, host="h", peer_port=1, data_port=2
+                )
+                last_word = pb.Member(address=address, state=pb.LEFT)
+                await link.call("Heartbeat", pb.HeartbeatRequest(sender=last_word))
             await link.close()
 
     run(claim())
