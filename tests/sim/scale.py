@@ -103,7 +103,6 @@ def measure(nodes: int) -> dict[str, float]:
     return found
 
 
-
 def main(sizes: list[int]) -> None:
     print(f"heartbeat {TIMING.heartbeat_interval_s} s, TTL {TIMING.member_ttl_s} s")
     for size in sizes:
