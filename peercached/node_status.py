@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from peercached import __version__
 from peercached.membership import NodeAddress
-from peercached.peer import membership_report
 from peercached.transport_health import rdma_devices, say_transport
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class NodeStatus:
             "view_number": placement.view.counter,
             "view_mark": placement.view.mark,
             "heads": daemon.config.discovery_addr,
-            **membership_report.document(daemon.membership, time.monotonic()),
+            **daemon.cluster.document(),
             "members": [
                 {
                     "node_id": node.address.node_id,
@@ -166,8 +165,8 @@ class NodeStatus:
 
     def _say_membership(self, say: Any) -> None:
         daemon = self._daemon
+        daemon.cluster.say(say)
         now = time.monotonic()
-        membership_report.say(daemon.membership, say, now)
         for node, reason, since in daemon.trouble.suspects.reasons():
             say(
                 "warning",
@@ -178,7 +177,7 @@ class NodeStatus:
 
     def _say_security(self, say: Any) -> None:
         daemon = self._daemon
-        if daemon.config.discovery_addr and not daemon.secret.present:
+        if daemon.config.clustered and not daemon.secret.present:
             say(
                 "warning",
                 "Peers are not authenticated: whoever reaches meta_port can join.",

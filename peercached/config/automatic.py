@@ -32,9 +32,9 @@ def fill(
             problems.append(Problem("node_id", "this host has no name", "set node_id"))
     if config.host == "auto":
         try:
-            found["host"], how["host"] = _host(config.discovery_addr)
+            found["host"], how["host"] = _host(config.discovery_addr or config.etcd_endpoints)
         except OSError as error:
-            head = config.discovery_addr[0]
+            head = (config.discovery_addr or config.etcd_endpoints)[0]
             problems.append(
                 Problem(
                     "host",
@@ -59,7 +59,7 @@ def fill(
 
 def _host(heads: list[str]) -> tuple[str, str]:
     if not heads:
-        return "127.0.0.1", "default: no discovery_addr, so no peers"
+        return "127.0.0.1", "default: no discovery_addr and no etcd_endpoints, so no peers"
     host, port = split_address(heads[0])
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG

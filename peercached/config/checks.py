@@ -44,6 +44,16 @@ _Bad = Callable[[str, str, str], None]
 
 
 def _check_cluster(config: Config, bad: _Bad) -> None:
+    if config.membership == "etcd" and not config.etcd_endpoints:
+        bad("etcd_endpoints", "is empty, but membership is etcd", "name the members of etcd")
+    if config.membership == "etcd" and config.discovery_addr:
+        bad("discovery_addr", "names heads, but membership is etcd", "remove it")
+    if config.membership == "embedded" and config.etcd_endpoints:
+        bad(
+            "etcd_endpoints",
+            "names members of etcd, but membership is embedded",
+            'remove it, or set membership to "etcd"',
+        )
     if config.meta_port == config.data_port:
         bad("data_port", "is meta_port too", "give the two ports different numbers")
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s

@@ -102,6 +102,27 @@ class Config(BaseModel):
         "head's `meta_port`. Empty: this node is on its own.",
         "Always, to form a cluster: the same list on every node, two or three of the hosts.",
     )
+    membership: Literal["embedded", "etcd"] = _key(
+        "embedded",
+        _CLUSTER,
+        "Who knows which nodes there are: the nodes themselves (`discovery_addr`), or an etcd "
+        "service (`etcd_endpoints`). The same on every node.",
+        "The site runs etcd anyway and wants one place that says who is there.",
+    )
+    etcd_endpoints: Heads = _key(
+        [],
+        _CLUSTER,
+        "The members of etcd as `host:port`. With the `tls_` keys, etcd is reached over TLS with "
+        "the same files.",
+        'With `membership = "etcd"`.',
+    )
+    etcd_prefix: str = _key(
+        "/peercached",
+        _CLUSTER,
+        "Beginning of all keys of this cluster in etcd.",
+        "Several clusters share one etcd. The same on every node of one.",
+        min_length=1,
+    )
     max_masters: Count = _key(
         3,
         _CLUSTER,
@@ -404,3 +425,8 @@ class Config(BaseModel):
         "`reset`, `hang` per batch.",
         "In tests only, never in production.",
     )
+
+    @property
+    def clustered(self) -> bool:
+        """There are others, or there may be."""
+        return bool(self.discovery_addr) or self.membership == "etcd"

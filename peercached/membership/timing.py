@@ -17,6 +17,11 @@ class Timing:
         return min(self.heartbeat_interval_s, self.member_ttl_s / 4)
 
     @property
+    def etcd_deadline_s(self) -> float:
+        """Of one call to etcd, which writes to its disk before it answers."""
+        return max(1.0, self.member_ttl_s / 4)
+
+    @property
     def retry_max_s(self) -> float:
         """Longest pause before a silent master is asked again."""
         return max(self.heartbeat_interval_s, self.member_ttl_s / 3)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import grpc.aio
 
@@ -25,9 +26,11 @@ from peercached.membership import (
     ViewChanged,
 )
 from peercached.membership.view import View
-from peercached.peer import member_wire, wire
+from peercached.peer import member_wire, membership_report, wire
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.cluster import Say
+from peercached.peer.pings import reaches
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,23 @@ class Heartbeats:
 
     def start(self) -> None:
         self._loop_task = asyncio.ensure_future(self._loop())
+
+    @property
+    def view(self) -> View:
+        return self._membership.view
+
+    @property
+    def refused(self) -> str:
+        return self._membership.refused
+
+    def endpoints(self) -> set[str]:
+        return self._membership.endpoints()
+
+    def document(self) -> dict[str, Any]:
+        return membership_report.document(self._membership, time.monotonic())
+
+    def say(self, say: Say) -> None:
+        membership_report.say(self._membership, say, time.monotonic())
 
     async def settle(self, timeout_s: float) -> None:
         """Until this node is in a view, or nobody answers, or it was refused."""
@@ -118,16 +138,7 @@ class Heartbeats:
         return answer, self._epochs.some()
 
     async def reaches(self, target: NodeAddress) -> bool:
-        """Whether that very process answers a ping of ours within the call deadline."""
-        deadline_s = self._timing.call_deadline_s
-        link = self._peers.link(target.endpoint)
-        try:
-            await asyncio.wait_for(
-                link.call("Ping", pb.PingRequest(), deadline_s, expect=target), deadline_s
-            )
-        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError):
-            return False
-        return True
+        return await reaches(self._peers, target, self._timing.call_deadline_s)
 
     # --- what we ask
 

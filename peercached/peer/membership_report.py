@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from peercached.membership import Membership, Verdict
-
-Say = Callable[[str, str, str], None]  # severity, sentence, remedy
+from peercached.peer.cluster import Say
 
 
 def document(membership: Membership, now: float) -> dict[str, Any]:
