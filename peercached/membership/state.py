@@ -287,6 +287,7 @@ class Membership:
         self._flapping.saw(self.latest, view, now)
         self.latest = view
         self._history.add(view, self._table.burials)
+        self.links.aim(self._targets(now), now)
         self._stamped = -1
         # A view without us is older than our last heartbeat to its maker, or says that we were
         # thrown out. Either way the next heartbeat brings one that has us; what we have serves

@@ -216,12 +216,18 @@ class Heartbeats:
 
     async def leave(self, timeout_s: float) -> None:
         """Tells the masters, in parallel; who does not hear it finds out by the TTL."""
-        calls: list[Coroutine[None, None, HeartbeatAnswer]] = []
+        words: dict[str, Heartbeat] = {}
         for action in self._membership.announce_leave(time.monotonic()):
             if isinstance(action, SendBeat):
-                calls.append(self._send(action.endpoint, action.beat))
+                words[action.endpoint] = action.beat
             elif isinstance(action, PushView):
-                calls.append(self._send(action.to.endpoint, action.beat))
+                words[action.to.endpoint] = action.beat  # says that we leave, too
+        calls = []
+        for endpoint, beat in words.items():
+            link = self._peers.link(endpoint)
+            if link.metadata:  # whoever has dropped us knows it already
+                request = member_wire.heartbeat_message(beat, [])
+                calls.append(link.call("Heartbeat", request, timeout_s, last=True))
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
 
     async def stop(self) -> None:
