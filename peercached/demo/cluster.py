@@ -60,7 +60,9 @@ class Daemon:
         self.host = host
         self.heads = list(heads)
         self.meta_port = free_port(host) if meta_port is None else meta_port
-        self.data_port = free_port(host)
+        self.data_port = self.meta_port
+        while self.data_port == self.meta_port:
+            self.data_port = free_port(host)
         self.socket_path = folder / f"{node_id}.sock"
         self.admin_path = folder / f"{node_id}.admin.sock"
         self.state_dir = folder

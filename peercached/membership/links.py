@@ -82,9 +82,10 @@ class Links:
         waiting = (link.next_at for link in self._links.values() if not link.in_flight)
         return min(waiting, default=float("inf"))
 
-    def beat_now(self, now: float) -> None:
+    def beat_now(self, now: float, with_view: bool = False) -> None:
         for link in self._links.values():
             link.next_at = now
+            link.send_view = link.send_view or with_view
 
     def answered(
         self, link: Link, verdict: Verdict, responder: str, reason: str, now: float

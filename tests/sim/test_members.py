@@ -203,7 +203,7 @@ def test_a_node_that_comes_and_goes_does_not_change_the_view_each_time() -> None
         cluster.start("n0004")
         cluster.run(4.0)
     damped = len(watcher.views)
-    assert damped < 25, f"{damped} views for 40 restarts"
+    assert damped < 30, f"{damped} views for 40 restarts"
     node = cluster.nodes["n0004"]
     if node.membership.view.number == 0:
         assert any("too often" in link.problem for link in node.membership.links)
@@ -258,7 +258,6 @@ def test_two_processes_with_one_name_the_second_is_refused() -> None:
     first = cluster.nodes["n0003"]
     twin = Node(cluster, "n0003", 999, None)
     # Somewhere else on the network: answers to it do not reach the first.
-    twin.membership.address = twin.address
     object.__setattr__(twin.membership.own.address, "host", "elsewhere")
     cluster.run(3 * TTL)
     assert twin.refused == 1

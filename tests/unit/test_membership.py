@@ -372,7 +372,7 @@ def test_a_member_that_says_it_leaves_is_out_at_once_and_cannot_be_told_back_in(
 def test_who_is_held_for_dead_objects_and_is_back() -> None:
     b = membership("b", ["a"])
     head, now = head_with("b", "c")
-    head._table.bury(gone("b", 0), now)
+    head._knowledge.table.bury(gone("b", 0), now)
     head.tick(now + 1.0)
     assert ids(head.view) == ["a", "c"]
     answer, _ = head.on_heartbeat(Heartbeat(b.own, 0), now + 1.0)
