@@ -63,6 +63,11 @@ demo-llm: setup
 	@tools/bootstrap-sglang
 	@PYTHONPATH=tests:tests/sglang .venv-sglang/bin/python -m llm $(ARGS)
 
+## make test-gpu      memory pinned for CUDA while the daemon maps it; skipped without a GPU
+.PHONY: test-gpu
+test-gpu: setup
+	@$(PY) -m pytest --timeout 300 -rP tests/gpu $(ARGS)
+
 ## make bench-sglang  SGLang's controller beside the client alone
 .PHONY: bench-sglang
 bench-sglang: setup
@@ -93,7 +98,7 @@ check: setup
 	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
 	@# The generated code is in the environment only; mypy looks for it beside the package.
-	@cd build/.venv/generated/peercached/proto && for name in peer admin; do \
+	@cd build/.venv/generated/peercached/proto && for name in peer admin etcd; do \
 	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
 	    cp -u $${name}_pb2_grpc.py $(CURDIR)/peercached/proto/$${name}_pb2_grpc.pyi; done
 	@$(PY) -m mypy

@@ -161,10 +161,15 @@ class AsyncClient:
         )
 
     async def contains(
-        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+        self,
+        keys: Sequence[Key],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+        hold_s: float = 0.0,
     ) -> list[bool]:
         return await self._run(
-            lambda: self._client.contains(keys, parent=parent, timeout_s=timeout_s)
+            lambda: self._client.contains(keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s)
         )
 
     async def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:

@@ -260,10 +260,7 @@ class Client:
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
-            flags, body = frame.flags, frame.body
-            if hold_s > 0:
-                flags |= Flag.hold
-                body = (*body, wire.HOLD_MS.pack(min(int(hold_s * 1000) + 1, wire.HOLD_MS_MAX)))
+            flags, body = _holding(frame, hold_s)
             reply = self._exchange(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
@@ -278,13 +275,14 @@ class Client:
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        hold_s: float = 0.0,
     ) -> list[bool]:
-        """For each key by itself whether it is present."""
+        """For each key by itself whether it is present; `hold_s` as of `batch_exists`."""
         end = self._end(timeout_s)
         found: list[bool] = []
         for frame in key_frames(keys, parent):
-            flags = frame.flags | Flag.bitmap
-            reply = self._exchange(Op.exists, flags, frame.keys, end, frame.body)
+            flags, body = _holding(frame, hold_s)
+            reply = self._exchange(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
             if isinstance(reply, Reply) and len(reply.body) == frame.keys:
                 found += map(bool, reply.body)
             else:
@@ -494,6 +492,14 @@ def _checked_timeout(timeout_s: float) -> float:
     if not 0 < timeout_s <= 3600:
         raise ValueError(f"timeout_s is {timeout_s}: above 0 and at most 3600 seconds")
     return float(timeout_s)
+
+
+def _holding(frame: KeyFrame, hold_s: float) -> tuple[int, tuple[bytes, ...]]:
+    """Flags and body of an exists that asks to keep what is present."""
+    if hold_s <= 0:
+        return frame.flags, frame.body
+    hold_ms = min(int(hold_s * 1000) + 1, wire.HOLD_MS_MAX)
+    return frame.flags | Flag.hold, (*frame.body, wire.HOLD_MS.pack(hold_ms))
 
 
 def _statuses(reply: Reply | Status, count: int) -> list[Status]:

@@ -5,8 +5,9 @@ A hash covers its page and all before it:
     hash[i] = sha256(digest of hash[i - 1] + the tokens of page i), in hex
 
 Tokens are little-endian u32. A page with one that needs more is 0xff and u64s instead: an odd
-number of bytes, so that the two can never be taken for each other. The first page of a request with
-an `extra_key` or a `cache_salt` follows a seed made of both.
+number of bytes, so that the two can never be taken for each other. With EAGLE a token's place has
+the pair of it and the next one. The first page of a request with an `extra_key` or a `cache_salt`
+follows a seed made of both.
 """
 
 from __future__ import annotations
@@ -18,25 +19,41 @@ from collections.abc import Iterable
 _U32_MAX = (1 << 32) - 1
 
 
-def page_hashes(tokens: Iterable[int], page_size: int, prior: str | None = None) -> list[str]:
-    """Of the whole pages of these tokens; `prior` is the hash before the first, or a seed.
+def page_hashes(
+    tokens: Iterable[int], page_size: int, prior: str | None = None, *, pairs: bool = False
+) -> list[str]:
+    """Of the whole pages of these tokens; `prior` is the hash before the first, or a seed. With
+    `pairs` (EAGLE) a page has `page_size` pairs of neighbours, and so needs one token more.
 
     ValueError for a token that is negative or beyond 63 bits.
     """
     given = tokens if isinstance(tokens, array) and tokens.typecode == "q" else words(tokens)
-    whole = len(given) // page_size * page_size
-    narrow = array("I", given[:whole]).tobytes() if _all_narrow(given) else None
+    whole = max(0, len(given) - pairs) // page_size * page_size
+    narrow = _all_narrow(given)
+    content = _units(given, 0, whole, "I", pairs) if narrow else b""
+    page_bytes = (8 if pairs else 4) * page_size
     digest = bytes.fromhex(prior) if prior else b""
     hashes = []
-    for begin in range(0, whole, page_size):
-        if narrow is not None:
-            content = narrow[4 * begin : 4 * (begin + page_size)]
+    for number, begin in enumerate(range(0, whole, page_size)):
+        if narrow:
+            page = content[number * page_bytes : (number + 1) * page_bytes]
+        elif _all_narrow(given[begin : begin + page_size + pairs]):
+            page = _units(given, begin, page_size, "I", pairs)
         else:
-            page = given[begin : begin + page_size]
-            content = array("I", page).tobytes() if _all_narrow(page) else b"\xff" + page.tobytes()
-        digest = hashlib.sha256(digest + content).digest()
+            page = b"\xff" + _units(given, begin, page_size, "q", pairs)
+        digest = hashlib.sha256(digest + page).digest()
         hashes.append(digest.hex())
     return hashes
+
+
+def _units(tokens: array[int], begin: int, count: int, typecode: str, pairs: bool) -> bytes:
+    """So many tokens, or with `pairs` so many times a token and the next one."""
+    if not pairs:
+        return array(typecode, tokens[begin : begin + count]).tobytes()
+    made = array(typecode, bytes(2 * count * array(typecode).itemsize))
+    made[0::2] = array(typecode, tokens[begin : begin + count])
+    made[1::2] = array(typecode, tokens[begin + 1 : begin + count + 1])
+    return made.tobytes()
 
 
 def words(tokens: Iterable[int]) -> array[int]:

@@ -23,19 +23,24 @@ from peercached.directory.publisher import Publisher
 from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
+from peercached.membership.store import Store
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
 from peercached.peer.auth import AuthError, Secret, Sessions, Tls
 from peercached.peer.client import PeerLink, Peers, Unreachable
+from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
 from peercached.peer.connects import Connects
+from peercached.peer.etcd_client import EtcdClient
+from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
+from peercached.peer.view_keeper import ViewKeeper
 from peercached.transport_health import describe
 
 if TYPE_CHECKING:
@@ -136,6 +141,7 @@ class Daemon:
         incarnation: int,
         rank: int | None,
         ring: RingBuilder,
+        remembered: View | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
@@ -155,12 +161,8 @@ class Daemon:
         self.peers.on_session = self._on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.epochs = Epochs(engine)
-        self.membership = Membership(
-            address, config.discovery_addr, rank, self.timing, time.monotonic(), random.Random()
-        )
-        self.heartbeats = Heartbeats(
-            self.membership, self.timing, self.peers, self.epochs, self._on_view, self._on_refused
-        )
+        self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
+        self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
         self.local = LocalShard(engine)
         self.trouble = Trouble(engine, self.placement, self.peers)
@@ -198,7 +200,7 @@ class Daemon:
             self.placement,
             self.owner_side,
             self.publisher,
-            self.heartbeats,
+            self.cluster,
             self.epochs,
             self.accepts,
             timeout_s,
@@ -229,36 +231,65 @@ class Daemon:
         self._ticker: asyncio.Task[None] | None = None
         self.node_status = NodeStatus(self)
 
+    def _make_cluster(
+        self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
+    ) -> Cluster:
+        config, timing = self.config, self.timing
+        if config.membership == "etcd":
+            return EtcdMembership(
+                address,
+                EtcdClient(config.etcd_endpoints, tls, timing.etcd_deadline_s),
+                config.etcd_prefix,
+                timing,
+                self.peers,
+                self.epochs,
+                self._on_view,
+                self._on_refused,
+            )
+        membership = Membership(
+            address,
+            config.discovery_addr,
+            rank,
+            timing,
+            time.monotonic(),
+            random.Random(),
+            config.max_masters,
+            remembered,
+        )
+        return Heartbeats(
+            membership, timing, self.peers, self.epochs, self._on_view, self._on_refused
+        )
+
     # --- life
 
     async def start(self) -> None:
         """OSError or RuntimeError with the remedy when the node cannot start."""
-        self._on_view(self.membership.view)
+        self._on_view(self.cluster.view)
         self.streams.start()
         self._ticker = asyncio.ensure_future(self._tick())
         self.events.start()
-        if self.config.discovery_addr:
+        if self.config.clustered:
             await self.server.start(self.config.host, self.config.meta_port)
-            self.heartbeats.start()
+            self.cluster.start()
             timing = self.timing
-            await self.heartbeats.settle(
+            await self.cluster.settle(
                 timing.call_deadline_s + timing.replace_after_s + 2 * timing.heartbeat_interval_s
             )
-            if self.membership.refused:
-                raise StartRefused(self.membership.refused)
+            if self.cluster.refused:
+                raise StartRefused(self.cluster.refused)
         self._starting = False
         if self.config.data_port != 0:
             start_engine(self.engine, self.config)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
-        if self.config.discovery_addr and not self._starting:
+        if self.config.clustered and not self._starting:
             await self._flush()
             try:
-                await self.heartbeats.leave(LEAVE_S)
+                await self.cluster.leave(LEAVE_S)
             except Exception as error:
                 log.info("leaving was not heard by all heads: %r", error)
-        await self.heartbeats.stop()
+        await self.cluster.stop()
         self.events.stop()
         # Off the loop: worker threads that end may still be answered by it.
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
@@ -270,6 +301,7 @@ class Daemon:
         await self.lookups.stop()
         await self.trouble.stop()
         await self.streams.stop()
+        await self.keeper.stop()
         await self.peers.close()
         self.connects.end()
 
@@ -310,13 +342,14 @@ class Daemon:
         answers = self.owner_side.set_view(number, self.placement.nodes)
         self.streams.set_view(number, change.added, change.removed)
         self.node.send_late(answers)
-        endpoints = {member.endpoint for member in view.members}
-        for link in self.peers.keep_only(endpoints | set(self.config.discovery_addr)):
+        endpoints = {member.address.endpoint for member in view.members}
+        for link in self.peers.keep_only(endpoints | self.cluster.endpoints()):
             self._spawn(link.close())
         for node in change.added:
             self._spawn(self._greet(node))
         names = ", ".join(member.node_id for member in view.members)
-        log.info("view %d of %d: %s", view.number, len(view.members), names)
+        log.info("view %d of %d: %s", view.counter, len(view.members), names)
+        self.keeper.keep(view)
 
     def _on_refused(self, reason: str) -> None:
         if not self._starting:
@@ -374,6 +407,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key)
     incarnation = new_incarnation()
     rank = await own_rank(config)
+    remembered = Store(config.state_dir, config.node_id).load()
     loop = asyncio.get_running_loop()
     # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
     engine = await loop.run_in_executor(
@@ -393,6 +427,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
         incarnation,
         rank,
         lambda members: ring.build(members, config.vnodes),
+        remembered,
     )
     admin = AdminServer(config.admin_socket, daemon)
     try:

@@ -116,9 +116,10 @@ class NodeStatus:
         placement = daemon.placement
         shares = dict(daemon.engine.ring_shares())
         return {
-            "view_number": placement.view.number,
-            "master": placement.view.master,
+            "view_number": placement.view.counter,
+            "view_mark": placement.view.mark,
             "heads": daemon.config.discovery_addr,
+            **daemon.cluster.document(),
             "members": [
                 {
                     "node_id": node.address.node_id,
@@ -132,6 +133,7 @@ class NodeStatus:
                     if node is placement.own
                     else protocol_with(placement.own.address, node.address),
                     "suspect": node.suspect,
+                    "state": "leaving" if node.leaving else "alive",
                     "is_self": node is placement.own,
                     "ring_share": shares.get(node.index, 0.0),
                 }
@@ -163,37 +165,7 @@ class NodeStatus:
 
     def _say_membership(self, say: Any) -> None:
         daemon = self._daemon
-        membership = daemon.membership
-        if membership.refused:
-            say("error", f"Out of the cluster: {membership.refused}.", "Restart it after that.")
-        elif daemon.config.discovery_addr and membership.reachable_heads == 0:
-            why = "; ".join(head.problem for head in membership.heads)
-            go_on = (
-                f"goes on with view {membership.view.number}"
-                if membership.view.number
-                else "serves only its own pages"
-            )
-            say(
-                "error",
-                f"No head can be reached, so this node {go_on}: {why}.",
-                "Start the heads named in discovery_addr, or mend discovery_addr or the network; "
-                "this node keeps trying.",
-            )
-        elif daemon.config.discovery_addr and membership.view.number == 0:
-            why = "; ".join(head.problem for head in membership.heads if head.problem)
-            say(
-                "warning",
-                f"Not in a view yet: a head answers but has made none ({why or 'it is starting'}).",
-                "A head that restarted takes up to member_ttl_s; then look at the head's status.",
-            )
-        else:
-            for rank, head in enumerate(membership.heads):
-                if rank != membership.own_rank and not head.answered and head.failures:
-                    say(
-                        "warning",
-                        f"Head {head.endpoint} cannot be reached: {head.problem}.",
-                        "Start it, or take it out of discovery_addr on all nodes.",
-                    )
+        daemon.cluster.say(say)
         now = time.monotonic()
         for node, reason, since in daemon.trouble.suspects.reasons():
             say(
@@ -205,7 +177,7 @@ class NodeStatus:
 
     def _say_security(self, say: Any) -> None:
         daemon = self._daemon
-        if daemon.config.discovery_addr and not daemon.secret.present:
+        if daemon.config.clustered and not daemon.secret.present:
             say(
                 "warning",
                 "Peers are not authenticated: whoever reaches meta_port can join.",

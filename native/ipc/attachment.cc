@@ -100,6 +100,7 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
   const char* key = columns.keys.data();
   uint32_t known_id = 0;  // never given out
   const Region* known = nullptr;
+  size_t known_at = 0;  // in `held`
   PageStatus known_status = PageStatus::bad_region;
 
   for (uint32_t i = 0; i < columns.count; ++i) {
@@ -117,8 +118,13 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
       known_id = page.region;
       known = nullptr;
       known_status = PageStatus::bad_region;
-      for (const auto& region : held) {
-        if (region->id == known_id) known = region.get();
+      // A page has its pieces in many regions, and the next page in the same ones, in turn: the one
+      // wanted is nearly always the one behind the last.
+      for (size_t step = 1; step <= held.size() && known == nullptr; ++step) {
+        const size_t at = (known_at + step) % held.size();
+        if (held[at]->id != known_id) continue;
+        known = held[at].get();
+        known_at = at;
       }
       if (known == nullptr) {
         const std::lock_guard lock(mutex_);
@@ -127,6 +133,7 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
           known_status = PageStatus::region_lost;
           if (found->second) {
             known = found->second.get();
+            known_at = held.size();
             held.push_back(found->second);
           }
         }

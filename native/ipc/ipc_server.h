@@ -24,7 +24,9 @@ struct IpcServerConfig {
   uint32_t socket_mode = 0660;
   unsigned connections_max = 256;
   unsigned attachments_max = 64;
-  unsigned regions_per_attachment_max = 64;
+  // SGLang's DeepSeek V4 pools have a file for each layer of each of up to eight pools. Attachments
+  // times this stay below what the kernel lets one process map (vm.max_map_count, 65530).
+  unsigned regions_per_attachment_max = 512;
   uint64_t region_bytes_max = 1ull << 42;  // of one attachment, all regions together
   uint32_t deadline_ms_max = 600'000;
   Incarnation incarnation = 0;

@@ -11,11 +11,14 @@ Standard library only; sglang is neither needed nor imported. docs/connector.md 
 - `metadata`: what it is told when it is made
 - `prefetch_queue`, `store_queue`: those of many requests; `agreement`: on all TP ranks alike
 - `buffers`: where page number N has its pieces
-- `plan`, `page_chain`, `requests`: pages of a call, hashes of a request, what is under way
+- `plan`, `page_chain`, `requests`: pages of a call, hashes of a request, what is kept for it
+- `calls`, `chunks`: the threads that calls run on; their pages, chunk after chunk
 """
 
 from peercache_client.connector.agreement import minimum_over
-from peercache_client.connector.connector import ConnectorBusy, MemoryLost, RemoteKVConnector
+from peercache_client.connector.calls import ConnectorBusy
+from peercache_client.connector.chunks import MemoryLost
+from peercache_client.connector.connector import RemoteKVConnector
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.prefetch_queue import AsyncKVPrefetchQueue, Prefetched
 from peercache_client.connector.store_queue import AsyncKVStoreQueue, Stored

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from peercache_client.connector.connector import MemoryLost
+from peercache_client.connector.chunks import MemoryLost
 from peercache_client.seldom import Seldom
 
 _seldom = Seldom()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from peercache_client import memory
 from peercache_client.client import Client
 from peercache_client.extents import Extents
+from peercache_client.packed_keys import PackedKeys
 from peercache_client.status import Status
 
 
@@ -29,10 +30,10 @@ class KvBuffers(Protocol):
     sizes_bytes: list[int]  # of the pieces of one page
     pages: int
 
-    def set(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+    def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
         """The pages may be used for something else when it returns."""
 
-    def get(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+    def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
         """Nothing is written into the pages any more when it returns."""
 
 
@@ -87,7 +88,7 @@ class HostBuffers:
             for buffer, region in zip(buffers, self._regions, strict=False)
         ]
 
-    def set(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+    def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
         if not self._regions:
             views = self._views(pages)
             return self._client.batch_set_buffers(
@@ -98,7 +99,7 @@ class HostBuffers:
             keys, regions, offsets, lengths, parent=parent, timeout_s=self._timeout_s
         )
 
-    def get(self, keys: Sequence[str], pages: Sequence[int], parent: str | None) -> list[Status]:
+    def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
         if not self._regions:
             views = self._views(pages)
             return self._client.batch_get_buffers(

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import os
-import threading
 from array import array
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 from peercache_client.client import Client
 from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_of
+from peercache_client.connector.calls import Calls, failed
+from peercache_client.connector.chunks import move_in_chunks
 from peercache_client.connector.metadata import ConnectorMetadata
-from peercache_client.connector.plan import PageToTokens, Plan, make_plan
+from peercache_client.connector.plan import PageToTokens, make_plan
 from peercache_client.connector.requests import Request, Requests
 from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
+from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.page_hash import namespace_seed, words
 from peercache_client.seldom import Seldom
-from peercache_client.status import Status
 
 Salt = tuple[str | None, str | None]  # extra_key and cache_salt of a request
 
 _MATCH_TIMEOUT_S: Final = 1.0  # where nobody stands still meanwhile
-
-
-class ConnectorBusy(RuntimeError):
-    """More calls are under way than `calls_max`: come again later."""
-
-
-class MemoryLost(RuntimeError):
-    """The daemon hangs while it writes into the buffers, and may go on: the pages of the call must
-    never be used again, and the buffers are of no use to this connector any more."""
 
 
 class RemoteKVConnector:
@@ -52,14 +44,11 @@ class RemoteKVConnector:
             timeout_s=metadata.timeout_s,
         )
         self._seldom = Seldom()
-        self._requests = Requests(metadata.page_size)
+        self._requests = Requests(metadata.page_size, pairs=metadata.is_eagle)
+        self._calls = Calls(metadata, self._requests)
         self._buffers: KvBuffers | None = None
         self._suffixes: tuple[str, ...] = ()
         self._closed = False
-        self._room = threading.BoundedSemaphore(metadata.calls_max)
-        # Apart, so that a prompt does not wait behind what others write.
-        self._storing = ThreadPoolExecutor(metadata.threads, "peercache-store")
-        self._retrieving = ThreadPoolExecutor(metadata.threads, "peercache-retrieve")
 
     def register_kv_buffers(self, kv_args: Any) -> None:
         """Once, before anything else. `kv_args`: SGLang's KVArgs, of which `kv_data_ptrs`,
@@ -173,7 +162,7 @@ class RemoteKVConnector:
         def work(request: Request, tokens: array[int]) -> int:
             return self._match(request, tokens, (extra_key, cache_salt), _MATCH_TIMEOUT_S)
 
-        return self._submit(self._retrieving, req_id, tokens_list, None, work)
+        return self._calls.submit(req_id, tokens_list, work, storing=False)
 
     # --- ends ------------------------------------------------------------------------------
 
@@ -185,10 +174,7 @@ class RemoteKVConnector:
     def close(self) -> None:
         """Ends all requests, after the chunks under way. Pages that were stored stay."""
         self._closed = True
-        for silent in self._requests.finish_all():
-            silent.result()
-        self._storing.shutdown()
-        self._retrieving.shutdown()
+        self._calls.close()
         self._client.close()
 
     # --- inside ----------------------------------------------------------------------------
@@ -201,85 +187,41 @@ class RemoteKVConnector:
         tokens_list: Sequence[int],
         salt: Salt,
     ) -> tuple[Future[int], int]:
-        size = self.metadata.page_size
+        metadata = self.metadata
+        size = metadata.page_size
         try:
             buffers = self._ready_buffers()
-            plan = make_plan(mapping, len(tokens_list), size, buffers.pages)
+            plan = make_plan(
+                mapping, len(tokens_list), size, buffers.pages, metadata.boundary_tokens
+            )
         except Exception as error:
-            return _failed(error), 0
+            return failed(error), 0
         storing = done == "stored"
-        executor = self._storing if storing else self._retrieving
         move = buffers.set if storing else buffers.get
+        end = (plan.first + len(plan.pages)) * size
 
         def work(request: Request, tokens: array[int]) -> int:
             hashes = request.chain.hashes(tokens, namespace_seed(*salt))
-            return (plan.first + self._in_chunks(done, move, plan, hashes, request)) * size
-
-        end = (plan.first + len(plan.pages)) * size
-        return self._submit(executor, req_id, tokens_list, end, work), end
-
-    def _submit(
-        self,
-        executor: ThreadPoolExecutor,
-        req_id: str,
-        tokens_list: Sequence[int],
-        end: int | None,
-        work: Callable[[Request, array[int]], int],
-    ) -> Future[int]:
-        if self._closed:
-            return _failed(RuntimeError("the connector is closed"))
-        if not self._room.acquire(blocking=False):
-            return _failed(ConnectorBusy(f"{self.metadata.calls_max} calls are under way"))
-        request = self._requests.begin(req_id)
-
-        def ended(_: Future[int]) -> None:
-            self._room.release()
-            request.end()
-
-        try:
-            # A copy: the engine's own list grows.
-            future = executor.submit(work, request, words(tokens_list[:end]))
-        except Exception as error:  # no such token, or closed
-            future = _failed(error)
-        future.add_done_callback(ended)
-        return future
-
-    def _in_chunks(
-        self,
-        done: str,
-        move: Callable[[Sequence[str], Sequence[int], str | None], list[Status]],
-        plan: Plan,
-        hashes: list[str],
-        request: Request,
-    ) -> int:
-        """How many pages went well from the first one on. What comes behind a hole is of no use
-        to anybody."""
-        good = 0
-        while good < len(plan.pages) and not request.finished.is_set():
-            pages = plan.pages[good : good + self.metadata.chunk_pages]
-            first = plan.first + good
-            parent = hashes[first - 1] + self._suffixes[-1] if first else None
-            statuses = move(self._keys(hashes[first : first + len(pages)]), pages, parent)
-            if Status.region_lost in statuses:
-                raise MemoryLost("the daemon hangs in the middle of a page of the KV buffers")
-            bad = next((i for i, status in enumerate(statuses) if not status), len(statuses))
-            good += bad // len(self._suffixes)
-            if bad < len(statuses):
-                why = statuses[bad].name
+            good, why = move_in_chunks(
+                move, plan, hashes, self._suffixes, request, metadata.chunk_pages
+            )
+            if not why:
                 self._seldom.say(
-                    f"{done} {why}", f"{good} of {len(plan.pages)} pages were {done}, then: {why}"
+                    f"{done} {why.name}",
+                    f"{good} of {len(plan.pages)} pages were {done}, then: {why.name}",
                 )
-                break
-        return good
+            return (plan.first + good) * size
+
+        tokens = tokens_list[: end + metadata.boundary_tokens]
+        return self._calls.submit(req_id, tokens, work, storing=storing), end
 
     def _match(self, request: Request, tokens: array[int], salt: Salt, timeout_s: float) -> int:
         self._ready_buffers()
-        keys = self._keys(request.chain.hashes(tokens, namespace_seed(*salt)))
+        keys = pack_with_suffixes(
+            request.chain.hashes(tokens, namespace_seed(*salt)), self._suffixes
+        )
         present = self._client.batch_exists(keys, timeout_s=timeout_s, hold_s=self.metadata.hold_s)
         return present // len(self._suffixes) * self.metadata.page_size
-
-    def _keys(self, hashes: Sequence[str]) -> list[str]:
-        return [page_hash + suffix for page_hash in hashes for suffix in self._suffixes]
 
     def _ready_buffers(self) -> KvBuffers:
         if self._closed:
@@ -287,9 +229,3 @@ class RemoteKVConnector:
         if self._buffers is None:
             raise RuntimeError("no buffers are registered: call register_kv_buffers first")
         return self._buffers
-
-
-def _failed(error: Exception) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_exception(error)
-    return future

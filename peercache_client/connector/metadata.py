@@ -33,6 +33,7 @@ class ConnectorMetadata:
     dcp_rank: int = 0
     dcp_size: int = 1
     is_mla_model: bool = False  # the KV is the same on every TP rank
+    is_eagle: bool = False  # hashes of token pairs, as SGLang makes them with EAGLE
     timeout_s: float = 5.0  # for one chunk of a store or retrieve
     match_timeout_s: float = 0.05  # of num_external_matched_tokens, which the scheduler waits for
     hold_s: float = 0.0  # what is matched is kept from eviction for so long; 30 at most
@@ -42,6 +43,11 @@ class ConnectorMetadata:
 
     # Heads are not cut into parts here: see docs/connector.md.
     tp_lcm_size: ClassVar[int] = 0
+
+    @property
+    def boundary_tokens(self) -> int:
+        """How many tokens behind a page its hash covers, too."""
+        return int(self.is_eagle)
 
     def __post_init__(self) -> None:
         for name in ("model_name", "kv_cache_dtype"):

@@ -13,9 +13,12 @@ class Plan(NamedTuple):
     pages: list[int]  # numbers of pages in the buffers, in the order of the tokens
 
 
-def make_plan(mapping: PageToTokens, tokens: int, page_size: int, pages_max: int) -> Plan:
+def make_plan(
+    mapping: PageToTokens, tokens: int, page_size: int, pages_max: int, boundary_tokens: int = 0
+) -> Plan:
     """`mapping`: (number of a page in the buffers, the slice of the request's tokens in it), one
-    behind the other. A last page that is not full is left out: its hash will be another one.
+    behind the other. A last page that is not full, or whose `boundary_tokens` behind it are not
+    known, is left out: its hash will be another one.
 
     ValueError for what cannot be meant: a hole, a slice beyond the tokens, a page twice.
     """
@@ -37,7 +40,7 @@ def make_plan(mapping: PageToTokens, tokens: int, page_size: int, pages_max: int
         if not 0 <= page < pages_max:
             raise ValueError(f"there is no page {page}: the buffers have {pages_max}")
         end = stop
-        if stop - start == page_size:
+        if stop - start == page_size and stop + boundary_tokens <= tokens:
             pages.append(int(page))
     if len(set(pages)) != len(pages):
         raise ValueError("a page is named twice: it cannot hold two pages of a request")

@@ -18,8 +18,8 @@ _REQUESTS_MAX: Final = 4096
 class Request:
     """Thread safe."""
 
-    def __init__(self, page_size: int) -> None:
-        self.chain = PageChain(page_size)
+    def __init__(self, page_size: int, *, pairs: bool = False) -> None:
+        self.chain = PageChain(page_size, pairs=pairs)
         self.finished = threading.Event()  # nothing of it begins any more
         self._lock = threading.Lock()
         self._under_way = 0
@@ -53,8 +53,10 @@ class Request:
 class Requests:
     """Thread safe."""
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, *, pairs: bool = False) -> None:
+        """`pairs`: hashes are those of token pairs."""
         self._page_size = page_size
+        self._pairs = pairs
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Request] = OrderedDict()
 
@@ -65,7 +67,7 @@ class Requests:
             if request is None:
                 if len(self._known) >= _REQUESTS_MAX:
                     self._forget_one()
-                request = self._known[req_id] = Request(self._page_size)
+                request = self._known[req_id] = Request(self._page_size, pairs=self._pairs)
             self._known.move_to_end(req_id)
             request.begin()
             return request

@@ -57,6 +57,7 @@ class AsyncKVStoreQueue:
         make more than `in_flight_tokens_max`, gathered ones included, is dropped."""
         self._connector = connector
         self._page_size = connector.metadata.page_size
+        self._boundary_tokens = connector.metadata.boundary_tokens
         self._threshold_tokens = threshold_tokens
         self._in_flight_tokens_max = in_flight_tokens_max
         self._minimum = minimum
@@ -111,7 +112,7 @@ class AsyncKVStoreQueue:
     def _fits(self, req_id: str, mapping: PageToTokens, tokens: int) -> bool:
         """Whether these are full pages one behind the other."""
         try:
-            plan = make_plan(mapping, tokens, self._page_size, sys.maxsize)
+            plan = make_plan(mapping, tokens, self._page_size, sys.maxsize, self._boundary_tokens)
         except (ValueError, TypeError) as error:
             log.warning("request %s is not stored any further: %s", req_id, error)
             return False

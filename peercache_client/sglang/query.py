@@ -30,11 +30,18 @@ def leading_pages(
 
 
 def present_pages(
-    client: Client, asked: Sequence[Asked], parent: str | None, timeout_s: float
+    client: Client,
+    asked: Sequence[Asked],
+    parent: str | None,
+    timeout_s: float,
+    hold_s: float = 0.0,
 ) -> list[list[bool]]:
-    """For each pool, for each of its pages, whether it exists."""
+    """For each pool, for each of its pages, whether it exists; with `hold_s` as above. In the
+    order of `asked` for as long as the holders' bounds allow, so KV comes first."""
     keys = concatenate([keys_of(each.form, each.hashes) for each in asked if each.form is not None])
-    found = client.contains(keys, parent=parent, timeout_s=timeout_s) if keys else []
+    found: list[bool] = []
+    if keys:
+        found = client.contains(keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s)
     answers = []
     begin = 0
     for each in asked:

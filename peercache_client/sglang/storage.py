@@ -110,7 +110,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             Asked(form, keys),
             _parent(form, extra_info),
             _query_timeout_s(),
-            _SCHEDULER_HOLD_S if _is_scheduler() else 0.0,
+            _hold_s(),
         )
 
     def exists(self, key: str) -> bool:
@@ -123,7 +123,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         pool_transfers: list[PoolTransfer] | None = None,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> PoolTransferResult:
-        """The longest prefix that all pools can restore, and every other one that they can."""
+        """The longest prefix that all pools can restore, and every other one that they can; on the
+        scheduler's thread, will be able to for 5 s."""
         transfers = pool_transfers or []
         if any(name not in self._forms for name in (PoolName.KV, *(t.name for t in transfers))):
             return PoolTransferResult(0, {}, [])
@@ -132,7 +133,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         for transfer in transfers:
             asked.append(Asked(self._forms[transfer.name], hits.keys_to_ask(transfer, keys)))
         kv, *others = present_pages(
-            self._client, asked, _parent(form, extra_info), _query_timeout_s()
+            self._client, asked, _parent(form, extra_info), _query_timeout_s(), _hold_s()
         )
         kv_pages = hits.leading(kv)
         reach = {PoolName.KV: kv_pages} if kv_pages else {}
@@ -288,6 +289,10 @@ def _is_scheduler() -> bool:
 
 def _query_timeout_s() -> float:
     return _SCHEDULER_TIMEOUT_S if _is_scheduler() else _QUERY_TIMEOUT_S
+
+
+def _hold_s() -> float:
+    return _SCHEDULER_HOLD_S if _is_scheduler() else 0.0
 
 
 def _parent(form: PageForm | None, extra_info: HiCacheStorageExtraInfo | None) -> str | None:

@@ -215,16 +215,31 @@ class Member(_Part):
     rails: int = 0  # RDMA rails that it has
     protocol: str = ""  # how its pages come here: "rdma" or "tcp"; empty of this node itself
     suspect: bool = False
+    state: str = "alive"  # or "leaving"
     is_self: bool = False
     ring_share: float = 0.0  # fraction of the digests that this node owns first
+
+
+class Master(_Part):
+    """One of the nodes that keep the membership."""
+
+    node_id: str = ""
+    endpoint: str = ""
+    is_self: bool = False
+    answers: bool = False
+    problem: str = ""
 
 
 class Membership(_Part):
     """The view this daemon works with. View 0: it knows only itself."""
 
     view_number: int = 0
-    master: str = ""  # node id of the head that made the view
+    view_mark: str = ""  # nodes with the same number and mark have the same view
     heads: list[str] = []  # as configured
+    kind: str = ""  # "embedded" or "etcd"
+    is_master: bool = False
+    masters: list[Master] = []  # in order
+    silence_s: dict[str, float] = {}  # as a master: since each member was heard
     members: list[Member] = []
 
 

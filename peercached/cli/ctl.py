@@ -16,6 +16,7 @@ from peercached.cli.exits import EXPLAINED
 from peercached.cli.locate import locate
 from peercached.cli.nodes import nodes
 from peercached.cli.pages import exists, get, put, remove
+from peercached.cli.sglang_config import sglang_config
 from peercached.cli.status import status
 from peercached.cli.workers import workers
 
@@ -34,7 +35,8 @@ def main(context: click.Context, /, **options: Any) -> None:
 
 
 for _command in (
-    status, nodes, workers, locate, get, put, exists, remove, clear, devices, doctor, bench
+    status, nodes, workers, locate, get, put, exists, remove, clear, devices, doctor, bench,
+    sglang_config,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -18,8 +18,8 @@ def nodes(target: Target, as_json: bool) -> None:
     if as_json:
         print_json(membership.model_dump(mode="json"))
         return
-    made_by = f", made by {membership.master}" if membership.master else ""
-    click.echo(f"View {membership.view_number}{made_by}:")
+    masters = ", ".join(master.node_id for master in membership.masters)
+    click.echo(f"View {membership.view_number}{f', kept by {masters}' if masters else ''}:")
     print_table(
         [
             "node",
@@ -50,6 +50,10 @@ def nodes(target: Target, as_json: bool) -> None:
 def _state(member: Member) -> str:
     return ", ".join(
         word
-        for word, holds in (("suspect", member.suspect), ("this node", member.is_self))
+        for word, holds in (
+            ("suspect", member.suspect),
+            ("leaving", member.state == "leaving"),
+            ("this node", member.is_self),
+        )
         if holds
     )

@@ -50,7 +50,9 @@ def _summary(document: Status) -> list[str]:
         _line(
             "cluster",
             f"{plural(len(membership.members), 'node')} in view {membership.view_number}",
-            f"made by {membership.master}" if membership.master else "",
+            f"kept by {', '.join(master.node_id for master in membership.masters)}"
+            if membership.masters
+            else "",
             f"{suspects} suspect" if suspects else "",
         ),
         _line(

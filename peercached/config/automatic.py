@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from peercached.config.paths import admin_socket_of, default_socket_path
+from peercached.config.paths import admin_socket_of, default_socket_path, default_state_dir
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import check_node_id, split_address
@@ -32,9 +32,9 @@ def fill(
             problems.append(Problem("node_id", "this host has no name", "set node_id"))
     if config.host == "auto":
         try:
-            found["host"], how["host"] = _host(config.discovery_addr)
+            found["host"], how["host"] = _host(config.discovery_addr or config.etcd_endpoints)
         except OSError as error:
-            head = config.discovery_addr[0]
+            head = (config.discovery_addr or config.etcd_endpoints)[0]
             problems.append(
                 Problem(
                     "host",
@@ -51,12 +51,15 @@ def fill(
     if not config.admin_socket:
         found["admin_socket"] = admin_socket_of(socket_path)
         how["admin_socket"] = "default: beside socket_path"
+    if not config.state_dir and (state_dir := default_state_dir()):
+        found["state_dir"] = state_dir
+        how["state_dir"] = "default: the folder of the package"
     return found, how, problems
 
 
 def _host(heads: list[str]) -> tuple[str, str]:
     if not heads:
-        return "127.0.0.1", "default: no discovery_addr, so no peers"
+        return "127.0.0.1", "default: no discovery_addr and no etcd_endpoints, so no peers"
     host, port = split_address(heads[0])
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG

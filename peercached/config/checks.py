@@ -44,6 +44,16 @@ _Bad = Callable[[str, str, str], None]
 
 
 def _check_cluster(config: Config, bad: _Bad) -> None:
+    if config.membership == "etcd" and not config.etcd_endpoints:
+        bad("etcd_endpoints", "is empty, but membership is etcd", "name the members of etcd")
+    if config.membership == "etcd" and config.discovery_addr:
+        bad("discovery_addr", "names heads, but membership is etcd", "remove it")
+    if config.membership == "embedded" and config.etcd_endpoints:
+        bad(
+            "etcd_endpoints",
+            "names members of etcd, but membership is embedded",
+            'remove it, or set membership to "etcd"',
+        )
     if config.meta_port == config.data_port:
         bad("data_port", "is meta_port too", "give the two ports different numbers")
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
@@ -116,6 +126,12 @@ def _check_files(config: Config, bad: _Bad) -> None:
     if missing and len(missing) < len(tls):
         for key in missing:
             bad(key, "is not set, but another tls_ key is", "set all three of them, or none")
+    if config.state_dir and not os.access(config.state_dir, os.W_OK | os.X_OK):
+        bad(
+            "state_dir",
+            "is no folder that this user may write",
+            f"make it (install -d -m 750 {config.state_dir}), or name another one",
+        )
     for key in tls:
         if getattr(config, key):
             _check_file(key, Path(getattr(config, key)), bad, private=key == "tls_key")

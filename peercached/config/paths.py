@@ -9,6 +9,7 @@ from pathlib import Path
 SOCKET_PATH_BYTES_MAX = 107  # sun_path, less its end
 _SYSTEM = Path("/run/peercached")
 _NAME = "peercached.sock"
+_STATE = Path("/var/lib/peercached")
 
 
 def user_folder(environment: Mapping[str, str]) -> Path:
@@ -24,6 +25,11 @@ def default_socket_path(environment: Mapping[str, str]) -> str:
     if os.geteuid() == 0 or os.access(_SYSTEM, os.W_OK):
         return str(_SYSTEM / _NAME)
     return str(user_folder(environment) / _NAME)
+
+
+def default_state_dir() -> str:
+    """Empty when this user has none: packages make the folder, the daemon does not."""
+    return str(_STATE) if os.access(_STATE, os.W_OK) else ""
 
 
 def existing_socket_path(environment: Mapping[str, str]) -> str:

@@ -102,11 +102,42 @@ class Config(BaseModel):
         "head's `meta_port`. Empty: this node is on its own.",
         "Always, to form a cluster: the same list on every node, two or three of the hosts.",
     )
+    membership: Literal["embedded", "etcd"] = _key(
+        "embedded",
+        _CLUSTER,
+        "Who knows which nodes there are: the nodes themselves (`discovery_addr`), or an etcd "
+        "service (`etcd_endpoints`). The same on every node.",
+        "The site runs etcd anyway and wants one place that says who is there.",
+    )
+    etcd_endpoints: Heads = _key(
+        [],
+        _CLUSTER,
+        "The members of etcd as `host:port`. With the `tls_` keys, etcd is reached over TLS with "
+        "the same files.",
+        'With `membership = "etcd"`.',
+    )
+    etcd_prefix: str = _key(
+        "/peercached",
+        _CLUSTER,
+        "Beginning of all keys of this cluster in etcd.",
+        "Several clusters share one etcd. The same on every node of one.",
+        min_length=1,
+    )
+    max_masters: Count = _key(
+        3,
+        _CLUSTER,
+        "Nodes that keep the membership: the heads first, then others by node id, which replace "
+        "those that die. The same on every node.",
+        "1 makes the least traffic, and a master's death takes longer to get over; more than 5 "
+        "only cost.",
+        ge=1,
+        le=16,
+    )
     heartbeat_interval_s: Seconds = _key(
         1.0,
         _CLUSTER,
-        "How often this node tells the heads that it lives.",
-        "Thousands of nodes: longer makes the heads' work less. The same on every node.",
+        "How often this node tells the masters that it lives.",
+        "Thousands of nodes: longer makes the masters' work less. The same on every node.",
         unit="s",
         ge=0.05,
         le=60.0,
@@ -114,12 +145,21 @@ class Config(BaseModel):
     member_ttl_s: Seconds = _key(
         5.0,
         _CLUSTER,
-        "After this long without a heartbeat a node is out of the view and its pages are misses. "
-        "At least three heartbeat intervals. The same on every node.",
+        "A node that was silent for this long, and that others cannot reach either, is out of the "
+        "view and its pages are misses. At least three heartbeat intervals. The same on every "
+        "node.",
         "Shorter to notice dead nodes sooner; longer on networks with outages of seconds.",
         unit="s",
         ge=0.2,
         le=600.0,
+    )
+    state_dir: str = _key(
+        "",
+        _CLUSTER,
+        "Folder for what this node should remember over a restart: the last view, so that it "
+        "finds the cluster when all heads are away.",
+        "Always where it can be kept; a folder of its own for each daemon is not needed.",
+        default_text="`/var/lib/peercached` when that folder may be written, else none",
     )
 
     cluster_secret_file: str = _key(
@@ -385,3 +425,8 @@ class Config(BaseModel):
         "`reset`, `hang` per batch.",
         "In tests only, never in production.",
     )
+
+    @property
+    def clustered(self) -> bool:
+        """There are others, or there may be."""
+        return bool(self.discovery_addr) or self.membership == "etcd"

@@ -60,9 +60,12 @@ class Daemon:
         self.host = host
         self.heads = list(heads)
         self.meta_port = free_port(host) if meta_port is None else meta_port
-        self.data_port = free_port(host)
+        self.data_port = self.meta_port
+        while self.data_port == self.meta_port:
+            self.data_port = free_port(host)
         self.socket_path = folder / f"{node_id}.sock"
         self.admin_path = folder / f"{node_id}.admin.sock"
+        self.state_dir = folder
         self.log_path = folder / f"{node_id}.log"
         self.options = dict(options or {})
         self.launcher = list(launcher)
@@ -93,6 +96,7 @@ class Daemon:
             "data-port": self.data_port,
             "socket-path": str(self.socket_path),
             "admin-socket": str(self.admin_path),
+            "state-dir": str(self.state_dir),
             **({"discovery-addr": ",".join(self.heads)} if self.heads else {}),
             **self.options,
         }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from peercached.directory.layout import DIGEST_BYTES, SELF
 from peercached.directory.native import Native, RingTable
 from peercached.directory.patience import Patience
-from peercached.membership import NodeAddress, View
+from peercached.membership import NodeAddress, State, View
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -37,6 +37,7 @@ class Node:
     address: NodeAddress
     suspect: bool = False
     data_ready: bool = False  # the engine knows where and how to READ from it
+    leaving: bool = False  # it drains: it takes no new pages and will be gone
     patience: Patience = field(default_factory=Patience)  # with its lookups
     overdue: int = 0  # lookups there that run and take longer than that
 
@@ -66,7 +67,7 @@ class Placement:
         replicas: int,
     ) -> None:
         self.own = Node(SELF, own_address, data_ready=True)
-        self.view = View(-1, "", ())
+        self.view = View.of(-1, ())
         self.nodes: dict[int, Node] = {SELF: self.own}
         self._by_id: dict[str, Node] = {own_address.node_id: self.own}
         self._engine = engine
@@ -82,10 +83,11 @@ class Placement:
         before = dict(self.nodes)
         change = Change()
         keep = {SELF}
-        for member in view.members:
+        for record in view.members:
+            member = record.address
             known = self._by_id.get(member.node_id)
             if known is not None and known.address.incarnation == member.incarnation:
-                known.address = member
+                known.address, known.leaving = member, record.state is State.LEAVING
                 keep.add(known.index)
                 continue
             try:
@@ -94,7 +96,7 @@ class Placement:
                 # Its pages are misses here, and it owns nothing in our eyes.
                 log.error("no place for node %s: %s", member.node_id, error)
                 continue
-            node = Node(index, member)
+            node = Node(index, member, leaving=record.state is State.LEAVING)
             self.nodes[index] = node
             keep.add(index)
             change.added.append(node)

@@ -1,34 +1,41 @@
-"""Who is in the cluster: numbered views made from heartbeats.
+"""Who is in the cluster: numbered views that all nodes agree on.
 
 `Membership` (state.py) is a plain state machine without clock or socket: it takes events and
-`now`, and returns actions. `HeadTable` (head.py) is what a head knows of the members; `View`
-(view.py) is what everybody gets. peercached/peer/heartbeats.py puts it on the network.
+`now`, and returns actions (messages.py). `View` (view.py) is what everybody gets. Every node can
+be a master: order.py says who is. peercached/peer/heartbeats.py puts it on the network.
 """
 
-from peercached.membership.state import (
+from peercached.membership.messages import (
     Action,
     Heartbeat,
     HeartbeatAnswer,
-    Membership,
+    Probe,
     PushView,
     Refused,
-    SendHeartbeat,
+    SendBeat,
     ViewChanged,
 )
+from peercached.membership.state import Membership
 from peercached.membership.timing import Timing
-from peercached.membership.view import NodeAddress, Verdict, View
+from peercached.membership.updates import ViewUpdate
+from peercached.membership.view import Gone, Member, NodeAddress, State, Verdict, View
 
 __all__ = [
     "Action",
+    "Gone",
     "Heartbeat",
     "HeartbeatAnswer",
+    "Member",
     "Membership",
     "NodeAddress",
+    "Probe",
     "PushView",
     "Refused",
-    "SendHeartbeat",
+    "SendBeat",
+    "State",
     "Timing",
     "Verdict",
     "View",
     "ViewChanged",
+    "ViewUpdate",
 ]

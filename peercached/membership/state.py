@@ -1,101 +1,48 @@
-"""Membership as a state machine: events and `now` in, actions out.
-
-Every daemon heartbeats all configured heads in parallel. Each head keeps its own table of
-whom it heard; the *acting* head, the first configured one that is alive in its own eyes,
-makes the numbered views, the others adopt them. The higher number wins everywhere.
-
-Numbers never meet: of n heads, the one of rank r makes only numbers that are r modulo n. So
-two heads that acted on both sides of a partition cannot have made different views of one
-number, and a member that reports its number reports which view it has.
-
-A head that restarts knows nobody. Publishing what it knows would throw the running members
-out; so while it has been told (by heartbeats) of a view whose members it has not seen, it
-publishes nothing for one TTL, in which every living member is heard.
-"""
+"""Membership as a state machine: events and `now` in, actions out. docs/architecture.md tells
+why it converges. The parts: knowledge.py (what this node knows), links.py (its heartbeats),
+roles.py (who is a master), office.py (what it does as one)."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from peercached.membership.head import HeadTable
+from peercached.membership.claims import taken
+from peercached.membership.knowledge import Knowledge
+from peercached.membership.links import Links
+from peercached.membership.messages import (
+    Action,
+    Heartbeat,
+    HeartbeatAnswer,
+    Probe,
+    SendBeat,
+)
+from peercached.membership.office import Office, cold_rank
+from peercached.membership.order import masters_of
+from peercached.membership.roles import Roles
 from peercached.membership.timing import Timing
-from peercached.membership.view import VIEW_NUMBER_MAX, NodeAddress, Verdict, View
+from peercached.membership.updates import ViewUpdate
+from peercached.membership.view import (
+    NO_HEAD,
+    VIEW_NUMBER_MAX,
+    Member,
+    NodeAddress,
+    State,
+    Verdict,
+    View,
+)
 
-# Joins that come together make one view, not one each: every view is a resync of all streams.
-VIEW_SPACING_S = 0.05
-RETRY_FIRST_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    sender: NodeAddress
-    view_number: int
-    is_head: bool = False
-    view: View | None = None  # heads only: what they go by
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
-    verdict: Verdict
-    reason: str = ""
-    view: View | None = None  # when newer than the sender's
-    responder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SendHeartbeat:
-    """To the head of that rank; report `answered` or `failed`."""
-
-    head: int
-    beat: Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
-class PushView:
-    """Tell a member of a new view at once; if it does not arrive, its next heartbeat brings it."""
-
-    to: NodeAddress
-    beat: Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
-class ViewChanged:
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """This node id is alive elsewhere. A daemon that starts must stop; one that runs is on
-    its own until the other is gone."""
-
-    reason: str
-
-
-Action = SendHeartbeat | PushView | ViewChanged | Refused
-
-
-@dataclass(slots=True)
-class HeadLink:
-    """What this node knows of one head."""
-
-    endpoint: str
-    next_at: float
-    heard: float  # last answer; the start counts as one, so that nobody takes over too early
-    answered: bool = False  # the last attempt was
-    in_flight: bool = False
-    attempts: int = 0
-    failures: int = 0  # in a row
-    verdict: Verdict = Verdict.UNSPECIFIED
-    problem: str = "not asked yet"
+# A cold node asks the heads and so many of those who were masters when it was last a member.
+REMEMBERED_ASKED = 8
 
 
 class Membership:
     """Not thread safe; `now` is monotonic seconds, the same clock in all calls.
 
     `heads` are the configured endpoints in order; `own_rank` is this node's place among them,
-    None if it is no head. Without heads the node is a cluster of its own.
+    None if it is no head. Without heads the node is a cluster of its own. `remembered` is the
+    last view of an earlier start (store.py): whom to ask beside the heads, and whether this
+    node was a master.
     """
 
     def __init__(
@@ -106,207 +53,237 @@ class Membership:
         timing: Timing,
         now: float,
         rng: random.Random,
+        max_masters: int = 3,
+        remembered: View | None = None,
     ) -> None:
         self.address = address
-        self.view = View.alone(address)
-        self.refused = ""
-        self.own_rank = own_rank
-        self.heads = [HeadLink(endpoint, now, now) for endpoint in heads]
         self._timing = timing
-        self._rng = rng
-        self._table = HeadTable(address, timing)
-        self._seen = 0  # the largest view number whose members we know
-        self._told = 0  # the largest view number anybody mentioned
-        self._told_at = now
-        self._made_at = now - VIEW_SPACING_S
-        if own_rank is not None:
-            self.heads[own_rank].problem = ""
+        self._clustered = bool(heads)
+        own = Member(address, head_rank=NO_HEAD if own_rank is None else own_rank)
+        self._knowledge = Knowledge(own, remembered.number if remembered else 0, timing)
+        then = masters_of(remembered.members if remembered else (), REMEMBERED_ASKED)
+        self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
+        self.links = Links(
+            [head for head in heads if head not in self._own_endpoints],
+            [m.address.endpoint for m in then if m.address.endpoint not in self._own_endpoints],
+            timing,
+            now,
+            rng,
+        )
+        self._roles = Roles(max_masters, timing, self.links)
+        ranks = (i for i, m in enumerate(then[:max_masters]) if m.node_id == address.node_id)
+        rank = cold_rank(own.head_rank, next(ranks, None), max_masters)
+        self._office = Office(self._knowledge, self.links, self._roles, timing, rank, now, rng)
+        self._clock = now
+        self._asked_until = now
 
-    # --- what this node asks of the heads
+    @property
+    def view(self) -> View:
+        """The newest that has this process: what it goes by. Number 0: none yet."""
+        return self._knowledge.view
+
+    @property
+    def latest(self) -> View:
+        """The newest that is known."""
+        return self._knowledge.latest
+
+    @property
+    def own(self) -> Member:
+        return self._knowledge.own
+
+    @property
+    def refused(self) -> str:
+        """Why this node id cannot be a member; empty if it can."""
+        return self._knowledge.refused
+
+    # --- time
+
+    def _advance(self, now: float) -> None:
+        """We were stopped ourselves? Then the others were not silent."""
+        gap_s, self._clock = now - self._clock, now
+        if gap_s > self._timing.pause_s:
+            self._office.master.liveness.forgive(gap_s)
+            self.links.forgive(gap_s)
 
     def tick(self, now: float) -> list[Action]:
-        actions: list[Action] = []
-        for rank, head in enumerate(self.heads):
-            if rank == self.own_rank or head.in_flight or now < head.next_at:
-                continue
-            head.in_flight = True
-            head.attempts += 1
-            actions.append(SendHeartbeat(rank, self._beat()))
-        return actions + self._lead(now)
+        self._advance(now)
+        if self.own.state is State.LEFT or not self._clustered:
+            return []
+        self._aim(now)
+        beats: list[Action] = []
+        for link in self.links.due(now):
+            update = self._knowledge.whole(now) if link.send_view and self.latest.number else None
+            link.send_view = False
+            beats.append(SendBeat(link.endpoint, self._knowledge.beat(update)))
+        return beats + self._lead(now)
 
     def next_at(self, now: float) -> float:
         """When to call tick() again at the latest."""
-        times = [now + self._timing.heartbeat_interval_s]
-        times += [
-            head.next_at
-            for rank, head in enumerate(self.heads)
-            if rank != self.own_rank and not head.in_flight
-        ]
-        if self.own_rank is not None:
-            times.append(self._table.next_expiry())
-            times += [
-                at
-                for at in (
-                    self._made_at + VIEW_SPACING_S,
-                    self._told_at + self._timing.member_ttl_s,
-                )
-                if at > now
-            ]
-        return max(min(times), now)
+        at = min(now + self._timing.heartbeat_interval_s, self.links.next_at())
+        return max(min(at, self._office.next_at(now)), now)
 
-    def answered(self, rank: int, answer: HeartbeatAnswer, now: float) -> list[Action]:
-        head = self.heads[rank]
-        head.in_flight = False
-        head.verdict = answer.verdict
-        if answer.verdict in (Verdict.NOT_A_HEAD, Verdict.UNSPECIFIED):
-            return self._missed(
-                head,
-                f"{head.endpoint} answers but is no head: its own discovery_addr does not name it",
-                now,
-            )
-        head.answered = True
-        head.heard = now
-        head.failures = 0
-        head.problem = answer.reason
-        # Jitter keeps a thousand nodes that started together from beating together.
-        head.next_at = now + self._timing.heartbeat_interval_s * self._rng.uniform(0.9, 1.0)
-        if self._verdict_of_first() is Verdict.DUPLICATE:
-            return self._refuse(head.problem)
+    def _lead(self, now: float) -> list[Action]:
+        return self._office.lead(now) if self._clustered else []
+
+    # --- masters
+
+    def masters(self, now: float) -> tuple[Member, ...]:
+        """In order; who acts when nobody of them answers is in it too (roles.py)."""
+        self._roles.follow(self.latest, self.own)
+        return self._roles.masters(now)
+
+    def is_master(self, now: float) -> bool:
+        return self._clustered and self._office.allowed(now)
+
+    def _aim(self, now: float) -> None:
+        """Heartbeats go to the masters of the latest view, and to the heads."""
+        if self.latest.number:
+            others = (m for m in self.masters(now) if m.node_id != self.address.node_id)
+            targets = ((m.node_id, m.address.endpoint) for m in others)
+            self.links.aim([t for t in targets if t[1] not in self._own_endpoints], now)
+
+    # --- what this node asks of the masters
+
+    def answered(self, endpoint: str, answer: HeartbeatAnswer, now: float) -> list[Action]:
+        self._advance(now)
+        link = self.links.get(endpoint)
+        if link is None or self.own.state is State.LEFT:
+            return []
+        self.links.answered(link, answer.verdict, answer.responder, answer.reason, now)
+        first = self.links.verdict_of_first()
+        if first is not None and first.verdict is Verdict.DUPLICATE:
+            return self._knowledge.refuse(first.problem)
         actions: list[Action] = []
-        if answer.verdict is Verdict.ACCEPTED and answer.view is not None:
-            actions += self._consider(answer.view, now)
+        if answer.update is not None:
+            actions += self._learn(answer.update, now)
+        if answer.accused and self.own.sequence <= answer.accused:
+            self._object(answer.accused, now)
+        if answer.wants_view:
+            link.send_view, link.next_at = True, now
         return actions + self._lead(now)
 
-    def failed(self, rank: int, problem: str, now: float) -> list[Action]:
-        head = self.heads[rank]
-        head.in_flight = False
-        return self._missed(head, problem, now)
-
-    def _missed(self, head: HeadLink, problem: str, now: float) -> list[Action]:
-        head.answered = False
-        head.problem = problem
-        pause = min(RETRY_FIRST_S * 2 ** min(head.failures, 16), self._timing.retry_max_s)
-        head.failures += 1
-        head.next_at = now + pause * self._rng.uniform(0.5, 1.0)
+    def failed(self, endpoint: str, problem: str, now: float) -> list[Action]:
+        self._advance(now)
+        link = self.links.get(endpoint)
+        if link is not None:
+            self.links.failed(link, problem, now)
         return self._lead(now)
 
-    def _beat(self) -> Heartbeat:
-        is_head = self.own_rank is not None
-        view = self.view if is_head and self.view.number > 0 else None
-        return Heartbeat(self.address, self.view.number, is_head, view)
-
-    def _verdict_of_first(self) -> Verdict:
-        """Of two heads that disagree about a newcomer, the first one that answers is right."""
-        for head in self.heads:
-            if head.answered:
-                return head.verdict
-            if head.in_flight and head.failures == 0:
-                break  # it may still answer
-        return Verdict.UNSPECIFIED
-
-    def _refuse(self, reason: str) -> list[Action]:
-        first = not self.refused
-        self.refused = reason
-        actions: list[Action] = [Refused(reason)] if first else []
-        if self.view.number > 0:
-            self.view = View.alone(self.address)
-            actions.append(ViewChanged(self.view))
-        return actions
+    def _object(self, sequence: int, now: float) -> None:
+        """We are held for dead, and are not. A master says at once whom else it has with it, or
+        its own would be taken in again one after the other."""
+        self._knowledge.object(sequence)
+        self.links.beat_now(now, with_view=self._office.held)
 
     @property
     def settled(self) -> bool:
         """Start-up need not wait any longer: in a view, or nobody answers, or refused."""
-        if self.view.number > 0 or self.refused or not self.heads:
+        if self.view.number > 0 or self.refused or not self._clustered:
             return True
-        asked = [h for rank, h in enumerate(self.heads) if rank != self.own_rank]
-        tried = all(h.attempts > 0 and not h.in_flight for h in asked)
-        return tried and not any(h.answered and h.verdict is Verdict.WAIT for h in asked)
+        tried = all(link.tried for link in self.links)
+        promised = any(
+            link.answered and link.verdict in (Verdict.WAIT, Verdict.ACCEPTED)
+            for link in self.links
+        )
+        return tried and not promised and not self.is_master(self._clock)
 
     # --- what others ask of this node
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> tuple[HeartbeatAnswer, list[Action]]:
+        self._advance(now)
+        sender, own_id = beat.sender, self.address.node_id
+        if sender.node_id == own_id:
+            reason = taken(sender.address, self.address)
+            return HeartbeatAnswer(Verdict.DUPLICATE, reason, responder=own_id), []
         actions: list[Action] = []
-        if self.own_rank is None:
-            if beat.is_head and beat.view is not None:
-                actions += self._consider(beat.view, now)
-            return self._reply(Verdict.NOT_A_HEAD, f"{self.address.node_id} is no head"), actions
-        verdict, reason = self._table.heard(beat.sender, now)
-        if verdict is not Verdict.ACCEPTED:
-            return self._reply(verdict, reason), self._lead(now)
-        self._hear_of(beat.view_number, now)
-        if beat.is_head and beat.view is not None:
-            actions += self._consider(beat.view, now)
-        actions += self._lead(now)
-        newer = self.view if self.view.number > beat.view_number else None
-        return self._reply(verdict, "", newer), actions
+        if beat.update is not None:
+            actions += self._learn(beat.update, now)
+        self._knowledge.hear_of(beat.view_number, now)
+        verdict, reason, accused = Verdict.NOT_A_MASTER, self._no_master(), 0
+        if self.is_master(now):
+            self._office.take(now)
+            verdict, reason, accused = self._office.master.heard(sender, now)
+            actions += self._lead(now)
+        number = self.latest.number
+        update = self._knowledge.since(beat.view_number, now) if number > beat.view_number else None
+        wants = number < beat.view_number < VIEW_NUMBER_MAX and now >= self._asked_until
+        if wants:
+            # Of the many that tell of a newer view, one is asked for it at a time.
+            self._asked_until = now + self._timing.call_deadline_s
+        return HeartbeatAnswer(verdict, reason, update, own_id, accused, wants), actions
 
-    def _reply(self, verdict: Verdict, reason: str, view: View | None = None) -> HeartbeatAnswer:
-        return HeartbeatAnswer(verdict, reason, view, self.address.node_id)
+    def _no_master(self) -> str:
+        if self.latest.number:
+            return ""
+        return f"{self.address.node_id} is no head: its own discovery_addr does not name it"
 
-    def on_leave(self, node_id: str, incarnation: int, now: float) -> list[Action]:
-        if self.own_rank is None or not self._table.left(node_id, incarnation):
-            return []
+    def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
+        self._advance(now)
+        self._office.master.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
-    # --- views
-
-    def _consider(self, view: View, now: float) -> list[Action]:
-        if not 0 < view.number < VIEW_NUMBER_MAX:
+    def _learn(self, update: ViewUpdate, now: float) -> list[Action]:
+        knowledge = self._knowledge
+        view = knowledge.resolve(update)
+        if view is None:
             return []
-        if view.number > self._seen:
-            self._seen = view.number
-            if self.own_rank is not None:
-                self._table.seed(view.members, now)
-        # A view without us is older than our last heartbeat to its maker, or says that we were
-        # thrown out. Either way the next heartbeat brings one that has us; what we have serves
-        # better until then than no view.
-        if not view.has(self.address) or not view.supersedes(self.view):
-            return []
-        self.view = view
-        self.refused = ""
-        return [ViewChanged(view)]
+        office = self.is_master(now)
+        if office:
+            self._office.take(now)
+            self._office.master.told(view.members, update.gone, now)
+        else:
+            for grave in update.gone:
+                knowledge.table.bury(grave, now)
+        actions: list[Action] = []
+        if view.number > self.latest.number:
+            if not office:
+                knowledge.table.only(view.members)
+            actions += knowledge.adopt(view, now)
+            self._aim(now)
+        if (sequence := knowledge.accused()) is not None:
+            self._object(sequence, now)
+        return actions
 
-    def _hear_of(self, number: int, now: float) -> None:
-        if self._told < number < VIEW_NUMBER_MAX:
-            self._told = number
-            self._told_at = now
+    # --- what this node announces
 
-    def acting(self, now: float) -> bool:
-        if self.own_rank is None:
-            return False
-        ttl_s = self._timing.member_ttl_s
-        return all(now - head.heard >= ttl_s for head in self.heads[: self.own_rank])
+    def announce_drain(self, now: float) -> list[Action]:
+        """It is about to leave: members see the state LEAVING; it is no master any more."""
+        return self._announce(State.LEAVING, now)
 
-    def _lead(self, now: float) -> list[Action]:
-        """As the acting head: a new view, if the last one is not what we know."""
-        if not self.acting(now) or now < self._made_at + VIEW_SPACING_S:
-            return []
-        known = max(self._seen, self.view.number)
-        if self._told > known and now < self._told_at + self._timing.member_ttl_s:
-            return []
-        view = View.of(self._next_number(), self.address.node_id, self._table.living(now))
-        newest = max(known, self._told)
-        if view.members == self.view.members and self.view.number == newest > 0:
-            return []
-        self.view = view
-        self.refused = ""
-        self._seen = view.number
-        self._made_at = now
-        beat = self._beat()
-        pushes = [PushView(m, beat) for m in view.members if not m.same_process(self.address)]
-        return [ViewChanged(view), *pushes]
+    def announce_stay(self, now: float) -> list[Action]:
+        """It stays after all."""
+        return self._announce(State.ALIVE, now)
 
-    def _next_number(self) -> int:
-        assert self.own_rank is not None
-        number = max(self._seen, self._told, self.view.number) + 1
-        return number + (self.own_rank - number) % len(self.heads)
+    def _announce(self, state: State, now: float) -> list[Action]:
+        if self.own.state in (state, State.LEFT):
+            return []
+        actions = self._last_view(state, now)
+        self.links.beat_now(now)
+        return actions + self.tick(now)
+
+    def announce_leave(self, now: float) -> list[Action]:
+        """The last word: to all masters; as one, a last view without itself to all members."""
+        if self.own.state is State.LEFT:
+            return []
+        view = self._last_view(State.LEFT, now)
+        beat = self._knowledge.beat()
+        return [*(SendBeat(k.endpoint, beat) for k in self.links if k.answered), *view]
+
+    def _last_view(self, state: State, now: float) -> list[Action]:
+        """Of a master that is none in its new state: perhaps there was no other."""
+        master = self.is_master(now) and self.latest.number > 0
+        self._knowledge.announce(state)
+        if not master:
+            return []
+        self._knowledge.table.take(self.own, now)
+        return self._office.stamp(now)
 
     # --- for status
 
     def silence_s(self, now: float) -> dict[str, float]:
-        """As a head: seconds since each member was heard."""
-        return self._table.silence_s(now) if self.own_rank is not None else {}
+        """As a master: seconds since each member was heard."""
+        return self._office.master.liveness.silence_s(now) if self.is_master(now) else {}
 
-    @property
-    def reachable_heads(self) -> int:
-        return sum(rank == self.own_rank or head.answered for rank, head in enumerate(self.heads))
+    def endpoints(self) -> set[str]:
+        """Whom it sends heartbeats to."""
+        return {link.endpoint for link in self.links}

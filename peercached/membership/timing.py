@@ -12,17 +12,51 @@ class Timing:
 
     @property
     def call_deadline_s(self) -> float:
-        """Of one heartbeat. Far below the TTL: a head that accepts connections and never
-        answers must not make its members look dead to the other heads."""
+        """Of one heartbeat or probe. Far below the TTL: a master that accepts connections and
+        never answers must not make its members look dead to the other masters."""
         return min(self.heartbeat_interval_s, self.member_ttl_s / 4)
 
     @property
+    def etcd_deadline_s(self) -> float:
+        """Of one call to etcd, which writes to its disk before it answers."""
+        return max(1.0, self.member_ttl_s / 4)
+
+    @property
     def retry_max_s(self) -> float:
-        """Longest pause before a silent head is asked again. Within a third of the TTL, so
-        that a head that came back has heard everybody before its grace is over."""
+        """Longest pause before a silent master is asked again."""
         return max(self.heartbeat_interval_s, self.member_ttl_s / 3)
 
     @property
     def replace_after_s(self) -> float:
         """Silence after which a node id may move to another address."""
         return 2 * self.heartbeat_interval_s
+
+    @property
+    def suspect_after_s(self) -> float:
+        """Silence after which a member is probed, so that a dead one has been asked in vain by
+        the time its TTL is over. At least 1.8 heartbeats: one may be lost."""
+        return 0.6 * self.member_ttl_s
+
+    @property
+    def takeover_after_s(self) -> float:
+        """Silence of all masters after which the next nodes in order act as masters."""
+        return 3 * self.member_ttl_s
+
+    @property
+    def remember_gone_s(self) -> float:
+        """How long it is known that a member is gone. Longer than any message is under way."""
+        return 20 * self.member_ttl_s
+
+    @property
+    def pause_s(self) -> float:
+        """A node that finds itself stopped for longer (SIGSTOP, a suspended virtual machine)
+        blames nobody for the silence in between."""
+        return max(1.5 * self.heartbeat_interval_s, 0.5 * self.suspect_after_s)
+
+    @property
+    def flap_half_life_s(self) -> float:
+        return 24 * self.member_ttl_s
+
+    @property
+    def flap_wait_max_s(self) -> float:
+        return 60 * self.member_ttl_s

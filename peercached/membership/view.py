@@ -1,23 +1,45 @@
-"""A view: the numbered list of members that the ring is built from."""
+"""A view: the numbered list of members that the ring is built from.
+
+A number is a counter and, in its low 32 bits, a mark of the members (the XOR of their hashes).
+So two views of one number have the same members whoever made them, of two views one is always
+the higher, and the number alone says whether a difference can be applied to what a node has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache, reduce
+from hashlib import blake2b
+from operator import xor
 
+# Holder indices are 16 bits, and no table may grow without bound.
+MEMBERS_MAX = 4096
+MARK_BITS = 32
 # A number from a confused or hostile peer must not be able to exhaust the numbers.
 VIEW_NUMBER_MAX = 1 << 62
+SEQUENCE_MAX = 1 << 62
+NO_HEAD = -1
 
 
 class Verdict(IntEnum):
-    """What a head says to a heartbeat; the numbers are those of peer.proto."""
+    """What a node says to a heartbeat; the numbers are those of peer.proto."""
 
     UNSPECIFIED = 0
     ACCEPTED = 1
     WAIT = 2
     DUPLICATE = 3
-    NOT_A_HEAD = 4
+    NOT_A_MASTER = 4
+
+
+class State(IntEnum):
+    """Of one process, in the order in which news replace each other; as in peer.proto."""
+
+    ALIVE = 1
+    LEAVING = 2  # it drains: still a member, soon gone
+    DEAD = 3  # masters found it silent
+    LEFT = 4  # it said so itself
 
 
 def join_host_port(host: str, port: int) -> str:
@@ -46,32 +68,104 @@ class NodeAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """What is known of one node id. `sequence` grows with everything that happens to it: the
+    newer of two members is the one with the greater `age`, whoever tells."""
+
+    address: NodeAddress
+    sequence: int = 0
+    state: State = State.ALIVE
+    head_rank: int = NO_HEAD  # its place in discovery_addr
+
+    @property
+    def node_id(self) -> str:
+        return self.address.node_id
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        return (self.sequence, self.address.incarnation, self.state)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of its pool: its part of the work, should the ring be weighted."""
+        return self.address.pool_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process that is no member any more. `age_s`: for how long, by nobody's clock."""
+
+    node_id: str
+    incarnation: int
+    sequence: int
+    state: State
+    age_s: float = 0.0
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        return (self.sequence, self.incarnation, self.state)
+
+
+@lru_cache(maxsize=2 * MEMBERS_MAX)
+def _mark(member: Member) -> int:
+    a = member.address
+    text = (
+        f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
+        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}"
+    )
+    return int.from_bytes(blake2b(text.encode(), digest_size=MARK_BITS // 8).digest(), "big")
+
+
+def mark_of(members: Iterable[Member]) -> int:
+    return reduce(xor, map(_mark, members), 0)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
-    """`members` ascend by node id, one incarnation each. Number 0: nobody made it, it is a
-    node on its own."""
+    """`members` ascend by node id, one process each. Number 0: nobody made it, it is a node on
+    its own."""
 
     number: int
-    master: str
-    members: tuple[NodeAddress, ...]
+    members: tuple[Member, ...]
+    by_id: Mapping[str, Member] = field(compare=False, repr=False, hash=False)
+
+    @staticmethod
+    def of(number: int, members: Iterable[Member]) -> View:
+        ordered = tuple(sorted(members, key=lambda m: m.address.node_id))
+        return View(number, ordered, {m.address.node_id: m for m in ordered})
 
     @staticmethod
     def alone(node: NodeAddress) -> View:
-        return View(0, "", (node,))
+        return View.of(0, (Member(node),))
 
     @staticmethod
-    def of(number: int, master: str, members: Iterable[NodeAddress]) -> View:
-        return View(number, master, tuple(sorted(members)))
+    def nothing() -> View:
+        return View.of(0, ())
 
-    def member(self, node_id: str) -> NodeAddress | None:
-        return next((m for m in self.members if m.node_id == node_id), None)
+    def next(self, members: Iterable[Member], told: int = 0) -> View:
+        """The view that follows this one and every number up to `told`."""
+        view = View.of(0, members)
+        counter = (max(self.number, told) >> MARK_BITS) + 1
+        return View(counter << MARK_BITS | mark_of(view.members), view.members, view.by_id)
+
+    @property
+    def counter(self) -> int:
+        """The number as people say it."""
+        return self.number >> MARK_BITS
+
+    @property
+    def mark(self) -> str:
+        """The rest of it: two nodes with the same counter and mark have the same view."""
+        return f"{self.number & ((1 << MARK_BITS) - 1):08x}"
+
+    def member(self, node_id: str) -> Member | None:
+        return self.by_id.get(node_id)
 
     def has(self, node: NodeAddress) -> bool:
-        found = self.member(node.node_id)
-        return found is not None and found.incarnation == node.incarnation
+        found = self.by_id.get(node.node_id)
+        return found is not None and found.address.incarnation == node.incarnation
 
-    def supersedes(self, other: View) -> bool:
-        """Heads number their views so that two never meet (state.py); the order of the
-        masters' ids decides should their configurations disagree."""
-        return self.number > other.number or (
-            self.number == other.number and self.number > 0 and self.master < other.master
-        )
+    @property
+    def is_what_it_says(self) -> bool:
+        """The number's mark is that of the members."""
+        return self.number & ((1 << MARK_BITS) - 1) == mark_of(self.members)

@@ -24,7 +24,7 @@ import grpc
 
 from peercached.membership import NodeAddress
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 PROOF_BYTES = 32

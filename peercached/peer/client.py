@@ -166,9 +166,11 @@ class PeerLink:
         request: Any,
         timeout_s: float | None = None,
         expect: NodeAddress | None = None,
+        last: bool = False,
     ) -> Any:
         """One call, with one new handshake if the session is unknown there. `expect`: the
-        process that must answer. Unreachable, AuthError, or AioRpcError for a refusal."""
+        process that must answer. `last`: this node leaves, so it makes no new session. Unreachable,
+        AuthError, or AioRpcError for a refusal."""
         wait_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         for attempt in (0, 1):
             if not self.metadata or expect is not None:
@@ -177,7 +179,8 @@ class PeerLink:
             try:
                 return await getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNAUTHENTICATED and attempt == 0:
+                unknown = error.code() is grpc.StatusCode.UNAUTHENTICATED
+                if unknown and attempt == 0 and not last:
                     if self.metadata == metadata:
                         self.forget_session()
                     continue

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import grpc.aio
 
@@ -15,21 +17,26 @@ from peercached.membership import (
     Heartbeat,
     HeartbeatAnswer,
     Membership,
+    NodeAddress,
+    Probe,
     PushView,
     Refused,
-    SendHeartbeat,
+    SendBeat,
     Timing,
     ViewChanged,
 )
 from peercached.membership.view import View
-from peercached.peer import wire
+from peercached.peer import member_wire, membership_report, wire
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.cluster import Say
+from peercached.peer.pings import reaches
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 PUSHES_AT_ONCE_MAX = 64
+PROBES_AT_ONCE_MAX = 64
 
 
 class Heartbeats:
@@ -50,11 +57,31 @@ class Heartbeats:
         self._on_refused = on_refused
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
+        self._probing = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
         self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._sleeps_until = 0.0
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._loop_task = asyncio.ensure_future(self._loop())
+
+    @property
+    def view(self) -> View:
+        return self._membership.view
+
+    @property
+    def refused(self) -> str:
+        return self._membership.refused
+
+    def endpoints(self) -> set[str]:
+        return self._membership.endpoints()
+
+    def document(self) -> dict[str, Any]:
+        return membership_report.document(self._membership, time.monotonic())
+
+    def say(self, say: Say) -> None:
+        membership_report.say(self._membership, say, time.monotonic())
 
     async def settle(self, timeout_s: float) -> None:
         """Until this node is in a view, or nobody answers, or it was refused."""
@@ -70,26 +97,37 @@ class Heartbeats:
         while True:
             now = time.monotonic()
             self.act(self._membership.tick(now))
-            next_at = self._membership.next_at(now)
             # At least a millisecond, so that a time just missed is no busy loop.
-            await asyncio.sleep(max(next_at - time.monotonic(), 0.001))
+            await asyncio.sleep(0.001)
+            self._wake.clear()
+            self._sleeps_until = self._membership.next_at(time.monotonic())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(
+                    self._wake.wait(), max(self._sleeps_until - time.monotonic(), 0.0)
+                )
 
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            if isinstance(action, SendHeartbeat):
+            if isinstance(action, SendBeat):
                 self._spawn(self._beat(action))
             elif isinstance(action, PushView):
                 self._spawn(self._push(action))
+            elif isinstance(action, Probe):
+                self._spawn(self._probe(action))
             elif isinstance(action, ViewChanged):
                 self._on_view(action.view)
             elif isinstance(action, Refused):
                 self._on_refused(action.reason)
         self._changed.set()
+        if self._membership.next_at(time.monotonic()) < self._sleeps_until:
+            self._wake.set()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # --- what others ask
 
     def on_heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
@@ -99,32 +137,34 @@ class Heartbeats:
         self.act(actions)
         return answer, self._epochs.some()
 
-    def on_leave(self, node_id: str, incarnation: int) -> None:
-        self.act(self._membership.on_leave(node_id, incarnation, time.monotonic()))
+    async def reaches(self, target: NodeAddress) -> bool:
+        return await reaches(self._peers, target, self._timing.call_deadline_s)
 
-    async def _beat(self, action: SendHeartbeat) -> None:
-        head = self._membership.heads[action.head]
+    # --- what we ask
+
+    async def _beat(self, action: SendBeat) -> None:
+        endpoint = action.endpoint
         try:
-            answer = await self._send(head.endpoint, action.beat)
+            answer = await self._send(endpoint, action.beat)
         except (Unreachable, AuthError, ValueError) as error:
-            self._failed(action.head, str(error))
+            self._failed(endpoint, str(error))
         except grpc.aio.AioRpcError as error:
-            self._failed(action.head, describe(head.endpoint, error))
+            self._failed(endpoint, describe(endpoint, error))
         except Exception as error:
-            self._failed(action.head, f"{type(error).__name__}: {error}")
+            self._failed(endpoint, f"{type(error).__name__}: {error}")
             raise
         else:
-            self.act(self._membership.answered(action.head, answer, time.monotonic()))
+            self.act(self._membership.answered(endpoint, answer, time.monotonic()))
 
-    def _failed(self, rank: int, problem: str) -> None:
-        head = self._membership.heads[rank]
-        if head.answered or head.attempts == 1:
-            log.warning("head %s cannot be reached: %s", head.endpoint, problem)
-        self.act(self._membership.failed(rank, problem, time.monotonic()))
+    def _failed(self, endpoint: str, problem: str) -> None:
+        link = self._membership.links.get(endpoint)
+        if link is not None and (link.answered or link.attempts == 1):
+            log.warning("master %s cannot be reached: %s", endpoint, problem)
+        self.act(self._membership.failed(endpoint, problem, time.monotonic()))
 
     async def _send(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
         link = self._peers.link(endpoint)
-        request = wire.heartbeat_message(beat, self._epochs.some())
+        request = member_wire.heartbeat_message(beat, self._epochs.some())
         # The handshake counts too: all of it within the deadline of one heartbeat.
         try:
             reply: pb.HeartbeatReply = await asyncio.wait_for(
@@ -134,27 +174,60 @@ class Heartbeats:
         except asyncio.TimeoutError as error:
             raise Unreachable(f"{endpoint} did not answer in time") from error
         self._epochs.learn((e.namespace_id, e.epoch) for e in reply.epochs)
-        return wire.answer_of(reply)
+        return member_wire.answer_of(reply)
 
     async def _push(self, action: PushView) -> None:
         async with self._pushing:
-            if action.beat.view_number < self._membership.view.number:
+            if action.beat.view_number < self._membership.latest.number:
                 return  # a newer one follows
             try:
                 await self._send(action.to.endpoint, action.beat)
             except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
                 log.debug("view %d not pushed: %s", action.beat.view_number, error)
 
+    async def _probe(self, probe: Probe) -> None:
+        async with self._probing:
+            if probe.via is None:
+                alive = await self.reaches(probe.target)
+            else:
+                alive = await self._reaches_through(probe.via, probe.target)
+        self.act(self._membership.probed(probe, alive, time.monotonic()))
+
+    async def _reaches_through(self, via: NodeAddress, target: NodeAddress) -> bool:
+        request = pb.ProbeRequest(target=wire.address_message(target))
+        deadline_s = 2 * self._timing.call_deadline_s
+        link = self._peers.link(via.endpoint)
+        try:
+            reply: pb.ProbeReply = await asyncio.wait_for(
+                link.call("Probe", request, deadline_s), deadline_s
+            )
+        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError):
+            return False
+        return reply.alive
+
+    # --- what we announce
+
+    def announce_drain(self) -> None:
+        """The others see the state LEAVING: this node is about to leave."""
+        self.act(self._membership.announce_drain(time.monotonic()))
+
+    def announce_stay(self) -> None:
+        self.act(self._membership.announce_stay(time.monotonic()))
+
     async def leave(self, timeout_s: float) -> None:
-        """Tells all heads, in parallel; who does not hear it finds out by the TTL."""
-        address = self._membership.address
-        request = pb.LeaveRequest(node_id=address.node_id, incarnation=address.incarnation)
-        heads = [
-            head.endpoint
-            for rank, head in enumerate(self._membership.heads)
-            if rank != self._membership.own_rank and head.answered
-        ]
-        calls = (self._peers.link(e).call("Leave", request, timeout_s) for e in heads)
+        """Tells the masters, in parallel; who does not hear it finds out by the TTL."""
+        words: dict[str, Heartbeat] = {}
+        for action in self._membership.announce_leave(time.monotonic()):
+            if isinstance(action, SendBeat):
+                words[action.endpoint] = action.beat
+            elif isinstance(action, PushView):
+                words[action.to.endpoint] = action.beat  # says that we leave, too
+        calls = []
+        for endpoint, beat in words.items():
+            link = self._peers.link(endpoint)
+            if link.metadata:  # whoever has dropped us knows it already
+                request = member_wire.heartbeat_message(beat, [])
+                calls.append(link.call("Heartbeat", request, timeout_s, last=True))
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
 
     async def stop(self) -> None:

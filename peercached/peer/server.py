@@ -22,7 +22,7 @@ from peercached.directory.messages import Ack, Batch
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.observe.port_holder import port_holder
-from peercached.peer import channel_ends, wire
+from peercached.peer import channel_ends, member_wire, wire
 from peercached.peer.accepts import Unable
 from peercached.peer.auth import (
     PROTOCOL_VERSION,
@@ -63,7 +63,7 @@ class NodeService(Protocol):
     def heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
-    def leave(self, node_id: str, incarnation: int) -> None: ...
+    async def probe(self, target: NodeAddress) -> bool: ...
     def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> int:
         """The holder's index for `batch`."""
 
@@ -157,19 +157,19 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         try:
             caller = self._session(context).caller
-            beat = wire.heartbeat_of(request)
-            _must_be(caller, beat.sender.node_id, beat.sender.incarnation)
+            beat = member_wire.heartbeat_of(request)
+            _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
             epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
             answer, known = self._node.heartbeat(beat, epochs)
-            return wire.answer_message(answer, known)
+            return member_wire.answer_message(answer, known)
         except Exception as error:
             await self._refuse(context, error)
 
-    async def Leave(self, request: Any, context: Any) -> Any:
+    async def Probe(self, request: Any, context: Any) -> Any:
         try:
-            _must_be(self._session(context).caller, request.node_id, request.incarnation)
-            self._node.leave(request.node_id, request.incarnation)
-            return pb.LeaveReply()
+            self._session(context)
+            target = wire.address_of(request.target)
+            return pb.ProbeReply(alive=await self._node.probe(target))
         except Exception as error:
             await self._refuse(context, error)
 

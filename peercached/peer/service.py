@@ -23,7 +23,7 @@ from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts
-from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.cluster import Cluster
 from peercached.peer.server import SendAck
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LocalNode:
         placement: Placement,
         owner_side: OwnerSide,
         publisher: Publisher,
-        heartbeats: Heartbeats,
+        cluster: Cluster,
         epochs: Epochs,
         accepts: Accepts,
         timeout_s: float,
@@ -53,7 +53,7 @@ class LocalNode:
         self._placement = placement
         self._owner_side = owner_side
         self._publisher = publisher
-        self._heartbeats = heartbeats
+        self._cluster = cluster
         self._epochs = epochs
         self._accepts = accepts
         self._timeout_s = timeout_s
@@ -69,10 +69,15 @@ class LocalNode:
     def heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        return self._heartbeats.on_heartbeat(beat, epochs)
+        return self._cluster.on_heartbeat(beat, epochs)
 
-    def leave(self, node_id: str, incarnation: int) -> None:
-        self._heartbeats.on_leave(node_id, incarnation)
+    async def probe(self, target: NodeAddress) -> bool:
+        """Whether a member lives, for a master that does not hear it. LookupError: of others
+        we know no address to try."""
+        known = self._placement.find(target.node_id, target.incarnation)
+        if known is None or known.address.endpoint != target.endpoint:
+            raise LookupError(f"{target.node_id} is not in our view")
+        return await self._cluster.reaches(target)
 
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
         return self._epochs.raise_to(namespace_id, epoch)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from peercached.directory.messages import Ack, Batch, Kind
-from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress, Verdict, View
-from peercached.membership.head import MEMBERS_MAX
+from peercached.membership import NodeAddress
 from peercached.proto import peer_pb2 as pb
 
 # Large enough for one bucket of a pool of hundreds of millions of pages; see stream.py.
@@ -53,64 +51,8 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
     )
 
 
-def view_message(view: View) -> pb.View:
-    return pb.View(
-        number=view.number,
-        master=view.master,
-        members=[pb.Member(address=address_message(m)) for m in view.members],
-    )
-
-
-def view_of(message: pb.View) -> View:
-    if len(message.members) > MEMBERS_MAX:
-        raise ValueError(f"a view of {len(message.members)} members; {MEMBERS_MAX} are the limit")
-    members = tuple(address_of(m.address) for m in message.members)
-    ids = [m.node_id for m in members]
-    if any(a >= b for a, b in pairwise(ids)):
-        raise ValueError(f"the members of view {message.number} do not ascend by node id")
-    return View(message.number, message.master, members)
-
-
 def epoch_messages(epochs: Iterable[tuple[bytes, int]]) -> list[pb.NamespaceEpoch]:
     return [pb.NamespaceEpoch(namespace_id=i, epoch=e) for i, e in epochs]
-
-
-def heartbeat_message(beat: Heartbeat, epochs: Iterable[tuple[bytes, int]]) -> pb.HeartbeatRequest:
-    return pb.HeartbeatRequest(
-        sender=address_message(beat.sender),
-        view_number=beat.view_number,
-        epochs=epoch_messages(epochs),
-        is_head=beat.is_head,
-        view=None if beat.view is None else view_message(beat.view),
-    )
-
-
-def heartbeat_of(message: pb.HeartbeatRequest) -> Heartbeat:
-    view = view_of(message.view) if message.HasField("view") else None
-    return Heartbeat(address_of(message.sender), message.view_number, message.is_head, view)
-
-
-def answer_message(
-    answer: HeartbeatAnswer, epochs: Iterable[tuple[bytes, int]]
-) -> pb.HeartbeatReply:
-    return pb.HeartbeatReply(
-        verdict=pb.HeartbeatReply.Verdict.Name(int(answer.verdict))
-        if answer.verdict
-        else pb.HeartbeatReply.VERDICT_UNSPECIFIED,
-        reason=answer.reason,
-        view=None if answer.view is None else view_message(answer.view),
-        epochs=epoch_messages(epochs),
-        responder=answer.responder,
-    )
-
-
-def answer_of(message: pb.HeartbeatReply) -> HeartbeatAnswer:
-    try:
-        verdict = Verdict(message.verdict)
-    except ValueError:
-        verdict = Verdict.UNSPECIFIED  # of a newer version
-    view = view_of(message.view) if message.HasField("view") else None
-    return HeartbeatAnswer(verdict, message.reason, view, message.responder)
 
 
 def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBatch:

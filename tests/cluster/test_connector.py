@@ -100,6 +100,27 @@ def test_what_lies_behind_a_hole_is_not_retrieved(three_nodes: Cluster, engine: 
     assert reader.retrieve("r", tokens, range(6)) == 3 * PAGE_SIZE
 
 
+def test_with_eagle_a_page_waits_for_the_token_behind_it(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
+    writer = engine(three_nodes[0], model_name="eagle", is_eagle=True)
+    reader = engine(three_nodes[1], model_name="eagle", is_eagle=True)
+    tokens = tokens_of("eagle", 4, more=1)
+    writer.compute(tokens, range(4))
+    future, end = writer.connector.store_kv_async("w", mapping_of(range(4)), tokens[:-1])
+    assert future.result() == end == 3 * PAGE_SIZE
+    future, end = writer.connector.store_kv_async("w", mapping_of([3], 3), tokens)
+    assert future.result() == end == 4 * PAGE_SIZE
+    assert reader.connector.num_external_matched_tokens("r", tokens) == 4 * PAGE_SIZE
+    assert reader.connector.num_external_matched_tokens("r", tokens[:-1]) == 3 * PAGE_SIZE
+    assert reader.retrieve("r", tokens, range(8, 12)) == 4 * PAGE_SIZE
+    # The KV of a page's last token comes of the token behind it: another one, another page.
+    other = [*tokens[:-1], tokens[-1] + 1]
+    assert reader.connector.num_external_matched_tokens("o", other) == 3 * PAGE_SIZE
+    plain = engine(three_nodes[1], model_name="eagle")
+    assert plain.connector.num_external_matched_tokens("p", tokens) == 0
+
+
 def test_many_requests_at_once(three_nodes: Cluster, engine: MakeEngine) -> None:
     engines = [engine(node, model_name="many", pages=256) for node in three_nodes.daemons]
 

@@ -12,6 +12,7 @@ from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercache_client.connector import AsyncKVPrefetchQueue, AsyncKVStoreQueue
+from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.page_hash import page_hashes
 from peercached.demo.cluster import Cluster, Daemon
 
@@ -235,7 +236,8 @@ def test_what_is_lost_on_one_rank_after_the_match_is_lost_on_all(
 
     def allocate_and_lose(req_id: str, count: int) -> list[int]:
         connector = engines[1].connector
-        assert all(connector._client.remove(connector._keys(page_hashes(tokens, 16)[-lost_pages:])))
+        lost = pack_with_suffixes(page_hashes(tokens, 16)[-lost_pages:], connector._suffixes)
+        assert all(connector._client.remove(lost))
         return list(range(8, 8 + count))
 
     allocators = [lambda _, count: list(range(8, 8 + count)), allocate_and_lose]

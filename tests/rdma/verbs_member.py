@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from verbs_reader import Endpoint, VerbsReader
 
 from peercached.demo.cluster import Daemon
-from peercached.membership import Heartbeat, NodeAddress
-from peercached.peer import wire
+from peercached.membership import Heartbeat, Member, NodeAddress
+from peercached.peer import member_wire
 from peercached.peer.auth import Secret
 from peercached.peer.client import PeerLink
 from peercached.proto import peer_pb2 as pb
@@ -116,9 +116,9 @@ class VerbsMember:
             await self._beat()
 
     async def _beat(self) -> None:
-        beat = Heartbeat(self.own, self._view_number, False, None)
-        answer = wire.answer_of(
-            await self._head.call("Heartbeat", wire.heartbeat_message(beat, []))
+        beat = Heartbeat(Member(self.own), self._view_number)
+        answer = member_wire.answer_of(
+            await self._head.call("Heartbeat", member_wire.heartbeat_message(beat, []))
         )
-        if answer.view is not None:
-            self._view_number = answer.view.number
+        if answer.update is not None:
+            self._view_number = answer.update.number

@@ -1,6 +1,7 @@
 """Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped where there is none."""
 
 import importlib.util
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -21,6 +22,14 @@ if _there_is_sglang():
     on_cpu.install()
 else:
     collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_page_hash() -> None:
+    """SGLang compiles it at its first use, for up to a minute: not within a test's patience."""
+    from sglang.srt.mem_cache.utils import get_hash_str
+
+    get_hash_str(array("q", [1]), None, page_size=1)
 
 
 @pytest.fixture(scope="module")

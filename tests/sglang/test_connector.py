@@ -19,26 +19,49 @@ from peercache_client.connector import (
     RemoteKVConnector,
     minimum_over,
 )
+from peercache_client.connector.page_chain import PageChain
 from peercache_client.page_hash import namespace_seed, page_hashes
 
 
 @pytest.mark.parametrize("salt", [(None, None), ("adapter", None), (None, "tenant"), ("a", "b")])
 @pytest.mark.parametrize("largest", [100, 2**32, 2**40])
-def test_page_hashes_are_sglangs(salt: tuple[str | None, str | None], largest: int) -> None:
+@pytest.mark.parametrize("eagle", [False, True], ids=["tokens", "eagle"])
+def test_page_hashes_are_sglangs(
+    salt: tuple[str | None, str | None], largest: int, eagle: bool
+) -> None:
     from sglang.srt.mem_cache.radix_cache import RadixKey
     from sglang.srt.mem_cache.utils import get_storage_hash_str
 
     chosen = random.Random(largest)
-    for page_size in (1, 4, 64):
-        tokens = [chosen.randrange(largest) for _ in range(page_size * 5)]
-        key = RadixKey(array("q", tokens), salt[0], cache_salt=salt[1])
-        theirs = get_storage_hash_str(key, None, page_size=page_size)
-        assert page_hashes(tokens, page_size, namespace_seed(*salt)) == theirs
-        more = [chosen.randrange(largest) for _ in range(page_size * 2)]
-        key = RadixKey(array("q", more))
-        assert page_hashes(more, page_size, theirs[-1]) == get_storage_hash_str(
-            key, theirs[-1], page_size=page_size
+
+    def theirs(tokens: list[int], prior: str | None, **named: str | None) -> list[str]:
+        key, _ = RadixKey(array("q", tokens), **named).maybe_to_bigram_view(eagle)
+        made: list[str] = get_storage_hash_str(
+            key.page_aligned(page_size), prior, page_size=page_size
         )
+        return made
+
+    for page_size in (1, 4, 64):
+        tokens = [chosen.randrange(largest) for _ in range(page_size * 5 + eagle)]
+        sglangs = theirs(tokens, None, extra_key=salt[0], cache_salt=salt[1])
+        assert len(sglangs) == 5
+        assert page_hashes(tokens, page_size, namespace_seed(*salt), pairs=eagle) == sglangs
+        more = [chosen.randrange(largest) for _ in range(page_size * 2 + eagle)]
+        assert page_hashes(more, page_size, sglangs[-1], pairs=eagle) == theirs(more, sglangs[-1])
+
+
+def test_page_hashes_of_chunks_are_those_of_the_whole_with_eagle() -> None:
+    """A page's last pair reaches into the next page; a chunk's last page waits for its token."""
+    tokens = pages.tokens("eagle chunks", 100)
+    chain = PageChain(16, pairs=True)
+    whole = page_hashes(tokens, 16, pairs=True)
+    assert len(whole) == 6
+    for known, expected in ((32, 1), (33, 2), (48, 2), (100, 6), (40, 2), (100, 6)):
+        assert chain.hashes(array("q", tokens[:known]), None) == whole[:expected]
+    changed = array("q", tokens)
+    changed[32] += 1  # the boundary token of the second page
+    assert chain.hashes(changed, None)[:2] == [whole[0], page_hashes(changed, 16, pairs=True)[1]]
+    assert chain.hashes(array("q", tokens), None) == whole
 
 
 def kv_args_of(pool: Any) -> Any:

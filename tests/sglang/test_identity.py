@@ -136,6 +136,8 @@ def test_ranks_whose_heads_cannot_be_cut_share_with_their_like(make_node: Any, c
         ({"dp_rank": 0}, {"dp_rank": 1}, True),
         ({"attn_cp_size": 2}, {"attn_cp_size": 2, "attn_cp_rank": 1}, False),
         ({}, {"attn_cp_size": 2}, False),
+        ({"dcp_size": 2}, {"dcp_size": 2, "dcp_rank": 1}, False),
+        ({}, {"dcp_size": 2}, False),
         ({"model_name": "a/b"}, {"model_name": "a%2Fb"}, False),
         ({"model_name": "m" * 2000}, {"model_name": "m" * 2001}, False),
         ({"model_name": "m" * 2000}, {"model_name": "m" * 2000}, True),

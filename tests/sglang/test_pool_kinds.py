@@ -24,10 +24,10 @@ def mamba(extra_states: bool = False) -> Any:
     return pool
 
 
-def deepseek(layout: str) -> Any:
+def deepseek(layout: str, layers: int = 3, name: PoolName = PoolName.DEEPSEEK_V4_C4) -> Any:
     pool = DeepSeekV4PagedHostPool(
-        PoolName.DEEPSEEK_V4_C4,
-        [torch.zeros(8, 96, dtype=torch.uint8) for _ in range(3)],
+        name,
+        [torch.zeros(8, 96, dtype=torch.uint8) for _ in range(layers)],
         item_bytes=96,
         num_host_pages=16,
         slot_page_size=16,
@@ -80,4 +80,38 @@ def test_every_kind_of_side_pool_comes_through(nodes: Any, kind: str) -> None:
     assert backends[1].batch_get_v2([moved]) == ok
     assert pages.read(pools[1], target) == written
     for backend in backends:
+        backend.close()
+
+
+def test_every_layer_of_deepseek_v4_is_a_file_of_its_own_and_all_are_taken(nodes: Any) -> None:
+    """In layer_first, 61 layers of six pools are 366 files, of which one call names each."""
+    names = [
+        PoolName.SWA,
+        PoolName.DEEPSEEK_V4_C4,
+        PoolName.DEEPSEEK_V4_C4_INDEXER,
+        PoolName.DEEPSEEK_V4_C128,
+        PoolName.DEEPSEEK_V4_C4_STATE,
+        PoolName.DEEPSEEK_V4_C128_STATE,
+    ]
+    hashes = pages.hashes("files", 4)
+    written: dict[Any, list[bytes]] = {}
+    for node in nodes:
+        backend = lone_backend(node.socket_path, Shape(), model_name="files")
+        pools = {name: deepseek("layer_first", 61, name) for name in names}
+        moved = []
+        for name, pool in pools.items():
+            backend.register_mem_host_pool_v2(pool, name)
+            moved.append(
+                PoolTransfer(name=name, host_indices=pages.alloc(pool, 4), keys=list(hashes))
+            )
+        assert backend._client.stats()["regions"] == 6 * 61
+        ok = {name: [True] * 4 for name in names}
+        if not written:
+            for each in moved:
+                written[each.name] = pages.fill(pools[each.name], each.host_indices, each.name)
+            assert backend.batch_set_v2(moved) == ok
+        else:
+            assert backend.batch_get_v2(moved) == ok
+            for each in moved:
+                assert pages.read(pools[each.name], each.host_indices) == written[each.name]
         backend.close()

@@ -23,8 +23,9 @@ from peercached.membership import (
     Heartbeat,
     Membership,
     NodeAddress,
+    Probe,
     PushView,
-    SendHeartbeat,
+    SendBeat,
     Timing,
     View,
     ViewChanged,
@@ -143,8 +144,10 @@ class SimNode:
 
     def act(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, SendHeartbeat):
+            if isinstance(action, SendBeat):
                 self._send_heartbeat(action)
+            elif isinstance(action, Probe):
+                self._probe(action)
             elif isinstance(action, PushView):
                 beat = action.beat
                 to = action.to
@@ -152,29 +155,40 @@ class SimNode:
             elif isinstance(action, ViewChanged):
                 self._on_view(action.view)
 
-    def _send_heartbeat(self, action: SendHeartbeat) -> None:
-        rank = action.head
-        attempt = self.membership.heads[rank].attempts
+    def _send_heartbeat(self, action: SendBeat) -> None:
+        endpoint = action.endpoint
+        name = endpoint.rpartition(":")[0]
+        done = [False]
 
-        def current() -> bool:
-            head = self.membership.heads[rank]
-            return self.alive and head.in_flight and head.attempts == attempt
+        def first() -> bool:
+            before, done[0] = done[0], True
+            return self.alive and not before
 
         def asked() -> None:
-            answer = self.cluster.heartbeat_to(self.cluster.heads[rank], action.beat)
+            answer = self.cluster.heartbeat_to(name, action.beat)
             if answer is not None:
                 self.net.send(lambda: answered(answer))
 
         def answered(answer: Any) -> None:
-            if current():
-                self.act(self.membership.answered(rank, answer, self.net.now))
+            if first():
+                self.act(self.membership.answered(endpoint, answer, self.net.now))
 
         def late() -> None:
-            if current():
-                self.act(self.membership.failed(rank, "no answer", self.net.now))
+            if first():
+                self.act(self.membership.failed(endpoint, "no answer", self.net.now))
 
         self.net.send(asked)
         self.net.after(TIMING.call_deadline_s, late)
+
+    def _probe(self, probe: Probe) -> None:
+        """Of a network without cuts: a live node is reached, by itself and through others."""
+
+        def result() -> None:
+            if self.alive:
+                alive = self.cluster.process(probe.target) is not None
+                self.act(self.membership.probed(probe, alive, self.net.now))
+
+        self.net.after(self.net.delay_s, result)
 
     def _on_view(self, view: View) -> None:
         self.side.view_changes()
@@ -396,9 +410,9 @@ class SimCluster:
     def check_quiet(self) -> None:
         live = sorted(node.address for node in self.nodes.values())
         views = {node.placement.view for node in self.nodes.values()}
-        assert len(views) == 1, f"views differ: {sorted((v.number, v.master) for v in views)}"
+        assert len(views) == 1, f"views differ: {sorted(v.number for v in views)}"
         (view,) = views
-        assert list(view.members) == live
+        assert [member.address for member in view.members] == live
         pages: dict[bytes, set[tuple[str, int]]] = {}
         for node in self.nodes.values():
             for digest in node.engine.pool:

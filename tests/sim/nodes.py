@@ -41,6 +41,7 @@ class LoopNode:
         secret: bytes = b"",
         incarnation: int = 0,
         rails: int = 0,
+        member_ttl_s: float = 0.6,
         **settings: Any,
     ) -> None:
         self.config = Config(
@@ -50,7 +51,7 @@ class LoopNode:
             data_port=7,
             discovery_addr=[f"127.0.0.1:{head}" for head in heads],
             heartbeat_interval_s=0.1,
-            member_ttl_s=0.6,
+            member_ttl_s=member_ttl_s,
             socket_path="/none",
             admin_socket="/none.admin",
             **settings,

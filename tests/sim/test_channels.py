@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from peercached.admin.status import Status
-from peercached.membership import NodeAddress
+from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer import channel_ends
 from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX
 from peercached.peer.connects import CONNECTS_PER_PEER_MAX
@@ -168,7 +168,8 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
             own = reader.daemon.placement.own.address
             wish(reader, holder, 1)
             await eventually(begun.is_set)
-            holder.daemon.node.leave(own.node_id, own.incarnation)
+            last_word = Member(own, 1, State.LEFT)
+            holder.daemon.node.heartbeat(Heartbeat(last_word, 0), [])
             await eventually(lambda: (own.node_id, own.incarnation) in expelled)
             go_on.set()
             await eventually(lambda: 1 in reader.engine.channels)

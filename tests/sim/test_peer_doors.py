@@ -21,13 +21,14 @@ from sim.nodes import LoopNode, free_port
 from sim.test_peers import run, stranger
 
 OTHER = pb.NodeAddress(node_id="b", incarnation=1, host="127.0.0.1", peer_port=1, data_port=2)
+OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
 
 
 @pytest.mark.parametrize(
     ("method", "request_"),
     [
-        ("Heartbeat", pb.HeartbeatRequest(sender=OTHER)),
-        ("Leave", pb.LeaveRequest(node_id="b", incarnation=1)),
+        ("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER)),
+        ("Probe", pb.ProbeRequest(target=OTHER)),
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
         ("Hold", pb.HoldRequest()),
@@ -78,7 +79,7 @@ def test_nobody_beats_or_publishes_for_another_node() -> None:
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
-                await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER))
+                await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))
             assert node.members == ["a"]
             call = link.stub.Publish(metadata=link.metadata)
             hello = pb.PublishBatch.Hello(node_id="b", incarnation=1, stream_epoch=1)

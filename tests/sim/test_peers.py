@@ -139,7 +139,7 @@ def test_a_malformed_record_ends_that_stream_only() -> None:
             link = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
             call = link.stub.Publish(metadata=link.metadata)
             hello = pb.PublishBatch.Hello(
-                node_id="b", incarnation=second.daemon.membership.address.incarnation
+                node_id="b", incarnation=second.daemon.placement.own.address.incarnation
             )
             hello.stream_epoch = next(second.daemon.streams._epochs)
             await call.write(pb.PublishBatch(sequence=1, hello=hello))
@@ -160,7 +160,11 @@ def test_nobody_speaks_for_another_node() -> None:
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
-                await link.call("Leave", pb.LeaveRequest(node_id="b", incarnation=1))
+                address = pb.NodeAddress(
+                    node_id="b", incarnation=1, host="h", peer_port=1, data_port=2
+                )
+                last_word = pb.Member(address=address, state=pb.LEFT)
+                await link.call("Heartbeat", pb.HeartbeatRequest(sender=last_word))
             await link.close()
 
     run(claim())
@@ -268,20 +272,22 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
         a, b, c = free_port(), free_port(), free_port()
         names = [f"page {i}" for i in range(50)]
         # The time to live is long: suspicion alone must do.
-        async with LoopNode("a", a, [a], directory_replicas=2) as first:
-            first.daemon.membership._timing = type(first.daemon.timing)(0.1, 60.0)
-            async with LoopNode("b", b, [a]) as second:
-                third = LoopNode("c", c, [a])
-                await third.daemon.start()
-                await in_sync(first, second, third)
-                await second.set(*names)
-                await third.daemon.server.stop(0)  # as if killed: nobody signs off
-                expected = {(name, "b") for name in names}
-                assert await first.find(*names) == expected
-                assert "is suspect" in first.sentences()
-                await second.set("later")
-                assert await first.find("later") == {("later", "b")}
-                await third.daemon.stop()
+        patient = {"member_ttl_s": 60.0}
+        async with (
+            LoopNode("a", a, [a], directory_replicas=2, **patient) as first,
+            LoopNode("b", b, [a], **patient) as second,
+        ):
+            third = LoopNode("c", c, [a], **patient)
+            await third.daemon.start()
+            await in_sync(first, second, third)
+            await second.set(*names)
+            await third.daemon.server.stop(0)  # as if killed: nobody signs off
+            expected = {(name, "b") for name in names}
+            assert await first.find(*names) == expected
+            assert "is suspect" in first.sentences()
+            await second.set("later")
+            assert await first.find("later") == {("later", "b")}
+            await third.daemon.stop()
 
     run(claim())
 

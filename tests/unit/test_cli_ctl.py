@@ -36,7 +36,7 @@ DOCUMENT = {
         {"rail": 1, "device": "mlx5_1", "port": 1, "up": False, "why": "port down"}]},
     "transfer": [{"node_id": "b", "engine": "tcp", "channels": 4, "pages": 10, "bytes": 1 << 21,
                   "errors": 1}],
-    "membership": {"view_number": 9, "master": "b", "members": [
+    "membership": {"view_number": 9, "masters": [{"node_id": "b"}], "members": [
         {"node_id": "a", "incarnation": 5, "host": "10.0.0.1", "peer_port": 31998,
          "data_port": 31999, "pool_bytes": 1 << 30, "is_self": True, "ring_share": 0.5},
         {"node_id": "b", "incarnation": 6, "host": "10.0.0.2", "peer_port": 31998,
@@ -100,7 +100,7 @@ def test_status_leads_with_what_needs_attention_and_its_remedy(ctl: Bench) -> No
     ]
     text = result.output
     for part in (
-        "a at 10.0.0.1:31998", "up 1 h 2 min", "2 nodes in view 9, made by b, 1 suspect",
+        "a at 10.0.0.1:31998", "up 1 h 2 min", "2 nodes in view 9, kept by b, 1 suspect",
         "512 MiB of 1 GiB used (50.0 %), 12,345 pages, 7 evicted", "3 refused: full",
         "2 batches waiting for 1 owner", "12 pages: 10 ok, 2 absent", "stale retries 1",
         "b: 10 pages, 2 MiB on 4 channels (tcp), 1 error",
@@ -127,7 +127,7 @@ def test_status_json_is_the_whole_document(ctl: Bench) -> None:
 
 def test_nodes_lists_the_view(ctl: Bench) -> None:
     result = ctl("nodes")
-    assert "View 9, made by b:" in result.output
+    assert "View 9, kept by b:" in result.output
     row = next(line for line in result.output.splitlines() if line.strip().startswith("b "))
     assert "10.0.0.2:31998" in row
     assert "suspect" in row

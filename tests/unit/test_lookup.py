@@ -9,7 +9,7 @@ from peercached.directory.layout import SELF
 from peercached.directory.lookup import OVERDUE_MAX, Ask, Lookup, LookupCounters
 from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import FORMER_S, Node, Placement
-from peercached.membership import NodeAddress, View
+from peercached.membership import Member, NodeAddress, View
 
 OWN = NodeAddress("a", 1, "10.0.0.1", 1, 2)
 NOW = 100.0
@@ -31,7 +31,7 @@ class Reader:
         self.view(1, *others)
 
     def view(self, number: int, *others: str, now: float = 0.0) -> None:
-        self.placement.apply(View.of(number, "a", [OWN, *map(address, others)]), now)
+        self.placement.apply(View.of(number, map(Member, [OWN, *map(address, others)])), now)
         self.side.set_view(number, self.placement.nodes)
 
     def node(self, node_id: str) -> Node:

@@ -1,372 +1,447 @@
-"""Membership: heads, views, incarnations, with a clock that the test turns."""
+"""The parts of membership, one claim each; tests/sim/test_members.py has whole clusters."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
+from itertools import permutations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from peercached.membership import (
+    Gone,
     Heartbeat,
-    HeartbeatAnswer,
+    Member,
     Membership,
     NodeAddress,
-    PushView,
-    Refused,
-    SendHeartbeat,
+    State,
     Timing,
     Verdict,
     View,
-    ViewChanged,
+    ViewUpdate,
 )
-from peercached.membership.head import MEMBERS_MAX, HeadTable
-from peercached.membership.state import VIEW_SPACING_S
+from peercached.membership.claims import Claims
+from peercached.membership.flapping import FREE_JOINS, Flapping
+from peercached.membership.liveness import Liveness
+from peercached.membership.order import masters_of
+from peercached.membership.store import Store
+from peercached.membership.table import Table
+from peercached.membership.updates import VIEWS_KEPT, History
+from peercached.membership.view import MEMBERS_MAX, NO_HEAD, VIEW_NUMBER_MAX
 
-TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
-SOON = VIEW_SPACING_S + 0.01
-
-
-def node(node_id: str, incarnation: int = 1, host: str = "") -> NodeAddress:
-    return NodeAddress(node_id, incarnation, host or f"host-{node_id}", 31998, 31999)
-
-
-def head(node_id: str = "h0", rank: int = 0, heads: int = 1, now: float = 0.0) -> Membership:
-    endpoints = [node(f"h{i}").endpoint for i in range(heads)]
-    state = Membership(node(node_id), endpoints, rank, TIMING, now, random.Random(1))
-    state.tick(now)
-    return state
+TIMING = Timing(1.0, 5.0)
+NOW = 1000.0
 
 
-def member(node_id: str, heads: int = 1, incarnation: int = 1, host: str = "") -> Membership:
-    endpoints = [node(f"h{i}").endpoint for i in range(heads)]
-    address = node(node_id, incarnation, host)
-    return Membership(address, endpoints, None, TIMING, 0.0, random.Random(2))
+def address(node_id: str, incarnation: int = 1, host: str = "") -> NodeAddress:
+    return NodeAddress(node_id, incarnation, host or node_id, 1, 2)
 
 
-def beat(address: NodeAddress, view_number: int = 0, view: View | None = None) -> Heartbeat:
-    return Heartbeat(address, view_number, view is not None, view)
+def member(node_id: str, sequence: int = 0, incarnation: int = 1, **more: object) -> Member:
+    return replace(Member(address(node_id, incarnation), sequence), **more)  # type: ignore[arg-type]
 
 
-def ids(view: View | None) -> list[str]:
-    return [m.node_id for m in view.members] if view is not None else []
+def gone(node_id: str, sequence: int = 0, state: State = State.DEAD, age_s: float = 0.0) -> Gone:
+    return Gone(node_id, 1, sequence, state, age_s)
 
 
-def kinds(actions: list[Any]) -> list[type]:
-    return [type(action) for action in actions]
+def ids(view: View) -> list[str]:
+    return [m.node_id for m in view.members]
 
 
-def test_a_node_without_heads_is_a_cluster_of_its_own() -> None:
-    alone = Membership(node("a"), [], None, TIMING, 0.0, random.Random(1))
-    assert alone.tick(0.0) == []
-    assert alone.settled
-    assert (alone.view.number, ids(alone.view)) == (0, ["a"])
+def membership(
+    name: str, heads: list[str], rank: int | None = None, masters: int = 3, **more: object
+) -> Membership:
+    rng = random.Random(1)
+    endpoints = [f"{head}:1" for head in heads]
+    own = address(name)
+    return Membership(own, endpoints, rank, TIMING, NOW, rng, masters, **more)  # type: ignore[arg-type]
 
 
-def test_the_first_head_makes_a_view_of_itself_at_once() -> None:
-    state = head()
-    assert (state.view.number, state.view.master, ids(state.view)) == (1, "h0", ["h0"])
+def head_with(*others: str) -> tuple[Membership, float]:
+    """The only head, all others in its view."""
+    head, now = membership("a", ["a"], 0), NOW
+    head.tick(now)
+    for name in others:
+        head.on_heartbeat(Heartbeat(member(name), 0), now)
+    now += 1.0
+    head.tick(now)
+    assert ids(head.view) == sorted(["a", *others])
+    return head, now
 
 
-def test_a_newcomer_gets_a_view_with_itself_in_the_answer() -> None:
-    state = head()
-    answer, actions = state.on_heartbeat(beat(node("a")), SOON)
-    assert answer.verdict is Verdict.ACCEPTED
-    assert ids(answer.view) == ["a", "h0"]
-    assert kinds(actions) == [ViewChanged, PushView]
+# --- the table --------------------------------------------------------------------------------
+
+news = st.one_of(
+    st.builds(
+        member,
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+        st.integers(1, 3),
+        state=st.sampled_from([State.ALIVE, State.LEAVING]),
+    ),
+    st.builds(
+        gone,
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+        st.sampled_from([State.DEAD, State.LEFT]),
+    ),
+)
 
 
-def test_joins_that_come_together_make_one_view() -> None:
-    state = head()
-    number = state.view.number
-    state.on_heartbeat(beat(node("a")), 0.001)
-    state.on_heartbeat(beat(node("b")), 0.002)
-    assert state.view.number == number
-    assert state.next_at(0.003) <= VIEW_SPACING_S
-    actions = state.tick(SOON)
-    assert state.view.number == number + 1
-    assert ids(state.view) == ["a", "b", "h0"]
-    assert sorted(a.to.node_id for a in actions if isinstance(a, PushView)) == ["a", "b"]
+def table_of(told: list[Member | Gone]) -> dict[str, tuple[int, int, int]]:
+    table = Table(100.0)
+    for one in told:
+        if isinstance(one, Member):
+            table.take(one, NOW)
+        else:
+            table.bury(one, NOW)
+    found = {m.node_id: m.age for m in table.members()}
+    return found | {g.node_id: g.age for g in table.graves(NOW)}
 
 
-def test_a_member_that_is_silent_for_a_ttl_is_removed() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a")), 1.0)
-    assert state.tick(6.0) == []
-    actions = state.tick(6.1)
-    assert kinds(actions) == [ViewChanged]
-    assert ids(state.view) == ["h0"]
+@settings(max_examples=200, deadline=None)
+@given(st.lists(news, max_size=5), st.randoms())
+def test_news_in_any_order_and_any_number_of_times_make_one_table(
+    told: list[Member | Gone], rng: random.Random
+) -> None:
+    again = told + rng.choices(told, k=3) if told else told
+    rng.shuffle(again)
+    assert table_of(again) == table_of(told)
 
 
-def test_a_member_that_leaves_is_removed_at_once() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a")), 1.0)
-    assert kinds(state.on_leave("a", 2, 2.0)) == [], "another incarnation cannot sign it off"
-    assert kinds(state.on_leave("a", 1, 2.0)) == [ViewChanged]
-    assert ids(state.view) == ["h0"]
+def test_of_one_member_the_newest_word_wins() -> None:
+    words: list[Member | Gone] = [
+        member("a", 1),
+        member("a", 1, state=State.LEAVING),
+        gone("a", 1),
+        gone("a", 1, State.LEFT),
+    ]
+    for told in permutations(words):
+        assert table_of(list(told)) == {"a": (1, 1, State.LEFT)}
+    assert table_of([*words, member("a", 2)]) == {"a": (2, 1, State.ALIVE)}
+
+
+def test_the_table_and_the_memory_of_the_gone_are_bounded() -> None:
+    table = Table(100.0)
+    for number in range(MEMBERS_MAX + 5):
+        table.take(member(f"n{number}"), NOW)
+    assert len(table) == MEMBERS_MAX
+    for number in range(MEMBERS_MAX + 5):
+        table.bury(gone(f"g{number}"), NOW + number)
+    assert len(table.graves(NOW)) == MEMBERS_MAX
+    assert table.gone("g0") is None
+
+
+def test_the_gone_are_forgotten_by_their_age_however_often_they_are_told_of() -> None:
+    one, other = Table(100.0), Table(100.0)
+    one.bury(gone("x"), NOW)
+    for step in range(1, 12):
+        now = NOW + 10.0 * step
+        for source, sink in ((one, other), (other, one)):
+            for grave in source.graves(now):
+                sink.bury(grave, now)
+    assert not one.graves(NOW + 120.0)
+    assert not other.graves(NOW + 120.0)
+
+
+# --- views and how they travel ----------------------------------------------------------------
+
+
+def test_a_number_says_which_members_a_view_has() -> None:
+    before = View.nothing()
+    view = before.next([member("b"), member("a")])
+    assert view == before.next([member("a"), member("b")])
+    assert ids(view) == ["a", "b"]
+    assert view.is_what_it_says
+    others = [
+        before.next([member("a")]),
+        before.next([member("a"), member("b", 1)]),
+        before.next([member("a"), member("b", state=State.LEAVING)]),
+        before.next([member("a"), member("b", incarnation=2)]),
+    ]
+    assert len({view.number, *(other.number for other in others)}) == 5
+    assert {other.counter for other in others} == {1}
+    assert view.next([], told=7 << 32).counter == 8
+
+
+def test_a_difference_makes_the_same_view_and_only_from_its_own_base() -> None:
+    rng = random.Random(3)
+    mine, theirs, table = History(), History(), Table(100.0)
+    view = View.nothing()
+    for _ in range(20):
+        before = view
+        view = view.next(member(f"n{n}", rng.randint(0, 3)) for n in rng.sample(range(10), 6))
+        mine.add(view, 0)
+        update = mine.update_for(before.number, table, NOW)
+        assert theirs.resolve(update) == view
+        theirs.add(view, 0)
+        if before.number:
+            assert update.base == before.number
+            assert History().resolve(update) is None
+            assert theirs.resolve(replace(update, number=update.number ^ 1)) is None
+
+
+def test_who_has_an_old_view_gets_the_new_one_whole() -> None:
+    history, table, view = History(), Table(100.0), View.nothing()
+    first = view.next([member("a")])
+    view = first
+    for number in range(VIEWS_KEPT + 1):
+        history.add(view, 0)
+        view = view.next([member("a", number)])
+    assert history.update_for(first.number, table, NOW).base == 0
+
+
+def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
+    history, table = History(), Table(100.0)
+    table.bury(gone("long ago"), NOW)
+    first = View.nothing().next([member("a")])
+    history.add(first, table.burials)
+    table.bury(gone("in between"), NOW)
+    history.add(first.next([member("a", 1)]), table.burials)
+    update = history.update_for(first.number, table, NOW)
+    assert [g.node_id for g in update.gone] == ["in between"]
+
+
+# --- masters ----------------------------------------------------------------------------------
+
+
+def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
+    members = [
+        member("a"),
+        member("b"),
+        member("y", head_rank=1),
+        member("z", head_rank=0),
+        member("0", state=State.LEAVING),
+    ]
+    assert [m.node_id for m in masters_of(members, 3)] == ["z", "y", "a"]
+    assert member("a").head_rank == NO_HEAD
+
+
+# --- who is silent ----------------------------------------------------------------------------
+
+
+def test_a_silent_member_is_probed_before_it_is_dead_and_one_answer_saves_it() -> None:
+    life = Liveness(TIMING)
+    life.heard("x", 1, NOW)
+    assert not life.due(NOW + TIMING.suspect_after_s - 0.1, 0.0)
+    now = NOW + TIMING.suspect_after_s
+    assert life.due(now, 0.0) == ["x"]
+    number = life.begin("x", 2, now)
+    life.probed("x", number, False, now)
+    life.probed("x", number, True, now + 0.1)
+    assert not life.dead(NOW + 2 * TIMING.member_ttl_s)
+
+
+def test_a_silent_member_is_dead_after_its_ttl_if_nobody_reached_it() -> None:
+    life = Liveness(TIMING)
+    life.heard("x", 1, NOW)
+    assert not life.dead(NOW + 10 * TIMING.member_ttl_s), "nobody has asked it"
+    now = NOW + TIMING.suspect_after_s
+    number = life.begin("x", 2, now)
+    life.probed("x", number, False, now)
+    assert not life.dead(NOW + TIMING.member_ttl_s), "one has not answered yet"
+    life.probed("x", number, False, now)
+    assert not life.dead(NOW + TIMING.member_ttl_s - 0.1)
+    assert life.dead(NOW + TIMING.member_ttl_s) == ["x"]
+
+
+def test_probes_without_an_answer_end_by_themselves() -> None:
+    life = Liveness(TIMING)
+    life.heard("x", 1, NOW)
+    now = NOW + TIMING.suspect_after_s
+    life.begin("x", 2, now)
+    assert not life.due(now + 1.0, 0.0)
+    assert life.due(now + 10.0, 0.0) == ["x"]
+    assert life.dead(now + 10.0) == ["x"]
+
+
+def test_a_late_answer_of_an_older_round_says_nothing() -> None:
+    life = Liveness(TIMING)
+    life.heard("x", 1, NOW)
+    old = life.begin("x", 1, NOW + 4.0)
+    life.begin("x", 1, NOW + 8.0)
+    life.probed("x", old, False, NOW + 8.1)
+    assert not life.dead(NOW + 8.1)
+
+
+def test_a_master_that_was_stopped_blames_nobody() -> None:
+    head, now = head_with("b", "c")
+    head.tick(now + 60.0)
+    actions = head.tick(now + 60.1)
+    assert ids(head.view) == ["a", "b", "c"]
+    assert not any(type(action).__name__ == "Probe" for action in actions)
+
+
+# --- two processes with one name --------------------------------------------------------------
+
+
+def judge(claims: Claims, sender: NodeAddress, heard: float, now: float) -> Verdict:
+    return claims.judge(sender, address("x", 5, "here"), heard, now)[0]
 
 
 def test_a_restart_at_the_same_address_replaces_the_old_start_at_once() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a", 1)), 1.0)
-    answer, _ = state.on_heartbeat(beat(node("a", 2)), 2.0)
+    assert judge(Claims(TIMING), address("x", 6, "here"), NOW, NOW) is Verdict.ACCEPTED
+
+
+def test_a_second_process_elsewhere_waits_and_is_refused_if_the_first_lives() -> None:
+    claims = Claims(TIMING)
+    assert judge(claims, address("x", 6, "there"), NOW, NOW) is Verdict.WAIT
+    assert judge(claims, address("x", 6, "there"), NOW + 0.5, NOW + 1.0) is Verdict.DUPLICATE
+
+
+@pytest.mark.parametrize("sender", [address("x", 6, "there"), address("x", 4, "here")])
+def test_a_node_that_moved_or_whose_clock_went_back_comes_in_after_a_silence(
+    sender: NodeAddress,
+) -> None:
+    claims = Claims(TIMING)
+    assert judge(claims, sender, NOW, NOW) is Verdict.WAIT
+    assert judge(claims, sender, NOW, NOW + TIMING.replace_after_s) is Verdict.ACCEPTED
+
+
+def test_a_newer_process_of_a_lower_incarnation_gets_a_higher_sequence() -> None:
+    head, now = head_with("b")
+    old = head.view.by_id["b"]
+    later = now + TIMING.replace_after_s
+    head.tick(later)
+    back = Member(replace(old.address, incarnation=old.address.incarnation - 1 or 7), 0)
+    head.on_heartbeat(Heartbeat(back, 0), later)
+    head.tick(later + 1.0)
+    assert head.view.by_id["b"].address == back.address
+    assert head.view.by_id["b"].sequence == old.sequence + 1
+
+
+# --- hysteresis -------------------------------------------------------------------------------
+
+
+def flap(flapping: Flapping, times: int, now: float) -> None:
+    view = View.nothing().next([member("a")])
+    for number in range(times):
+        both = view.next([member("a"), member("x", incarnation=number + 1)])
+        flapping.saw(view, both, now)
+        view = both
+
+
+def test_a_few_restarts_are_free_and_what_goes_on_waits_ever_longer() -> None:
+    waits = []
+    for times in range(int(FREE_JOINS) + 3):
+        flapping = Flapping(TIMING)
+        flap(flapping, times, NOW)
+        waits.append(flapping.wait_s("x", NOW))
+    free, damped = waits[: int(FREE_JOINS)], waits[int(FREE_JOINS) :]
+    assert free == [0.0] * int(FREE_JOINS)
+    assert damped == [5.0, 10.0, 20.0]
+    flap(flapping, 50, NOW)
+    assert flapping.wait_s("x", NOW) == TIMING.flap_wait_max_s
+    assert flapping.wait_s("x", NOW + TIMING.flap_wait_max_s) == 0.0
+
+
+def test_old_joins_do_not_count_for_ever() -> None:
+    flapping = Flapping(TIMING)
+    for number in range(100):
+        flap(flapping, 1, NOW + number * TIMING.flap_half_life_s)
+    assert flapping.wait_s("x", NOW + 100 * TIMING.flap_half_life_s) == 0.0
+
+
+# --- one node ---------------------------------------------------------------------------------
+
+
+def test_a_node_without_heads_is_a_cluster_of_its_own() -> None:
+    alone = membership("a", [])
+    assert alone.tick(NOW) == []
+    assert (alone.view.number, ids(alone.view), alone.settled) == (0, ["a"], True)
+
+
+def test_joins_that_come_together_make_one_view() -> None:
+    head, _ = head_with("b", "c", "d", "e")
+    assert head.view.counter == 2
+
+
+def test_a_member_that_says_it_leaves_is_out_at_once_and_cannot_be_told_back_in() -> None:
+    head, now = head_with("b", "c")
+    leaving = replace(head.view.by_id["b"], sequence=1, state=State.LEFT)
+    late = Heartbeat(head.view.by_id["b"], head.view.number)
+    head.on_heartbeat(Heartbeat(leaving, head.view.number), now + 1.0)
+    head.on_heartbeat(late, now + 1.1)
+    head.tick(now + 2.0)
+    assert ids(head.view) == ["a", "c"]
+
+
+def test_who_is_held_for_dead_objects_and_is_back() -> None:
+    b = membership("b", ["a"])
+    head, now = head_with("b", "c")
+    head._knowledge.table.bury(gone("b", 0), now)
+    head.tick(now + 1.0)
+    assert ids(head.view) == ["a", "c"]
+    answer, _ = head.on_heartbeat(Heartbeat(b.own, 0), now + 1.0)
+    assert (answer.verdict, answer.accused) == (Verdict.WAIT, 1)
+    b.tick(NOW)
+    b.answered("a:1", answer, NOW)
+    answer, _ = head.on_heartbeat(Heartbeat(b.own, 0), now + 1.1)
     assert answer.verdict is Verdict.ACCEPTED
-    assert answer.view is not None and answer.view.has(node("a", 2))
-    late, _ = state.on_heartbeat(beat(node("a", 1)), 2.5)
-    assert late.verdict is Verdict.WAIT, "a late heartbeat of the old start changes nothing"
-    assert state.view.has(node("a", 2))
+    head.tick(now + 2.0)
+    assert ids(head.view) == ["a", "b", "c"]
 
 
-def test_a_restart_whose_clock_was_set_back_is_accepted_after_a_silence() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a", 9)), 1.0)
-    assert state.on_heartbeat(beat(node("a", 5)), 2.0)[0].verdict is Verdict.WAIT
-    assert state.on_heartbeat(beat(node("a", 5)), 3.0)[0].verdict is Verdict.ACCEPTED
-    assert state.view.has(node("a", 5))
+def test_a_master_that_hears_a_member_does_not_believe_that_it_is_dead() -> None:
+    head, now = head_with("b", "c")
+    other = head.view.next([member("c")])
+    update = ViewUpdate(other.number, other.members, gone=(gone("b", 0),))
+    head.on_heartbeat(Heartbeat(member("c"), other.number, update), now + 0.1)
+    head.tick(now + 1.0)
+    assert ids(head.view) == ["a", "b", "c"]
+    assert head.view.number > other.number
+    assert head.view.by_id["b"].sequence == 1
 
 
-def test_one_node_id_at_two_addresses_the_second_is_refused_and_told_of_the_first() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a", 1, "first")), 1.0)
-    answer, _ = state.on_heartbeat(beat(node("a", 2, "second")), 1.5)
-    assert answer.verdict is Verdict.WAIT
-    state.on_heartbeat(beat(node("a", 1, "first")), 2.0)
-    answer, _ = state.on_heartbeat(beat(node("a", 2, "second")), 2.5)
-    assert answer.verdict is Verdict.DUPLICATE
-    assert "first:31998" in answer.reason
-    assert state.view.has(node("a", 1))
+def test_a_view_without_this_process_is_known_but_not_gone_by() -> None:
+    b = membership("b", ["a"])
+    b.tick(NOW)
+    view = View.nothing().next([member("a", head_rank=0), member("b", incarnation=9)])
+    b.on_heartbeat(Heartbeat(member("a"), view.number, ViewUpdate(view.number, view.members)), NOW)
+    assert (b.latest.number, b.view.number) == (view.number, 0)
 
 
-def test_a_node_that_moved_is_accepted_once_its_old_address_is_silent() -> None:
-    state = head()
-    state.on_heartbeat(beat(node("a", 1, "first")), 1.0)
-    assert state.on_heartbeat(beat(node("a", 2, "second")), 1.5)[0].verdict is Verdict.WAIT
-    assert state.on_heartbeat(beat(node("a", 2, "second")), 2.5)[0].verdict is Verdict.WAIT
-    answer, _ = state.on_heartbeat(beat(node("a", 2, "second")), 3.0)
-    assert answer.verdict is Verdict.ACCEPTED
-    assert state.view.has(node("a", 2))
-
-
-def test_the_id_of_the_head_itself_cannot_be_taken() -> None:
-    answer, _ = head().on_heartbeat(beat(node("h0", 9, "elsewhere")), 1.0)
-    assert answer.verdict is Verdict.DUPLICATE
-    assert "host-h0:31998" in answer.reason
-
-
-def test_the_table_of_a_head_is_bounded() -> None:
-    table = HeadTable(node("h0"), TIMING)
-    for number in range(MEMBERS_MAX):
-        table.heard(node(f"n{number}"), 0.0)
-    verdict, reason = table.heard(node("one-more"), 0.0)
-    assert verdict is Verdict.WAIT
-    assert str(MEMBERS_MAX) in reason
-
-
-def test_members_known_from_another_heads_view_are_bounded_too() -> None:
-    table = HeadTable(node("h0"), TIMING)
-    table.seed([node(f"n{number}") for number in range(MEMBERS_MAX + 10)], 0.0)
-    assert len(table.living(0.0)) == MEMBERS_MAX + 1, "and the head itself"
-
-
-# --- a head that restarts
-
-
-def test_a_head_that_restarts_does_not_throw_the_members_out() -> None:
-    state = head(now=100.0)
-    answer, _ = state.on_heartbeat(beat(node("a"), view_number=57), 100.5)
-    assert answer.verdict is Verdict.ACCEPTED
-    assert answer.view is None, "a view without b would throw b out"
-    state.on_heartbeat(beat(node("b"), view_number=57), 103.0)
-    state.on_heartbeat(beat(node("a"), view_number=57), 104.0)
-    assert state.tick(105.4) == []
-    assert kinds(state.tick(105.6))[0] is ViewChanged
-    assert state.view.number == 58
-    assert ids(state.view) == ["a", "b", "h0"]
-
-
-def test_a_head_that_restarts_beside_another_head_needs_no_grace() -> None:
-    state = head("h0", rank=0, heads=2, now=100.0)
-    view = View.of(57, "h1", [node("h0", 0), node("h1"), node("a"), node("b")])
-    accepted = HeartbeatAnswer(Verdict.ACCEPTED, "", view, "h1")
-    state.tick(100.2)
-    actions = state.answered(1, accepted, 100.3)
-    assert kinds(actions)[0] is ViewChanged
-    assert ids(state.view) == ["a", "b", "h0", "h1"]
-    assert state.view.has(state.address)
-    assert state.view.number > 57
-
-
-# --- more than one head
-
-
-def test_two_heads_never_make_different_views_of_one_number() -> None:
-    first, second = head("h0", 0, 2), head("h1", 1, 2)
-    numbers: list[set[int]] = [set(), set()]
-    for step in range(10):
-        now = 10.0 + step
-        for state, seen in zip((first, second), numbers, strict=True):
-            state.on_heartbeat(beat(node("a", step + 1)), now)
-            seen.add(state.view.number)
-    assert len(numbers[0]) == len(numbers[1]) == 10
-    assert not numbers[0] & numbers[1]
-
-
-def test_the_second_head_acts_only_when_the_first_is_silent_for_a_ttl() -> None:
-    state = head("h1", 1, 2)
-    state.on_heartbeat(beat(node("a")), 1.0)
-    assert not state.acting(4.9)
-    assert state.view.number == 0
-    state.on_heartbeat(beat(node("a")), 4.0)
-    state.tick(5.1)
-    assert state.acting(5.1)
-    assert ids(state.view) == ["a", "h1"]
-
-
-def test_the_second_head_goes_on_with_the_firsts_view_when_that_dies() -> None:
-    state = head("h1", 1, 2)
-    view = View.of(4, "h0", [node("h0"), node("h1"), node("a"), node("b")])
-    state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", view, "h0"), 1.0)
-    assert state.view == view
-    for now in (3.0, 5.0):
-        state.on_heartbeat(beat(node("a"), 4), now)
-        state.on_heartbeat(beat(node("b"), 4), now)
-    state.failed(0, "down", 5.5)
-    state.tick(6.1)
-    assert ids(state.view) == ["a", "b", "h1"]
-    assert state.view.number > 4
-
-
-def test_after_a_partition_the_first_head_unites_the_members() -> None:
-    first = head("h0", 0, 2)
-    first.on_heartbeat(beat(node("a")), 10.0)
-    foreign = View.of(99, "h1", [node("h1"), node("b")])
-    answer, actions = first.on_heartbeat(beat(node("h1"), 99, foreign), 11.0)
-    assert kinds(actions)[0] is ViewChanged
-    assert ids(first.view) == ["a", "b", "h0", "h1"]
-    assert first.view.number > 99
-    assert answer.view == first.view
-
-
-# --- a member
-
-
-def test_a_member_asks_all_heads_in_parallel() -> None:
-    state = member("a", heads=3)
-    assert [a.head for a in state.tick(0.0) if isinstance(a, SendHeartbeat)] == [0, 1, 2]
-    assert state.tick(0.5) == [], "one heartbeat at a time for each head"
-
-
-def test_a_hung_head_does_not_delay_the_heartbeats_to_the_others() -> None:
-    state = member("a", heads=2)
-    state.tick(0.0)
-    state.answered(1, HeartbeatAnswer(Verdict.ACCEPTED), 0.1)
-    actions = state.tick(1.2)
-    assert [a.head for a in actions if isinstance(a, SendHeartbeat)] == [1]
-    assert TIMING.call_deadline_s <= TIMING.member_ttl_s / 4
-
-
-def test_a_member_goes_on_with_its_last_view_when_all_heads_are_gone() -> None:
-    state = member("a")
-    view = View.of(3, "h0", [node("a"), node("b"), node("h0")])
-    state.tick(0.0)
-    assert kinds(state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", view), 0.1)) == [
-        ViewChanged
-    ]
-    now = 0.1
-    for _ in range(20):
-        now = state.next_at(now) + 0.001
-        if state.tick(now):
-            state.failed(0, "connection refused", now)
-    assert state.view == view
-    assert state.reachable_heads == 0
-    assert state.heads[0].problem == "connection refused"
-
-
-def test_retries_are_jittered_and_within_a_third_of_the_ttl() -> None:
-    state = member("a")
-    now, gaps = 0.0, []
-    for _ in range(30):
-        state.tick(now)
-        state.failed(0, "down", now)
-        gaps.append(state.heads[0].next_at - now)
-        now = state.heads[0].next_at
-    assert gaps[0] <= 0.1
-    assert max(gaps) <= TIMING.retry_max_s
-    assert len({round(gap, 6) for gap in gaps[10:]}) > 10
-
-
-def test_an_older_view_never_replaces_a_newer_one() -> None:
-    state = member("a", heads=2)
-    new = View.of(8, "h0", [node("a"), node("h0")])
-    old = View.of(7, "h1", [node("a"), node("h1")])
-    state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", new), 0.1)
-    assert state.answered(1, HeartbeatAnswer(Verdict.ACCEPTED, "", old), 0.2) == []
-    assert state.view == new
-
-
-def test_a_view_without_this_start_of_the_node_is_not_taken() -> None:
-    state = member("a", incarnation=2)
-    view = View.of(8, "h0", [node("a", 1), node("h0")])
-    assert state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", view), 0.1) == []
-    assert state.view.number == 0
-
-
-def test_a_pushed_view_is_taken_by_a_node_that_is_no_head() -> None:
-    state = member("a")
-    view = View.of(2, "h0", [node("a"), node("h0")])
-    answer, actions = state.on_heartbeat(beat(node("h0"), 2, view), 1.0)
-    assert answer.verdict is Verdict.NOT_A_HEAD
-    assert kinds(actions) == [ViewChanged]
-
-
-def test_a_duplicate_that_starts_is_refused_with_the_reason() -> None:
-    state = member("a")
-    state.tick(0.0)
-    assert not state.settled
-    state.answered(0, HeartbeatAnswer(Verdict.WAIT, "just alive"), 0.1)
-    assert not state.settled, "the start waits for the verdict"
-    state.tick(1.2)
-    actions = state.answered(0, HeartbeatAnswer(Verdict.DUPLICATE, "taken by x:1"), 1.3)
-    assert actions == [Refused("taken by x:1")]
-    assert state.settled
-
-
-def test_a_running_node_that_lost_its_id_is_on_its_own_until_it_gets_it_back() -> None:
-    state = member("a")
-    view = View.of(3, "h0", [node("a"), node("h0")])
-    state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", view), 0.1)
-    actions = state.answered(0, HeartbeatAnswer(Verdict.DUPLICATE, "taken"), 20.0)
-    assert kinds(actions) == [Refused, ViewChanged]
-    assert ids(state.view) == ["a"]
-    again = replace(view, number=9)
-    state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", again), 30.0)
-    assert state.view == again
-    assert state.refused == ""
-
-
-def test_of_two_heads_that_disagree_the_first_one_is_right() -> None:
-    state = member("a", heads=2)
-    state.tick(0.0)
-    assert state.answered(1, HeartbeatAnswer(Verdict.DUPLICATE, "taken"), 0.1) == []
-    assert state.refused == ""
-    state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED), 0.2)
-    assert state.refused == ""
-
-
-def test_a_head_that_is_none_is_reported() -> None:
-    state = member("a")
-    state.tick(0.0)
-    state.answered(0, HeartbeatAnswer(Verdict.NOT_A_HEAD), 0.1)
-    assert "discovery_addr" in state.heads[0].problem
-    assert state.settled
-
-
-@pytest.mark.parametrize("number", [0, 1 << 62, (1 << 64) - 1])
+@pytest.mark.parametrize("number", [0, VIEW_NUMBER_MAX, 1 << 63])
 def test_absurd_view_numbers_are_ignored(number: int) -> None:
-    state = member("a")
-    view = View.of(number, "h0", [node("a"), node("h0")])
-    assert state.answered(0, HeartbeatAnswer(Verdict.ACCEPTED, "", view), 0.1) == []
-    leader = head()
-    leader.on_heartbeat(beat(node("b"), view_number=number), 1.0)
-    assert leader.view.number < 10
+    b = membership("b", ["a"])
+    update = ViewUpdate(number, (member("a"), member("b")))
+    b.on_heartbeat(Heartbeat(member("a"), number, update), NOW)
+    assert b.latest.number == 0
+
+
+def test_of_many_that_know_a_newer_view_one_is_asked_for_it() -> None:
+    head, now = head_with("b", "c")
+    newer = head.view.number + (5 << 32)
+    beats = [Heartbeat(member(name), newer) for name in ("b", "c", "d")]
+    wants = [head.on_heartbeat(beat, now)[0].wants_view for beat in beats]
+    assert wants == [True, False, False]
+
+
+# --- the last view on disk --------------------------------------------------------------------
+
+
+def test_a_view_is_read_back_as_it_was_written(tmp_path: object) -> None:
+    store = Store(str(tmp_path), "b")
+    assert store.load() is None
+    view = View.nothing().next([member("a", 3, head_rank=0), member("b", state=State.LEAVING)])
+    store.save(view)
+    assert store.load() == view
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"format": 2}', "torn"])
+def test_a_damaged_file_is_the_same_as_none(tmp_path: object, damage: str) -> None:
+    store = Store(str(tmp_path), "b")
+    store.save(View.nothing().next([member("a")]))
+    assert store.path is not None
+    text = store.path.read_text()
+    store.path.write_text(damage if damage != "torn" else text.replace('"a"', '"x"', 1))
+    assert store.load() is None
+
+
+def test_a_folder_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path: object) -> None:
+    store = Store(f"{tmp_path}/none", "b")
+    store.save(View.nothing().next([member("a")]))
+    assert "No such file" in store.problem

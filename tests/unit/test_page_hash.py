@@ -39,6 +39,15 @@ def test_a_hash_covers_all_tokens_before_it() -> None:
     assert page_hashes([3, 4], 2, first.hex()) == [second.hex()]
 
 
+def test_a_hash_of_pairs_covers_the_token_behind_its_page() -> None:
+    first = hashlib.sha256(struct.pack("<4I", 1, 2, 2, 3)).digest()
+    wide = b"\xff" + struct.pack("<4Q", 3, 4, 4, 2**32)
+    second = hashlib.sha256(first + wide).digest()
+    assert page_hashes([1, 2, 3, 4, 2**32], 2, pairs=True) == [first.hex(), second.hex()]
+    assert page_hashes([1, 2, 3, 4], 2, pairs=True) == [first.hex()]
+    assert page_hashes([1], 2, pairs=True) == page_hashes([], 2, pairs=True) == []
+
+
 def test_absent_empty_and_joined_parts_of_a_seed_differ() -> None:
     pairs = [("", None), (None, ""), ("ab", None), ("a", "b"), ("", "ab"), ("ab", ""), ("", "")]
     assert len({namespace_seed(*pair) for pair in pairs}) == len(pairs)
@@ -51,20 +60,22 @@ def test_impossible_tokens_are_refused(token: int) -> None:
         page_hashes([1, token], 2)
 
 
-def test_a_chain_grows_with_its_request() -> None:
-    chain = PageChain(2)
+@pytest.mark.parametrize("pairs", [False, True], ids=["tokens", "pairs"])
+def test_a_chain_grows_with_its_request(pairs: bool) -> None:
+    chain = PageChain(2, pairs=pairs)
     tokens = words(range(11))
-    assert chain.hashes(tokens[:5], None) == page_hashes(range(4), 2)
-    assert chain.hashes(tokens, None) == page_hashes(range(11), 2)
-    assert chain.hashes(tokens[:7], None) == page_hashes(range(7), 2)
+    for known in (0, 1, 2, 3, 5, 11, 7, 10, 1, 11):
+        expected = page_hashes(range(known), 2, pairs=pairs)
+        assert chain.hashes(tokens[:known], None) == expected
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["tokens", "pairs"])
 @pytest.mark.parametrize("changed", range(9))
-def test_tokens_that_change_have_other_hashes_from_there_on(changed: int) -> None:
-    chain = PageChain(2)
+def test_tokens_that_change_have_other_hashes_from_there_on(changed: int, pairs: bool) -> None:
+    chain = PageChain(2, pairs=pairs)
     tokens = words(range(9))
     chain.hashes(tokens, None)
     tokens[changed] = 77
-    assert chain.hashes(tokens, None) == page_hashes(tokens, 2)
+    assert chain.hashes(tokens, None) == page_hashes(tokens, 2, pairs=pairs)
     seed = namespace_seed("other", None)
-    assert chain.hashes(tokens, seed) == page_hashes(tokens, 2, seed)
+    assert chain.hashes(tokens, seed) == page_hashes(tokens, 2, seed, pairs=pairs)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from peercached.membership.head import MEMBERS_MAX
-from peercached.peer import wire
+from peercached.membership.view import MEMBERS_MAX
+from peercached.peer import member_wire, wire
 from peercached.proto import peer_pb2 as pb
 
 
@@ -20,8 +20,8 @@ def address(**changes: object) -> pb.NodeAddress:
 
 
 def view_of(*node_ids: str) -> pb.View:
-    members = [pb.Member(address=address(node_id=node_id)) for node_id in node_ids]
-    return pb.View(number=1, master="a", members=members)
+    members = [pb.Member(address=address(node_id=n), state=pb.ALIVE) for n in node_ids]
+    return pb.View(number=1, members=members)
 
 
 def test_a_whole_address_survives_the_wire() -> None:
@@ -54,17 +54,17 @@ def test_names_of_255_bytes_are_accepted() -> None:
 
 
 def test_the_members_of_a_view_ascend_and_are_there_once() -> None:
-    assert [m.node_id for m in wire.view_of(view_of("a", "b")).members] == ["a", "b"]
+    assert [m.node_id for m in member_wire.update_of(view_of("a", "b")).members] == ["a", "b"]
     for ids in (("b", "a"), ("a", "a")):
         with pytest.raises(ValueError, match="do not ascend"):
-            wire.view_of(view_of(*ids))
+            member_wire.update_of(view_of(*ids))
 
 
 def test_the_members_of_a_view_are_bounded() -> None:
     ids = [f"n{number:05d}" for number in range(MEMBERS_MAX + 1)]
-    wire.view_of(view_of(*ids[:-1]))
+    member_wire.update_of(view_of(*ids[:-1]))
     with pytest.raises(ValueError, match=str(MEMBERS_MAX + 1)):
-        wire.view_of(view_of(*ids))
+        member_wire.update_of(view_of(*ids))
 
 
 def test_a_batch_without_a_body_is_refused() -> None:

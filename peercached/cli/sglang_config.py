@@ -1,0 +1,69 @@
+"""`peercachectl sglang-config`: what SGLang's launch line needs to use the daemon of this host."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json
+
+
+@ctl_command("sglang-config")
+@click.option("--model-revision", metavar="TEXT", help="Keeps revisions of one model name apart.")
+@click.option("-n", "--namespace", metavar="TEXT", help="Keeps deployments apart.")
+@click.option("--tenant", metavar="TEXT", help="Keeps tenants apart.")
+@click.option(
+    "--tp-lcm-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Least common multiple of the TP sizes that shall share, with page_head.",
+)
+@click.option("--huge-pages", type=click.Choice(["2MiB", "1GiB"]), help="For the host pools.")
+@click.option(
+    "--numa-node", type=click.IntRange(min=0), metavar="N", help="Of the host pools' memory."
+)
+def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
+    """Prints the options of SGLang's launch line that make it share KV pages through this daemon,
+    to be pasted into a shell. With --json the extra config alone:
+
+    --hicache-storage-backend-extra-config "$(peercachectl sglang-config --json)"
+    """
+    config = {
+        "backend_name": "peercache",
+        "module_path": "peercache_client.sglang",
+        "class_name": "PeerCacheStorage",
+        "interface_v1": 1,
+        "allocator": "shm",
+        "hicache_storage_pass_prefix_keys": True,
+        "socket_path": str(Path(_socket_path(target)).absolute()),
+        **{key: wish for key, wish in wishes.items() if wish is not None},
+    }
+    if as_json:
+        print_json(config)
+        return
+    click.echo("--hicache-storage-backend dynamic \\")
+    click.echo(f"--hicache-storage-backend-extra-config {shlex.quote(json.dumps(config))}")
+
+
+def _socket_path(target: Target) -> str:
+    """Of the daemon that answers; without one, where it will be: SGLang starts without it, too."""
+    from peercached.admin.client import Refused, Unreachable
+
+    expected = target.socket_path()
+    try:
+        with target.admin() as admin:
+            found = admin.status().node.socket_path
+    except (Unreachable, Refused) as error:
+        click.echo(
+            f"peercachectl: {error}\nSGLang starts all the same, and shares pages as soon as a "
+            f"daemon listens at {expected}.",
+            err=True,
+        )
+        return expected
+    return target.socket or found or expected

@@ -1,0 +1,100 @@
+"""What a node knows: of itself, of the members, and which views there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from peercached.membership.flapping import Flapping
+from peercached.membership.messages import Action, Heartbeat, Refused, ViewChanged
+from peercached.membership.table import Table
+from peercached.membership.timing import Timing
+from peercached.membership.updates import History, ViewUpdate
+from peercached.membership.view import VIEW_NUMBER_MAX, Member, State, View
+
+
+class Knowledge:
+    """Not thread safe; `now` is monotonic seconds."""
+
+    def __init__(self, own: Member, told: int, timing: Timing) -> None:
+        self.own = own
+        self.view = View.alone(own.address)  # the newest that has this process: what it goes by
+        self.latest = View.nothing()  # the newest that is known
+        self.refused = ""
+        self.table = Table(timing.remember_gone_s)
+        self.flapping = Flapping(timing)
+        self.told = told  # the highest number anybody mentioned
+        self.told_at = float("-inf")  # when it went above the latest view's
+        self._history = History()
+
+    def beat(self, update: ViewUpdate | None = None) -> Heartbeat:
+        return Heartbeat(self.own, self.latest.number, update)
+
+    def whole(self, now: float) -> ViewUpdate:
+        """The latest view for anybody."""
+        return self.since(0, now)
+
+    def since(self, number: int, now: float) -> ViewUpdate:
+        """The latest view for somebody who has that one."""
+        return self._history.update_for(number, self.table, now)
+
+    def resolve(self, update: ViewUpdate) -> View | None:
+        if not 0 < update.number < VIEW_NUMBER_MAX:
+            return None
+        return self._history.resolve(update)
+
+    def hear_of(self, number: int, now: float) -> None:
+        if self.told < number < VIEW_NUMBER_MAX:
+            if self.told <= self.latest.number:
+                self.told_at = now
+            self.told = number
+
+    def adopt(self, view: View, now: float) -> list[Action]:
+        """As the latest."""
+        self.flapping.saw(self.latest, view, now)
+        self.latest = view
+        self._history.add(view, self.table.burials)
+        # A view without us is older than our last heartbeat to its maker, or says that we were
+        # thrown out. Either way the next heartbeat brings one that has us; what we have serves
+        # better until then than no view.
+        if not view.has(self.own.address) or self.own.state is State.LEFT:
+            return []
+        member = view.by_id[self.own.node_id]
+        if member.sequence > self.own.sequence:
+            self.own = replace(self.own, sequence=member.sequence)
+        self.view = view
+        self.refused = ""
+        return [ViewChanged(view)]
+
+    def refuse(self, reason: str) -> list[Action]:
+        first, self.refused = not self.refused, reason
+        actions: list[Action] = [Refused(reason)] if first else []
+        if self.view.number > 0:
+            self.view = View.alone(self.own.address)
+            actions.append(ViewChanged(self.view))
+        return actions
+
+    # --- this node's own record
+
+    def announce(self, state: State) -> None:
+        self.own = replace(self.own, sequence=self.own.sequence + 1, state=state)
+
+    def object(self, sequence: int) -> None:
+        """We are held for dead up to that sequence, and are not."""
+        self.own = replace(self.own, sequence=sequence + 1)
+
+    def accused(self) -> int | None:
+        """The sequence up to which the table has us, or our node id, for dead."""
+        gone = self.table.gone(self.own.node_id)
+        if gone is None or gone.age < self.own.age or self.own.state is State.LEFT:
+            return None
+        return gone.sequence
+
+    def enter(self, now: float) -> None:
+        """Our own record into the table, above whatever it has of our node id."""
+        known, gone = self.table.member(self.own.node_id), self.table.gone(self.own.node_id)
+        if known == self.own:
+            return
+        newest = known.age if known is not None else gone.age if gone is not None else (-1, 0, 0)
+        if self.own.age <= newest:
+            self.object(newest[0])
+        self.table.take(self.own, now)

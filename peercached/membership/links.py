@@ -1,0 +1,121 @@
+"""Whom this node sends heartbeats to, and when: all of them in parallel, each by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from peercached.membership.timing import Timing
+from peercached.membership.view import Verdict
+
+RETRY_FIRST_S = 0.1
+
+
+@dataclass(slots=True)
+class Link:
+    """What this node knows of one master, or of an address where one should be."""
+
+    endpoint: str
+    next_at: float
+    heard: float  # last answer as a master; the start counts as one
+    answered: bool = False  # the last attempt was
+    in_flight: bool = False
+    attempts: int = 0
+    failures: int = 0  # in a row
+    verdict: Verdict = Verdict.UNSPECIFIED
+    responder: str = ""
+    problem: str = "not asked yet"
+    send_view: bool = False
+    is_head: bool = False
+
+    @property
+    def tried(self) -> bool:
+        """An attempt has ended."""
+        return self.attempts > self.in_flight
+
+
+class Links:
+    """Not thread safe; `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        heads: Iterable[str],
+        also: Iterable[str],
+        timing: Timing,
+        now: float,
+        rng: random.Random,
+    ) -> None:
+        self._timing = timing
+        self._rng = rng
+        self._links = {e: Link(e, now, now, is_head=True) for e in heads}
+        for endpoint in also:
+            self._links.setdefault(endpoint, Link(endpoint, now, now))
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._links.values())
+
+    def get(self, endpoint: str) -> Link | None:
+        return self._links.get(endpoint)
+
+    def aim(self, masters: Iterable[tuple[str, str]], now: float) -> None:
+        """(node id, endpoint) of the masters: they and the heads from now on. A head that is
+        known by another name than its own address is asked once."""
+        old = self._links
+        self._links = {e: link for e, link in old.items() if link.is_head}
+        heads = {link.responder for link in self._links.values() if link.answered}
+        for node_id, endpoint in masters:
+            if endpoint in self._links or node_id in heads:
+                continue
+            self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
+
+    def due(self, now: float) -> list[Link]:
+        found = [
+            link for link in self._links.values() if not link.in_flight and now >= link.next_at
+        ]
+        for link in found:
+            link.in_flight = True
+            link.attempts += 1
+        return found
+
+    def next_at(self) -> float:
+        waiting = (link.next_at for link in self._links.values() if not link.in_flight)
+        return min(waiting, default=float("inf"))
+
+    def beat_now(self, now: float, with_view: bool = False) -> None:
+        for link in self._links.values():
+            link.next_at = now
+            link.send_view = link.send_view or with_view
+
+    def answered(
+        self, link: Link, verdict: Verdict, responder: str, reason: str, now: float
+    ) -> None:
+        link.in_flight = False
+        link.answered = True
+        link.failures = 0
+        link.verdict, link.responder, link.problem = verdict, responder, reason
+        if verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
+            link.heard = now
+        # Jitter keeps a thousand nodes that started together from beating together.
+        link.next_at = now + self._timing.heartbeat_interval_s * self._rng.uniform(0.9, 1.0)
+
+    def failed(self, link: Link, problem: str, now: float) -> None:
+        link.in_flight = False
+        link.answered = False
+        link.problem = problem
+        pause = min(RETRY_FIRST_S * 2 ** min(link.failures, 16), self._timing.retry_max_s)
+        link.failures += 1
+        link.next_at = now + pause * self._rng.uniform(0.5, 1.0)
+
+    def verdict_of_first(self) -> Link | None:
+        """Of two masters that disagree about a newcomer, the first one that answers is right."""
+        for link in self._links.values():
+            if link.answered and link.verdict is not Verdict.NOT_A_MASTER:
+                return link
+            if link.in_flight and link.failures == 0:
+                return None  # it may still answer
+        return None
+
+    def forgive(self, pause_s: float) -> None:
+        for link in self._links.values():
+            link.heard += pause_s

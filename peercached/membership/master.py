@@ -1,0 +1,151 @@
+"""What a master makes of heartbeats, of other masters' news, and of silence."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+from peercached.membership.claims import Claims
+from peercached.membership.flapping import Flapping
+from peercached.membership.liveness import Liveness
+from peercached.membership.messages import Probe
+from peercached.membership.table import Table
+from peercached.membership.timing import Timing
+from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, State, Verdict
+
+# Other members that are asked to probe one that is silent, beside the master's own probe.
+PROBERS = 3
+# Probes that one look at the clock may send: a rack that dies is found out in turns.
+PROBES_AT_ONCE_MAX = 256
+
+
+class Master:
+    """Changes the table; state.py makes views of it. Not thread safe; `now` is monotonic
+    seconds."""
+
+    def __init__(
+        self, own_id: str, table: Table, timing: Timing, flapping: Flapping, rng: random.Random
+    ) -> None:
+        self._own_id = own_id
+        self._table = table
+        self._flapping = flapping
+        self._claims = Claims(timing)
+        self._rng = rng
+        self._timing = timing
+        self.liveness = Liveness(timing)
+        self._watched = -1
+
+    def begin(self) -> None:
+        """In office (again): what was heard before says nothing."""
+        self.liveness = Liveness(self._timing)
+        self._watched = -1
+
+    def watch(self, now: float) -> None:
+        """Follows the table: who is new in it gets a whole TTL."""
+        if self._watched != self._table.changes:
+            self._watched = self._table.changes
+            self.liveness.watch(self._table.members(), self._own_id, now)
+
+    def heard(self, sender: Member, now: float) -> tuple[Verdict, str, int]:
+        """The verdict on a heartbeat, the reason when it is not ACCEPTED, and the sequence up
+        to which the sender is held for dead (0: it is not)."""
+        address, node_id = sender.address, sender.address.node_id
+        member = self._table.member(node_id)
+        if member is not None and member.address.incarnation == address.incarnation:
+            self.liveness.heard(node_id, address.incarnation, now)
+            self._table.take(sender, now)
+            return Verdict.ACCEPTED, "", 0
+        if sender.state is State.LEFT:
+            return Verdict.ACCEPTED, "", 0
+        gone = self._table.gone(node_id)
+        if member is not None:
+            heard = self.liveness.last_heard(node_id)
+            verdict, reason = self._claims.judge(address, member.address, heard, now)
+            if verdict is not Verdict.ACCEPTED:
+                return verdict, reason, 0
+        elif gone is not None and gone.incarnation == address.incarnation:
+            if gone.state is State.LEFT:
+                return Verdict.WAIT, "it has said that it leaves", 0
+            if sender.sequence <= gone.sequence:
+                # Perhaps a late message of a dead process. A living one will object.
+                return Verdict.WAIT, "it was found silent", max(gone.sequence, 1)
+        wait_s = self._flapping.wait_s(node_id, now)
+        if wait_s > 0:
+            if member is not None:
+                self._void(member, now)
+            return Verdict.WAIT, _flaps(node_id, wait_s), 0
+        newest = member.sequence if member is not None else gone.sequence if gone else -1
+        joined = replace(sender, sequence=max(sender.sequence, newest + 1))
+        if not self._table.take(joined, now):
+            return Verdict.WAIT, f"the cluster has its maximum of {MEMBERS_MAX} members", 0
+        self.liveness.heard(node_id, address.incarnation, now)
+        return Verdict.ACCEPTED, "", 0
+
+    def _void(self, member: Member, now: float) -> None:
+        address = member.address
+        self._table.bury(
+            Gone(address.node_id, address.incarnation, member.sequence, State.DEAD), now
+        )
+
+    def told(self, members: Iterable[Member], gone: Iterable[Gone], now: float) -> None:
+        """News of another master. Whom we hear ourselves lives, whatever others say: that is
+        how the master of a small part of a network does not empty the large one when they meet
+        again."""
+        for record in members:
+            self._table.take(record, now)
+        for grave in gone:
+            member = self._table.member(grave.node_id)
+            if (
+                member is not None
+                and grave.state is State.DEAD
+                and grave.age > member.age
+                and self.liveness.hears(grave.node_id, grave.incarnation, now)
+            ):
+                self._table.take(replace(member, sequence=grave.sequence + 1), now)
+            else:
+                self._table.bury(grave, now)
+
+    def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
+        """Whom to ask about the silent. `patience_s`: how much longer than the first master
+        this one waits, so that not all of them ask at once."""
+        actions: list[Probe] = []
+        for node_id in self.liveness.due(now, patience_s):
+            if len(actions) >= PROBES_AT_ONCE_MAX:
+                break
+            target = self._table.member(node_id)
+            if target is None:
+                continue
+            vias = self._vias(node_id, masters)
+            number = self.liveness.begin(node_id, 1 + len(vias), now)
+            actions.append(Probe(target.address, None, number))
+            actions += [Probe(target.address, via, number) for via in vias]
+        return actions
+
+    def _vias(self, target: str, masters: Iterable[Member]) -> list[NodeAddress]:
+        """The other masters, who must have heard it, then anybody; nobody who is silent too."""
+        avoid = {target, self._own_id, *self.liveness.suspects()}
+        first = [m.address for m in masters if m.address.node_id not in avoid][:PROBERS]
+        avoid.update(address.node_id for address in first)
+        others = list(self._table.members())
+        for _ in range(4 * PROBERS):
+            if len(first) >= PROBERS or not others:
+                break
+            address = self._rng.choice(others).address
+            if address.node_id not in avoid:
+                first.append(address)
+                avoid.add(address.node_id)
+        return first
+
+    def bury_dead(self, now: float) -> None:
+        for node_id in self.liveness.dead(now):
+            member = self._table.member(node_id)
+            if member is not None:
+                self._void(member, now)
+
+
+def _flaps(node_id: str, wait_s: float) -> str:
+    return (
+        f"{node_id} has come and gone too often lately: it is a member again in {wait_s:.0f} s, "
+        "and serves its own pages until then"
+    )

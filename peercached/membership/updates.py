@@ -1,0 +1,71 @@
+"""Views on the wire: whole, or as the difference to one that the receiver has."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from peercached.membership.table import Table
+from peercached.membership.view import Gone, Member, View
+
+# A node that was away for more views than this gets the next one whole.
+VIEWS_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ViewUpdate:
+    number: int
+    members: tuple[Member, ...]  # all, or those that are not in the base like this
+    base: int = 0  # the view that this one changes; 0: it is whole
+    without: tuple[str, ...] = ()  # node ids of the base that are not in this view
+    gone: tuple[Gone, ...] = ()
+
+
+class History:
+    """The last views, to tell differences from. Not thread safe."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[int, tuple[View, int]] = OrderedDict()  # with the burials then
+        self._differences: dict[int, ViewUpdate] = {}  # by base, to the newest
+
+    @property
+    def newest(self) -> View:
+        return next(reversed(self._views.values()), (View.nothing(), 0))[0]
+
+    def add(self, view: View, burials: int) -> None:
+        """`burials`: of the table (table.py), up to this view."""
+        self._views[view.number] = (view, burials)
+        self._differences.clear()
+        while len(self._views) > VIEWS_KEPT:
+            self._views.popitem(last=False)
+
+    def update_for(self, number: int, table: Table, now: float) -> ViewUpdate:
+        """The newest view for somebody who has the view `number`."""
+        newest = self.newest
+        if number not in self._views or number == newest.number:
+            return ViewUpdate(newest.number, newest.members, gone=table.graves(now))
+        base, burials = self._views[number]
+        found = self._differences.get(number)
+        if found is None:
+            changed = tuple(m for m in newest.members if base.by_id.get(m.address.node_id) != m)
+            without = tuple(n for n in base.by_id if n not in newest.by_id)
+            found = ViewUpdate(newest.number, changed, number, without)
+            self._differences[number] = found
+        # The graves before it was told with that view.
+        gone = table.graves(now, burials)
+        return ViewUpdate(found.number, found.members, number, found.without, gone)
+
+    def resolve(self, update: ViewUpdate) -> View | None:
+        """The whole view; None if its base is not known here or the mark does not fit."""
+        if update.base == 0:
+            view = View.of(update.number, update.members)
+        else:
+            if update.base not in self._views:
+                return None
+            base, _ = self._views[update.base]
+            members = dict(base.by_id)
+            for node_id in update.without:
+                members.pop(node_id, None)
+            members.update((m.address.node_id, m) for m in update.members)
+            view = View.of(update.number, members.values())
+        return view if view.is_what_it_says else None

@@ -1,0 +1,84 @@
+"""What the embedded membership says in `status`: masters, and sentences with remedies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peercached.membership import Membership, Verdict
+from peercached.peer.cluster import Say
+
+
+def document(membership: Membership, now: float) -> dict[str, Any]:
+    """Masters in order: what this node knows of each."""
+    links = {link.responder or link.endpoint: link for link in membership.links}
+    masters = []
+    for member in membership.masters(now) if membership.latest.number else ():
+        endpoint = member.address.endpoint
+        link = links.get(member.node_id) or membership.links.get(endpoint)
+        own = member.node_id == membership.address.node_id
+        masters.append(
+            {
+                "node_id": member.node_id,
+                "endpoint": endpoint,
+                "is_self": own,
+                "answers": own or (link is not None and link.answered),
+                "problem": "" if own or link is None or link.answered else link.problem,
+            }
+        )
+    return {
+        "kind": "embedded",
+        "is_master": membership.is_master(now),
+        "masters": masters,
+        "silence_s": membership.silence_s(now),
+    }
+
+
+def say(membership: Membership, say: Say, now: float) -> None:
+    links = list(membership.links)
+    if membership.refused:
+        say("error", f"Out of the cluster: {membership.refused}.", "Restart it after that.")
+        return
+    waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
+    if waits:
+        say(
+            "warning",
+            f"Not a member yet, so this node serves only its own pages: {waits[0].problem}.",
+            "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
+        )
+    elif links and not membership.is_master(now) and not any(k.answered for k in links):
+        _say_unreached(membership, say)
+    elif links and membership.view.number == 0:
+        why = "; ".join(link.problem for link in links if link.problem) or "it is starting"
+        say(
+            "warning",
+            f"Not in a view yet, so this node serves only its own pages: {why}.",
+            "It joins by itself once a master takes it; look at the heads' status.",
+        )
+    else:
+        for link in links:
+            if not link.answered and link.failures:
+                what = "Head" if link.is_head else "Master"
+                say(
+                    "warning",
+                    f"{what} {link.endpoint} cannot be reached: {link.problem}.",
+                    "Start it, or mend the network; another node has taken its part meanwhile.",
+                )
+
+
+def _say_unreached(membership: Membership, say: Say) -> None:
+    why = "; ".join(link.problem for link in membership.links)
+    if membership.view.number == 0:
+        say(
+            "error",
+            f"No head can be reached, so this node serves only its own pages: {why}.",
+            "Start the heads named in discovery_addr, or mend discovery_addr or the network; "
+            "this node keeps trying.",
+        )
+        return
+    say(
+        "error",
+        f"No master can be reached, so this node goes on with view {membership.view.counter}: "
+        f"{why}.",
+        "Start the heads named in discovery_addr, or mend the network; if they stay away, other "
+        "nodes become masters.",
+    )

@@ -1,0 +1,34 @@
+"""Keeps the newest view on disk without holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from peercached.membership import View
+from peercached.membership.store import Store
+
+
+class ViewKeeper:
+    """One write at a time, of the newest view; those in between are skipped."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._wanted: View | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def keep(self, view: View) -> None:
+        if view.number == 0 or self._store.path is None:
+            return  # on its own it knows nothing worth keeping
+        self._wanted = view
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        while (view := self._wanted) is not None:
+            self._wanted = None
+            await asyncio.get_running_loop().run_in_executor(None, self._store.save, view)
+
+    async def stop(self) -> None:
+        """What is wanted is written."""
+        if self._task is not None:
+            await self._task

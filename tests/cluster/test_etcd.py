@@ -1,0 +1,187 @@
+"""Membership kept by a real etcd: it may be away, hang or restart, and leases may be lost."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.etcd import Etcd, reason_to_skip
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
+
+TTL_S = 2.0  # etcd grants no less
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    etcd = Etcd(tmp_path)
+    etcd.start()
+    yield etcd
+    etcd.kill()
+
+
+@pytest.fixture
+def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
+    return with_etcd(make_cluster, etcd, 3)
+
+
+def with_etcd(make_cluster: MakeCluster, etcd: Etcd, size: int) -> Cluster:
+    cluster = make_cluster(
+        size,
+        start=False,
+        membership="etcd",
+        etcd_endpoints=etcd.endpoint,
+        member_ttl_s=TTL_S,
+    )
+    for daemon in cluster.daemons:
+        daemon.heads = []
+    cluster.start()
+    return cluster
+
+
+def names(daemon: Daemon) -> list[str]:
+    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
+
+
+def view(daemon: Daemon) -> tuple[int, str]:
+    found = daemon.status()["membership"]
+    return found["view_number"], found["view_mark"]
+
+
+def sentences(daemon: Daemon) -> str:
+    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])
+
+
+def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster, attach: Attach) -> None:
+    eventually(lambda: len({view(daemon) for daemon in nodes.daemons}) == 1)
+    keys = keys_of("met in etcd", 32)
+    assert all(attach(nodes[0]).set(keys))
+    assert attach(nodes[2]).has(keys)
+    assert nodes[0].status()["membership"]["kind"] == "etcd"
+
+
+def test_who_dies_is_out_by_its_lease_and_who_ends_at_once(nodes: Cluster, attach: Attach) -> None:
+    nodes[2].kill()
+    nodes.wait_complete()
+    began = time.monotonic()
+    assert nodes[1].stop() == 0
+    eventually(lambda: names(nodes[0]) == ["a"], TTL_S)
+    assert time.monotonic() - began < TTL_S
+    for daemon in nodes.daemons[1:]:
+        daemon.start()
+    nodes.wait_complete()
+    assert len({view(daemon) for daemon in nodes.daemons}) == 1
+
+
+def test_a_restart_is_a_new_member_at_once(nodes: Cluster) -> None:
+    def incarnation() -> str:
+        members = nodes[0].status()["membership"]["members"]
+        return next((m["incarnation"] for m in members if m["node_id"] == "c"), "")
+
+    old = incarnation()
+    nodes[2].kill()
+    nodes[2].start()
+    eventually(lambda: incarnation() not in ("", old), 20)
+    nodes.wait_complete()
+
+
+def test_while_etcd_is_away_all_go_on_and_after_its_restart_nobody_was_lost(
+    nodes: Cluster, etcd: Etcd, attach: Attach
+) -> None:
+    keys = keys_of("outlive etcd", 32)
+    assert all(attach(nodes[0]).set(keys))
+    reader = attach(nodes[2])
+    etcd.kill()
+    eventually(lambda: "etcd keeps no membership" in sentences(nodes[1]), 10)
+    until = time.monotonic() + 3 * TTL_S
+    while time.monotonic() < until:
+        assert names(nodes[1]) == ["a", "b", "c"]
+        assert reader.has(keys)
+    etcd.start()
+    eventually(lambda: not any("etcd" in sentences(d) for d in nodes.daemons), 20)
+    nodes.wait_complete()
+    eventually(lambda: len({view(daemon) for daemon in nodes.daemons}) == 1)
+    assert reader.has(keys)
+    nodes[1].kill()
+    eventually(lambda: names(nodes[0]) == ["a", "c"], 20)
+
+
+def test_a_hung_etcd_is_the_same_as_none(nodes: Cluster, etcd: Etcd, attach: Attach) -> None:
+    keys = keys_of("beside a hung etcd", 16)
+    assert all(attach(nodes[0]).set(keys))
+    etcd.freeze()
+    try:
+        eventually(lambda: "did not answer in time" in sentences(nodes[1]), 10)
+        assert attach(nodes[2]).has(keys)
+    finally:
+        etcd.thaw()
+    eventually(lambda: not any("etcd" in sentences(d) for d in nodes.daemons), 20)
+    nodes.wait_complete()
+
+
+def test_a_node_that_lost_its_lease_registers_again(nodes: Cluster, attach: Attach) -> None:
+    keys = keys_of("a lost lease", 16)
+    writer = attach(nodes[2])
+    assert all(writer.set(keys))
+    nodes[2].freeze()
+    try:
+        eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
+    finally:
+        nodes[2].thaw()
+    nodes.wait_complete()
+    eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found again")
+
+
+def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
+    tmp_path: Path, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    etcd = Etcd(tmp_path)
+    cluster = make_cluster(
+        2, start=False, membership="etcd", etcd_endpoints=etcd.endpoint, member_ttl_s=TTL_S
+    )
+    for daemon in cluster.daemons:
+        daemon.heads = []
+        daemon.start()
+    for daemon in cluster.daemons:
+        daemon.wait_ready()
+        assert "serves only its own pages" in sentences(daemon)
+    keys = keys_of("without etcd", 16)
+    pages = attach(cluster[0])
+    assert all(pages.set(keys))
+    assert pages.has(keys)
+    etcd.start()
+    try:
+        cluster.wait_complete()
+        eventually(lambda: attach(cluster[1]).has(keys), 10)
+    finally:
+        etcd.kill()
+
+
+def test_the_same_node_id_elsewhere_is_refused(
+    nodes: Cluster, etcd: Etcd, make_cluster: MakeCluster
+) -> None:
+    twin = make_cluster(
+        1, start=False, membership="etcd", etcd_endpoints=etcd.endpoint, member_ttl_s=TTL_S
+    )
+    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", []
+    twin[0].start()
+    assert twin[0].wait_exit(30) != 0
+    assert "already used by the daemon at 127.0.0.2" in twin[0].log_text()
+    assert names(nodes[0]) == ["a", "b", "c"]
+
+
+def test_a_clear_that_a_node_missed_reaches_it_through_etcd(nodes: Cluster, attach: Attach) -> None:
+    keys = keys_of("cleared", 16)
+    pages, late = attach(nodes[0]), attach(nodes[2])
+    assert all(late.set(keys))
+    nodes[2].freeze()
+    try:
+        pages.client.clear()
+    finally:
+        nodes[2].thaw()
+    eventually(lambda: not any(late.get(keys)), 20, "the clear reaches the node that was away")

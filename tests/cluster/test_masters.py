@@ -1,0 +1,182 @@
+"""Masters die, hang and come back, all of them at once or one by one: nobody else is thrown out."""
+
+import time
+
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+TTL_S = 1.5  # of harness.fixtures.FAST
+
+
+def with_heads(cluster: Cluster, count: int) -> None:
+    """The first `count` daemons are the heads of all, which are started then."""
+    heads = [daemon.address for daemon in cluster.daemons[:count]]
+    for daemon in cluster.daemons:
+        daemon.heads = heads
+    cluster.start()
+
+
+def names(daemon: Daemon) -> list[str]:
+    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
+
+
+def masters(daemon: Daemon) -> list[str]:
+    return [m["node_id"] for m in daemon.status()["membership"]["masters"]]
+
+
+def view(daemon: Daemon) -> tuple[int, str]:
+    found = daemon.status()["membership"]
+    return found["view_number"], found["view_mark"]
+
+
+def sentences(daemon: Daemon) -> str:
+    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])
+
+
+def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, start=False)
+    with_heads(cluster, 1)
+    assert masters(cluster[3]) == ["a", "b", "c"]
+    keys = keys_of("outlive the head", 32)
+    assert all(attach(cluster[1]).set(keys))
+    cluster[0].kill()
+    cluster.wait_complete()
+    for daemon in cluster.daemons[1:]:
+        assert masters(daemon) == ["b", "c", "d"]
+        assert attach(daemon).has(keys)
+    cluster[0].start()
+    cluster.wait_complete()
+    eventually(lambda: all(masters(d) == ["a", "b", "c"] for d in cluster.daemons))
+    assert len({view(daemon) for daemon in cluster.daemons}) == 1
+
+
+def test_a_node_can_join_while_the_configured_head_is_dead(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """It knows the others from its last view; a new one could not, and says so."""
+    cluster = make_cluster(3, start=False)
+    with_heads(cluster, 1)
+    cluster[2].stop()
+    cluster[0].kill()
+    cluster[2].start()
+    eventually(lambda: cluster[2].alive and _answers(cluster[2], ["b", "c"]), 20)
+    keys = keys_of("without a head", 16)
+    assert all(attach(cluster[2]).set(keys))
+    eventually(lambda: attach(cluster[1]).has(keys), 10)
+
+
+def _answers(daemon: Daemon, members: list[str]) -> bool:
+    try:
+        return daemon.connected_members() == members
+    except Exception:
+        return False
+
+
+def test_when_all_masters_die_the_others_go_on_and_take_over(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, start=False, max_masters=2, directory_replicas=3)
+    with_heads(cluster, 2)
+    keys = keys_of("outlive all masters", 32)
+    assert all(attach(cluster[2]).set(keys))
+    before = names(cluster[3])
+    for daemon in cluster.daemons[:2]:
+        daemon.kill()
+    reader = attach(cluster[3])
+    until = time.monotonic() + 2 * TTL_S
+    while time.monotonic() < until:
+        assert reader.has(keys)
+        assert names(cluster[3]) == before, "the last view holds"
+    eventually(lambda: "No master can be reached" in sentences(cluster[3]), 5)
+    cluster.wait_complete()
+    assert masters(cluster[3]) == ["c", "d"]
+    assert reader.has(keys)
+    for daemon in cluster.daemons[:2]:
+        daemon.start()
+    cluster.wait_complete()
+    eventually(lambda: masters(cluster[3]) == ["a", "b"])
+    assert reader.has(keys)
+
+
+def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, start=False)
+    with_heads(cluster, 2)
+    keys = keys_of("beside a frozen master", 32)
+    assert all(attach(cluster[2]).set(keys))
+    reader = attach(cluster[3])
+    others = cluster.daemons[1:]
+    cluster[0].freeze()
+    try:
+        eventually(lambda: all(names(d) == ["b", "c", "d"] for d in others), 20)
+        steady = {view(daemon) for daemon in others}
+        until = time.monotonic() + 3 * TTL_S
+        while time.monotonic() < until:
+            assert reader.has(keys)
+            assert {view(daemon) for daemon in others} == steady, "the view flaps"
+    finally:
+        cluster[0].thaw()
+    until = time.monotonic() + 2 * TTL_S
+    while time.monotonic() < until:
+        assert all({"b", "c", "d"} <= set(names(d)) for d in others), "the awakened threw some out"
+    cluster.wait_complete()
+    assert reader.has(keys)
+
+
+def test_a_node_that_ends_is_out_of_the_view_at_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, member_ttl_s=20.0)
+    for victim in (2, 0):  # the second time it is the head
+        assert cluster[victim].stop() == 0
+        left = [d for d in cluster.daemons if d.alive]
+        expected = [d.node_id for d in left]
+        eventually(lambda: all(names(d) == expected for d in left), 5)  # noqa: B023
+
+
+def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, start=False)
+    with_heads(cluster, 2)
+    for place, daemon in enumerate(cluster.daemons):
+        witness = attach(cluster[(place + 1) % 3])
+        keys = keys_of(f"held beside {daemon.node_id}", 32)
+        assert all(attach(cluster[(place + 2) % 3]).set(keys))
+        missed: list[int] = []
+
+        def read() -> None:
+            missed.append(32 - sum(map(bool, witness.get(keys))))  # noqa: B023
+
+        with Background(read) as reading:
+            reading.wait_rounds(3)
+            assert daemon.stop() == 0
+            reading.wait_rounds(3)
+            daemon.start()
+            cluster.wait_complete()
+            reading.wait_rounds(3)
+        assert sum(missed) == 0, f"while {daemon.node_id} restarted"
+    assert len({view(daemon) for daemon in cluster.daemons}) == 1
+
+
+def test_a_whole_cluster_restarts_without_its_head(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, start=False)
+    with_heads(cluster, 1)
+    number = view(cluster[1])[0]
+    for daemon in cluster.daemons:
+        daemon.kill()
+    for daemon in cluster.daemons[1:]:
+        daemon.start()
+    cluster.wait_complete()
+    assert masters(cluster[3]) == ["b", "c", "d"]
+    assert view(cluster[3])[0] > number
+    cluster[0].start()
+    cluster.wait_complete()
+    assert len({view(daemon) for daemon in cluster.daemons}) == 1

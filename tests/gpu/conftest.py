@@ -1,0 +1,25 @@
+"""Tests that need a GPU: `make test-gpu`. Skipped, with the reason, where there is none."""
+
+from collections.abc import Iterator
+
+import pytest
+from cuda import Gpu, NoGpu
+from harness.fixtures import FAST
+
+from peercached.demo.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Gpu:
+    try:
+        return Gpu()
+    except NoGpu as reason:
+        pytest.skip(f"no GPU: {reason}")
+
+
+@pytest.fixture(scope="module")
+def nodes(gpu: Gpu) -> Iterator[Cluster]:
+    """Two daemons with room for what the tests set."""
+    with Cluster(2, options={**FAST, "pool-size": "1GiB"}) as cluster:
+        cluster.start()
+        yield cluster

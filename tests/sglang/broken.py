@@ -1,0 +1,30 @@
+"""Runs pytest with a broken copy of the client: `python broken.py FOLDER PYTEST-ARGUMENT...`.
+
+FOLDER has the copy. The daemons, which are processes of their own, are whole.
+"""
+
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+
+import pytest
+
+
+class _Copy:
+    """Before the finder of the editable installation, which knows every module of the client."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name.partition(".")[0] != "peercache_client":
+            return None
+        return PathFinder.find_spec(name, path or [self._folder], target)
+
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, _Copy(sys.argv[1]))  # type: ignore[arg-type]
+    import peercache_client
+
+    assert (peercache_client.__file__ or "").startswith(sys.argv[1])
+    sys.exit(pytest.main(sys.argv[2:]))

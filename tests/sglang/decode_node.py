@@ -1,0 +1,92 @@
+"""A decode node of a prefill/decode cluster: SGLang's own hooks for its probe and its restore."""
+
+import itertools
+from array import array
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from radix_node import RadixNode
+
+_requests = itertools.count()
+
+
+class DecodeNode(RadixNode):
+    """`DecodeHiCachePreallocMixin` and `DecodeHiCacheTransferMixin` on a radix cache, without the
+    queues around them: those need a GPU's engine and a prefill node's sockets."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        from sglang.srt.disaggregation.decode_hicache_mixin import (
+            DecodeHiCachePreallocMixin,
+            DecodeHiCacheTransferMixin,
+        )
+
+        super().__init__(*arguments, **options)
+
+        class Hooks(DecodeHiCachePreallocMixin, DecodeHiCacheTransferMixin):  # type: ignore[misc]
+            tree_cache = self.cache
+            scheduler = SimpleNamespace(enable_decode_hicache=True)
+
+        self.hooks = Hooks()
+
+    def probe(self, tokens: Sequence[int]) -> Any:
+        """On the scheduler's thread: the request, with `prefix_match`, whose `decode_prefix_len`
+        tokens the prefill node is told not to send."""
+        from sglang.srt.disaggregation.decode import DecodeRequest
+        from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
+        from sglang.srt.mem_cache.common import match_kv_cache
+
+        name = f"decode-{next(_requests)}"
+        req = SimpleNamespace(  # what the hooks read and set of SGLang's Req
+            rid=name,
+            cache_request_handle=CacheRequestHandle(name, 0),
+            origin_input_ids=array("q", tokens),
+            output_ids=array("q"),
+            extra_key=None,
+            cache_salt=None,
+            session=None,
+            kv=SimpleNamespace(req_pool_idx=0, cache_protected_len=0, mamba_pool_idx=None),
+            prefix_len=0,
+            last_node=None,
+            _compute_max_prefix_len=lambda length: length,
+        )
+        match = match_kv_cache(req, self.cache, req.origin_input_ids)
+        req.lock = self.cache.lock(match.last_device_node)
+        receiver = SimpleNamespace(poll=self._transferred)
+        request = DecodeRequest(req=req, kv_receiver=receiver)
+        request.prefix_match = self.hooks._build_decode_prefix_match(req, match)
+        return request
+
+    @staticmethod
+    def _transferred() -> Any:
+        from sglang.srt.disaggregation.base import KVPoll
+
+        return KVPoll.Success
+
+    def restore(self, request: Any) -> str:
+        """Fetches what was promised, into the device pool; how it ended, as SGLang says it."""
+        from sglang.srt.disaggregation.decode_hicache_mixin import HiCacheRestoreResult
+
+        self.hooks._start_hicache_prefetch(request.req, request.prefix_match)
+        self._until(lambda: self._restored(request))
+        if request.hicache_restore_status == HiCacheRestoreResult.READY:
+            self.hooks._commit_hicache_local_restore_to_req(request)
+        return str(request.hicache_restore_status.value)
+
+    def _restored(self, request: Any) -> bool:
+        from sglang.srt.disaggregation.decode_hicache_mixin import HiCacheRestoreResult
+
+        self.hooks._process_hicache_local_restores([request])
+        return bool(request.hicache_restore_status != HiCacheRestoreResult.PENDING)
+
+    def poll(self, request: Any) -> Any:
+        """What becomes of the request, once the prefill node has sent the rest."""
+        from sglang.srt.disaggregation.decode_hicache_mixin import HiCacheRestoreGatedKVReceiver
+
+        return HiCacheRestoreGatedKVReceiver(request).poll()
+
+    def rows(self, request: Any) -> list[Any]:
+        """The device rows that the request would decode with, in each layer."""
+        req = request.req
+        slots = self.cache.path_device_indices(req.last_node)[: req.prefix_len]
+        return [layer[slots].clone() for layer in self._layers()]

@@ -1,0 +1,93 @@
+"""The tests notice: a client with one deliberate mistake fails those that guard against it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import peercache_client
+
+HERE = Path(__file__).parent
+
+
+class Variant(NamedTuple):
+    file: str
+    right: str
+    wrong: str
+    guards: list[str]  # of which at least one must fail
+
+
+IDENTITY = ["test_identity.py::test_nodes_that_differ_never_meet"]
+VARIANTS = {
+    "nothing is wrong": Variant("identity.py", "", "", [*IDENTITY, "test_partial.py"]),
+    "TP rank and size left out of the key": Variant(
+        "identity.py", 'tp = f"{topology.tp_rank}of{topology.tp_size}"', 'tp = "any"', IDENTITY
+    ),
+    "PP rank left out of the key": Variant(
+        "identity.py", "pp={topology.pp_rank}of{topology.pp_size}", "pp=any", IDENTITY
+    ),
+    "dtype left out of the key": Variant(
+        "identity.py",
+        "        f\"dtype={getattr(pool, 'dtype', None)}\",\n"
+        '        f"logical_dtype={logical_dtype}",\n',
+        "",
+        IDENTITY,
+    ),
+    "both kinds of fp8 taken for one": Variant(
+        "identity.py", "logical_dtype={logical_dtype}", "logical_dtype=", IDENTITY
+    ),
+    "layout left out of the key": Variant("identity.py", '    "layout",\n', "", IDENTITY),
+    "pool name left out of the key": Variant(
+        "identity.py",
+        "pool={name}",
+        "pool=any",
+        ["test_side_pools.py::test_the_same_hash_in_two_pools_is_two_pages"],
+    ),
+    "a short write reported as success": Variant(
+        "sglang/page_forms.py",
+        "return Place(keys, [region], offsets, lengths, [])",
+        "return Place(keys, [region], offsets, [length // 2 for length in lengths], [])",
+        ["test_pages.py::test_a_page_that_one_node_sets_another_gets"],
+    ),
+    "a set that failed reported as success": Variant(
+        "sglang/mover.py",
+        'results = self._judge("set", wanted, places, statuses)',
+        "results = [[True] * len(pages.hashes) for pages in wanted]",
+        ["test_outages.py::test_a_socket_that_is_none_is_no_trouble"],
+    ),
+    "a page without one of its pieces reported as got": Variant(
+        "sglang/mover.py",
+        "of_pool[i : i + pieces].count(Status.ok) == pieces",
+        "of_pool[i : i + pieces].count(Status.ok) > 0",
+        ["test_partial.py::test_a_page_without_one_of_its_pieces_is_a_miss"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_broken_client_fails(tmp_path: Path, name: str) -> None:
+    file, right, wrong, guards = VARIANTS[name]
+    copy = tmp_path / "peercache_client"
+    shutil.copytree(Path(peercache_client.__file__).parent, copy)
+    if right:
+        text = (copy / file).read_text()
+        assert text.count(right) == 1, f"{file} has changed: what is to be broken is not in it"
+        (copy / file).write_text(text.replace(right, wrong))
+    run = subprocess.run(
+        [
+            *(sys.executable, str(HERE / "broken.py"), str(tmp_path)),
+            *("-x", "-p", "no:cacheprovider", "--timeout", "240"),
+            *(str(HERE / guard) for guard in guards),
+        ],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=280,
+    )
+    assert "passed" in run.stdout or "failed" in run.stdout, run.stdout + run.stderr
+    assert run.returncode == (1 if right else 0), run.stdout[-3000:]
+    if right:
+        assert "AssertionError" in run.stdout or "assert " in run.stdout, run.stdout[-3000:]

@@ -1,0 +1,72 @@
+"""One seed, one story: a cluster of random size with everything going wrong that can."""
+
+from __future__ import annotations
+
+import random
+
+from sim.members import TIMING, Members
+
+# After the last trouble: probes, takeover by the next masters, retries and hysteresis.
+QUIET_S = 40 * TIMING.member_ttl_s
+STEPS = 60
+
+
+def chaos(seed: int, nodes_max: int = 12) -> Members:
+    """Runs the story of that seed and returns the cluster in agreement; AssertionError with
+    what every node believes if it comes to none."""
+    rng = random.Random(seed)
+    size = rng.randint(2, nodes_max)
+    cluster = Members(
+        seed,
+        size,
+        heads=rng.randint(1, min(3, size)),
+        max_masters=rng.randint(1, 4),
+        drop=rng.choice([0.0, 0.02, 0.1]),
+        double=rng.choice([0.0, 0.1]),
+        delay_s=rng.choice([0.01, 0.1, 0.5]),
+        start=False,
+    )
+    for name in rng.sample(cluster.names, size):
+        cluster.start(name)
+        cluster.run(rng.choice([0.0, 0.1, 2.0]))
+    for _ in range(STEPS):
+        cluster.run(rng.expovariate(0.7))
+        _one_fate(cluster, rng)
+    cluster.net.calm()
+    for node in list(cluster.nodes.values()):
+        node.resume()
+    if not any(head in cluster.nodes for head in cluster.heads):
+        cluster.start(rng.choice(cluster.heads))
+    # What a hung node remembers of the dead is unlearned within a TTL and its probes.
+    cluster.run(3 * TIMING.member_ttl_s)
+    cluster.until_agreed(QUIET_S, 0.5)
+    changes = cluster.changes
+    cluster.run(4 * TIMING.member_ttl_s)
+    assert cluster.agreed(), f"the agreement did not last:\n{cluster.describe()}"
+    assert cluster.changes == changes, "views change although nothing happens"
+    return cluster
+
+
+def _one_fate(cluster: Members, rng: random.Random) -> None:
+    up = list(cluster.nodes)
+    down = [name for name in cluster.names if name not in cluster.nodes]
+    fate = rng.random()
+    if fate < 0.15 and len(up) > 1:
+        cluster.crash(rng.choice(up))
+    elif fate < 0.4 and down:
+        cluster.start(rng.choice(down), cold=rng.random() < 0.5)
+    elif fate < 0.5 and len(up) > 1:
+        cluster.leave(rng.choice(up))
+    elif fate < 0.6:
+        cluster.nodes[rng.choice(up)].hung = True
+    elif fate < 0.75:
+        for node in list(cluster.nodes.values()):
+            node.resume()
+    elif fate < 0.85:
+        some = rng.sample(cluster.names, rng.randint(1, len(cluster.names) - 1))
+        others = [name for name in cluster.names if name not in some]
+        cluster.cut(some, others, both_ways=rng.random() < 0.6)
+    elif fate < 0.9:
+        cluster.cut([rng.choice(cluster.names)], [rng.choice(cluster.names)], both_ways=False)
+    else:
+        cluster.net.cuts.clear()

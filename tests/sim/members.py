@@ -1,0 +1,306 @@
+"""Membership alone in virtual time: the very state machine of the daemon on a network with
+delay, loss, duplicates, reordering, one-way cuts, hung nodes, clocks that differ, and crashes.
+Everything random comes from one seed, so a run that failed fails again the same way."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from peercached.membership import (
+    Action,
+    Heartbeat,
+    HeartbeatAnswer,
+    Membership,
+    NodeAddress,
+    Probe,
+    PushView,
+    Refused,
+    SendBeat,
+    Timing,
+    View,
+    ViewChanged,
+)
+
+TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
+PEER_PORT, DATA_PORT = 31998, 31999
+
+
+class Net:
+    """Virtual time, and messages that have their own fate each."""
+
+    def __init__(self, seed: int, drop: float = 0.0, double: float = 0.0, delay_s: float = 0.02):
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.drop, self.double, self.delay_s = drop, double, delay_s
+        self.cuts: set[tuple[str, str]] = set()  # (from, to): nothing passes
+        self.messages = 0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def after(self, delay_s: float, work: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now + delay_s, next(self._order), work))
+
+    def send(self, source: str, to: str, work: Callable[[], None]) -> None:
+        self.messages += 1
+        for _ in range(1 + (self.rng.random() < self.double)):
+            if (source, to) not in self.cuts and self.rng.random() >= self.drop:
+                self.after(self.rng.uniform(0.0005, self.delay_s), work)
+
+    def calm(self) -> None:
+        self.drop = self.double = 0.0
+        self.cuts.clear()
+
+    def run_until(self, time: float) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, work = heapq.heappop(self._queue)
+            work()
+        self.now = time
+
+
+class Node:
+    """One daemon start. What reaches a hung node waits until it runs again."""
+
+    def __init__(self, cluster: Members, name: str, incarnation: int, remembered: View | None):
+        self.cluster, self.net, self.name = cluster, cluster.net, name
+        self.skew_s = cluster.rng.uniform(-1000.0, 1000.0)
+        self.drift = cluster.rng.uniform(0.97, 1.03)
+        self.up = True
+        self.hung = False
+        self._waiting: list[Callable[[], None]] = []
+        self.views: list[View] = []
+        self.refused = 0
+        self.address = NodeAddress(name, incarnation, name, PEER_PORT, DATA_PORT, 1 << 30)
+        heads = [f"{head}:{PEER_PORT}" for head in cluster.heads]
+        rank = cluster.heads.index(name) if name in cluster.heads else None
+        self.membership = Membership(
+            self.address, heads, rank, cluster.timing, self.clock, cluster.rng,
+            cluster.max_masters, remembered,
+        )  # fmt: skip
+        self._tick_at = float("inf")
+        self._wake()
+
+    @property
+    def clock(self) -> float:
+        return self.skew_s + self.drift * self.net.now
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Now, or when it is no longer hung, or never if it is down."""
+        if self.hung:
+            self._waiting.append(work)
+        elif self.up:
+            work()
+
+    def resume(self) -> None:
+        self.hung = False
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            self.do(work)
+
+    def _wake(self) -> None:
+        self.act(self.membership.tick(self.clock))
+
+    def _schedule(self) -> None:
+        wait_s = max((self.membership.next_at(self.clock) - self.clock) / self.drift, 0.001)
+        at = self.net.now + wait_s
+        if at >= self._tick_at - 1e-9 and self._tick_at > self.net.now:
+            return
+
+        def due() -> None:
+            if self._tick_at == at:
+                self._tick_at = float("inf")
+                self._wake()
+
+        self._tick_at = at
+        self.net.after(wait_s, lambda: self.do(due))
+
+    def act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, SendBeat):
+                self._send(action)
+            elif isinstance(action, PushView):
+                to = action.to.node_id
+                self.net.send(self.name, to, partial(self.cluster.beat_to, to, action.beat))
+            elif isinstance(action, Probe):
+                self._probe(action)
+            elif isinstance(action, ViewChanged):
+                self.views.append(action.view)
+                self.cluster.on_view(self, action.view)
+            elif isinstance(action, Refused):
+                self.refused += 1
+        self._schedule()
+
+    def _send(self, action: SendBeat) -> None:
+        to = action.endpoint.rpartition(":")[0]
+        done = [False]
+
+        def end(work: Callable[[], list[Action]]) -> None:
+            if not done[0]:
+                done[0] = True
+                self.act(work())
+
+        def answered(answer: HeartbeatAnswer) -> None:
+            end(lambda: self.membership.answered(action.endpoint, answer, self.clock))
+
+        def late() -> None:
+            end(lambda: self.membership.failed(action.endpoint, "no answer", self.clock))
+
+        def asked() -> None:
+            self.cluster.beat_to(
+                to,
+                action.beat,
+                lambda answer: self.net.send(
+                    to, self.name, lambda: self.do(lambda: answered(answer))
+                ),
+            )
+
+        self.net.send(self.name, to, asked)
+        self.net.after(self.cluster.timing.call_deadline_s, lambda: self.do(late))
+
+    def _probe(self, probe: Probe) -> None:
+        """A ping, or one that another member makes for us; one result, within the deadlines."""
+        done = [False]
+        target = probe.target
+
+        def result(alive: bool) -> None:
+            if not done[0]:
+                done[0] = True
+                self.act(self.membership.probed(probe, alive, self.clock))
+
+        def ping(source: str, alive: Callable[[], None]) -> None:
+            def there() -> None:
+                node = self.cluster.process(target)
+                if node is not None:
+                    node.do(lambda: self.net.send(target.node_id, source, alive))
+
+            self.net.send(source, target.node_id, there)
+
+        deadline_s = self.cluster.timing.call_deadline_s
+        if probe.via is None:
+            ping(self.name, lambda: self.do(lambda: result(True)))
+            self.net.after(deadline_s, lambda: self.do(lambda: result(False)))
+            return
+        via = probe.via.node_id
+
+        def vouch() -> None:
+            self.net.send(via, self.name, lambda: self.do(lambda: result(True)))
+
+        def at_via() -> None:
+            node = self.cluster.nodes.get(via)
+            if node is not None:
+                node.do(lambda: ping(via, lambda: node.do(vouch)))
+
+        self.net.send(self.name, via, at_via)
+        self.net.after(2 * deadline_s, lambda: self.do(lambda: result(False)))
+
+    def on_beat(self, beat: Heartbeat, reply: Callable[[HeartbeatAnswer], None] | None) -> None:
+        answer, actions = self.membership.on_heartbeat(beat, self.clock)
+        self.act(actions)
+        if reply is not None:
+            reply(answer)
+
+
+class Members:
+    """A cluster. `kept` are the views on the disks."""
+
+    def __init__(
+        self,
+        seed: int,
+        nodes: int,
+        heads: int = 1,
+        max_masters: int = 3,
+        timing: Timing = TIMING,
+        start: bool = True,
+        **net: float,
+    ) -> None:
+        self.net = Net(seed, **net)
+        self.rng = random.Random(seed + 1)
+        self.timing, self.max_masters = timing, max_masters
+        self.names = [f"n{i:04}" for i in range(nodes)]
+        self.heads = self.names[:heads]
+        self.nodes: dict[str, Node] = {}
+        self.kept: dict[str, View] = {}
+        self.changes = 0  # views taken, over all nodes
+        self.on_view: Callable[[Node, View], None] = self._keep
+        self._incarnations = count(1)
+        if start:
+            for name in self.names:
+                self.start(name)
+
+    def _keep(self, node: Node, view: View) -> None:
+        self.changes += 1
+        if view.number:
+            self.kept[node.name] = view
+
+    def start(self, name: str, cold: bool = False) -> Node:
+        kept = None if cold else self.kept.get(name)
+        node = self.nodes[name] = Node(self, name, next(self._incarnations), kept)
+        return node
+
+    def crash(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        node.up = node.hung = False
+
+    def leave(self, name: str) -> None:
+        node = self.nodes[name]
+        node.act(node.membership.announce_leave(node.clock))
+        self.crash(name)
+
+    def run(self, seconds: float) -> None:
+        self.net.run_until(self.net.now + seconds)
+
+    def process(self, address: NodeAddress) -> Node | None:
+        node = self.nodes.get(address.node_id)
+        return node if node is not None and node.address.same_process(address) else None
+
+    def beat_to(
+        self,
+        name: str,
+        beat: Heartbeat,
+        reply: Callable[[HeartbeatAnswer], None] | None = None,
+    ) -> None:
+        node = self.nodes.get(name)
+        if node is not None:
+            node.do(lambda: node.on_beat(beat, reply))
+
+    def cut(self, some: list[str], others: list[str], both_ways: bool = True) -> None:
+        for a in some:
+            for b in others:
+                self.net.cuts.add((a, b))
+                if both_ways:
+                    self.net.cuts.add((b, a))
+
+    # --- what must hold
+
+    def agreed(self) -> bool:
+        """All live nodes have one view, of exactly all live processes."""
+        live = {(n.name, n.address.incarnation) for n in self.nodes.values()}
+        views = {n.membership.view.number for n in self.nodes.values()}
+        if len(views) != 1:
+            return False
+        view = next(iter(self.nodes.values())).membership.view
+        return {(m.node_id, m.address.incarnation) for m in view.members} == live
+
+    def until_agreed(self, limit_s: float, step_s: float = 0.1) -> float:
+        """Seconds until then. AssertionError with the views at the limit."""
+        began = self.net.now
+        while not self.agreed():
+            if self.net.now - began > limit_s:
+                raise AssertionError(f"no agreement after {limit_s} s:\n{self.describe()}")
+            self.run(step_s)
+        return self.net.now - began
+
+    def describe(self) -> str:
+        lines = []
+        for node in self.nodes.values():
+            m = node.membership
+            lines.append(
+                f"{node.name}#{node.address.incarnation} master={m.is_master(node.clock)} "
+                f"view {m.view.counter} of {len(m.view.members)}, latest {m.latest.counter} of "
+                f"{[(x.node_id, x.address.incarnation, x.sequence) for x in m.latest.members]}; "
+                f"links {[(k.endpoint, k.answered, k.verdict.name, k.problem) for k in m.links]}"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,290 @@
+"""Whole clusters of the membership state machine in virtual time, everything by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from peercached.membership import State, Timing, View
+from sim.chaos import chaos
+from sim.members import TIMING, Members, Node
+
+TTL = TIMING.member_ttl_s
+DETECTION_S = TTL + 3 * TIMING.call_deadline_s
+
+
+def formed(nodes: int, heads: int = 1, seed: int = 1, **more: float) -> Members:
+    cluster = Members(seed, nodes, heads, **more)  # type: ignore[arg-type]
+    cluster.until_agreed(10.0)
+    cluster.run(2.0)
+    return cluster
+
+
+def masters(cluster: Members) -> set[tuple[str, ...]]:
+    return {
+        tuple(m.node_id for m in node.membership.masters(node.clock))
+        for node in cluster.nodes.values()
+    }
+
+
+def members(view: View) -> list[str]:
+    return [m.node_id for m in view.members]
+
+
+def never(cluster: Members, seconds: float, wrong: Callable[[], bool], what: str) -> None:
+    until = cluster.net.now + seconds
+    while cluster.net.now < until:
+        cluster.run(0.1)
+        assert not wrong(), what
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happened_a_quiet_cluster_agrees_and_stays_so(seed: int) -> None:
+    chaos(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 4000))
+def test_whatever_happened_in_thousands_of_stories(seed: int) -> None:
+    chaos(seed, nodes_max=20)
+
+
+def test_a_seed_replays_exactly() -> None:
+    def story() -> list[tuple[str, int, int]]:
+        cluster = chaos(77)
+        views = [(n.name, v.number, len(n.views)) for n in cluster.nodes.values() for v in n.views]
+        return [*views, ("messages", cluster.net.messages, 0)]
+
+    assert story() == story()
+
+
+def test_masters_are_the_heads_in_order_then_others_by_name() -> None:
+    assert masters(formed(6, heads=2)) == {("n0000", "n0001", "n0002")}
+
+
+def test_a_master_that_dies_is_replaced_and_gets_its_place_back() -> None:
+    cluster = formed(6, heads=2)
+    cluster.crash("n0000")
+    cluster.until_agreed(DETECTION_S)
+    assert masters(cluster) == {("n0001", "n0002", "n0003")}
+    cluster.start("n0000", cold=True)
+    cluster.until_agreed(5.0)
+    assert masters(cluster) == {("n0000", "n0001", "n0002")}
+
+
+@pytest.mark.parametrize("max_masters", [1, 3])
+def test_when_all_masters_die_the_others_go_on_and_then_take_over(max_masters: int) -> None:
+    cluster = Members(3, 9, heads=max_masters, max_masters=max_masters)
+    cluster.until_agreed(10.0)
+    views = {node.name: node.membership.view for node in cluster.nodes.values()}
+    for name in cluster.heads:
+        cluster.crash(name)
+    cluster.run(2 * TTL)
+    for node in cluster.nodes.values():
+        assert node.membership.view == views[node.name], "with their last view"
+    cluster.until_agreed(6 * TTL)
+    for name in cluster.heads:
+        cluster.start(name, cold=True)
+    cluster.until_agreed(2 * TTL)
+
+
+def test_one_hung_master_never_flaps_the_cluster() -> None:
+    """W6: elsewhere a seed that accepts and never answers made the membership cycle for ever."""
+    cluster = formed(9, heads=3)
+    others = [name for name in cluster.names if name != "n0000"]
+    cluster.nodes["n0000"].hung = True
+
+    def somebody_else_is_out() -> bool:
+        return any(
+            not set(others) <= set(members(cluster.nodes[name].membership.view)) for name in others
+        )
+
+    before = cluster.changes
+    never(cluster, 20 * TTL, somebody_else_is_out, "a hung master threw out others")
+    assert cluster.changes - before == len(others), "one view, without the hung one"
+    cluster.nodes["n0000"].resume()
+    never(cluster, TTL, somebody_else_is_out, "a master that woke up threw out others")
+    cluster.until_agreed(TTL)
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_a_cut_between_one_master_and_one_node_removes_nobody(both_ways: bool) -> None:
+    cluster = formed(7, heads=3)
+    before = cluster.changes
+    cluster.cut(["n0005"], ["n0000"], both_ways)
+    cluster.run(20 * TTL)
+    assert cluster.agreed()
+    assert cluster.changes == before
+
+
+def test_masters_that_cannot_see_each_other_still_have_one_view() -> None:
+    cluster = formed(6, heads=2)
+    cluster.cut(["n0000"], ["n0001"])
+    cluster.crash("n0005")
+    cluster.until_agreed(DETECTION_S + TTL)
+    cluster.start("n0005")
+    cluster.until_agreed(TTL)
+    before = cluster.changes
+    cluster.run(20 * TTL)
+    assert cluster.agreed()
+    assert cluster.changes == before, "views alternate"
+
+
+def test_both_sides_of_a_partition_go_on_and_become_one_without_losing_anybody() -> None:
+    cluster = formed(9, heads=2)
+    small = ["n0000", "n0004"]
+    large = [name for name in cluster.names if name not in small]
+    cluster.cut(small, large)
+    cluster.run(DETECTION_S + 1.0)
+    for side in (small, large):
+        for name in side:
+            assert members(cluster.nodes[name].membership.view) == side
+    cluster.net.cuts.clear()
+
+    def lost(side: list[str]) -> bool:
+        return any(
+            not set(side) <= set(members(cluster.nodes[name].membership.view)) for name in side
+        )
+
+    lost_small_s = 0.0
+    for _ in range(round(3 * TTL / 0.05)):
+        cluster.run(0.05)
+        assert not lost(large), "the many lost somebody of theirs while they met"
+        lost_small_s += 0.05 * lost(small)
+    # Those whom the many held for dead object one by one.
+    assert lost_small_s <= TIMING.heartbeat_interval_s
+    assert cluster.agreed()
+
+
+def test_a_restart_is_a_new_member_at_once_and_the_old_one_void() -> None:
+    cluster = formed(5)
+    old = cluster.nodes["n0003"].address.incarnation
+    cluster.crash("n0003")
+    cluster.start("n0003")
+    assert cluster.until_agreed(1.0) <= 1.0
+    seen = {m.address.incarnation for m in cluster.nodes["n0001"].membership.view.members}
+    assert old not in seen
+
+
+def test_a_node_that_leaves_is_gone_at_once_even_the_only_master() -> None:
+    for max_masters, name in ((3, "n0004"), (3, "n0000"), (1, "n0000")):
+        cluster = Members(5, 5, max_masters=max_masters)
+        cluster.until_agreed(10.0)
+        cluster.run(1.0)
+        cluster.leave(name)
+        assert cluster.until_agreed(1.0) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["n0004", "n0000"])
+def test_a_drain_is_seen_by_all_and_can_be_taken_back(name: str) -> None:
+    cluster = formed(5)
+    node = cluster.nodes[name]
+
+    def seen() -> set[State]:
+        return {n.membership.view.by_id[name].state for n in cluster.nodes.values()}
+
+    node.act(node.membership.announce_drain(node.clock))
+    cluster.run(1.0)
+    assert seen() == {State.LEAVING}
+    assert all(name not in row for row in masters(cluster))
+    node.act(node.membership.announce_stay(node.clock))
+    cluster.run(1.5)
+    assert seen() == {State.ALIVE}
+    assert cluster.agreed()
+
+
+def test_a_node_that_comes_and_goes_does_not_change_the_view_each_time() -> None:
+    cluster = formed(5)
+    watcher = cluster.nodes["n0001"]
+    for _ in range(40):
+        cluster.crash("n0004")
+        cluster.run(0.5)
+        cluster.start("n0004")
+        cluster.run(4.0)
+    damped = len(watcher.views)
+    assert damped < 30, f"{damped} views for 40 restarts"
+    node = cluster.nodes["n0004"]
+    if node.membership.view.number == 0:
+        assert any("too often" in link.problem for link in node.membership.links)
+    cluster.until_agreed(2 * TIMING.flap_wait_max_s)
+
+
+def test_a_node_that_starts_before_any_head_waits_and_joins_later() -> None:
+    cluster = Members(4, 4, start=False)
+    for name in cluster.names[1:]:
+        cluster.start(name)
+    cluster.run(10 * TTL)
+    for node in cluster.nodes.values():
+        assert members(node.membership.view) == [node.name]
+        assert node.membership.settled
+    cluster.start("n0000")
+    assert cluster.until_agreed(2 * TTL) <= 2 * TTL
+
+
+def test_a_whole_cluster_starts_cold_without_its_head() -> None:
+    cluster = formed(6)
+    numbers = {node.membership.view.number for node in cluster.nodes.values()}
+    for name in list(cluster.nodes):
+        cluster.crash(name)
+    cluster.run(60.0)
+    for name in cluster.names[1:]:
+        cluster.start(name)
+    cluster.until_agreed(6 * TTL)
+    assert min(n.membership.view.number for n in cluster.nodes.values()) > max(numbers)
+    cluster.start("n0000", cold=True)
+    cluster.until_agreed(2 * TTL)
+
+
+def test_a_head_that_starts_cold_throws_nobody_out() -> None:
+    cluster = formed(6)
+    others = cluster.names[1:]
+    cluster.crash("n0000")
+    cluster.run(1.0)
+    cluster.start("n0000", cold=True)
+    never(
+        cluster,
+        3 * TTL,
+        lambda: any(
+            not set(others) <= set(members(cluster.nodes[name].membership.view)) for name in others
+        ),
+        "members were thrown out",
+    )
+    assert cluster.agreed()
+
+
+def test_two_processes_with_one_name_the_second_is_refused() -> None:
+    cluster = formed(4)
+    first = cluster.nodes["n0003"]
+    twin = Node(cluster, "n0003", 999, None)
+    # Somewhere else on the network: answers to it do not reach the first.
+    object.__setattr__(twin.membership.own.address, "host", "elsewhere")
+    cluster.run(3 * TTL)
+    assert twin.refused == 1
+    assert first.membership.view.has(first.address)
+
+
+def test_lossy_networks_remove_nobody() -> None:
+    cluster = Members(8, 12, heads=3, drop=0.15, double=0.1, delay_s=0.2)
+    cluster.until_agreed(60.0)
+    before = {name: cluster.nodes[name].address for name in cluster.names}
+    never(
+        cluster,
+        30 * TTL,
+        lambda: any(
+            not node.membership.view.has(address)
+            for node in cluster.nodes.values()
+            for address in before.values()
+        ),
+        "a node was removed for lost messages",
+    )
+
+
+@pytest.mark.parametrize("nodes", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_large_clusters_agree_within_seconds(nodes: int) -> None:
+    cluster = Members(9, nodes, heads=3, timing=Timing(1.0, 5.0), delay_s=0.005)
+    cluster.until_agreed(20.0)
+    cluster.crash(cluster.names[-1])
+    assert cluster.until_agreed(DETECTION_S + 2.0) <= DETECTION_S + 2.0
+    cluster.start(cluster.names[-1])
+    assert cluster.until_agreed(3.0) <= 3.0

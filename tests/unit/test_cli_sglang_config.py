@@ -1,0 +1,78 @@
+"""`peercachectl sglang-config`: a launch line that a shell takes as it is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from harness.fake_daemon import FakeSource, serving
+
+from peercached.cli.ctl import main
+
+
+def printed(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def extra_config(result: Result) -> dict[str, object]:
+    """As SGLang gets it, when bash has read the line."""
+    command = f"printf '%s\\0' {result.stdout}"
+    words = subprocess.run(["bash", "-c", command], capture_output=True, check=True).stdout
+    given = words.decode().split("\0")
+    assert given[:3] == [
+        "--hicache-storage-backend",
+        "dynamic",
+        "--hicache-storage-backend-extra-config",
+    ]
+    config: dict[str, object] = json.loads(given[3])
+    return config
+
+
+def test_the_line_survives_the_shell_and_names_the_daemons_socket(tmp_path: Path) -> None:
+    source = FakeSource()
+    source.document = {"node": {"id": "a", "socket_path": "/run/it's here/d.sock"}}
+    admin_path = tmp_path / "d.admin.sock"
+    with serving(admin_path, source):
+        result = printed("--admin-socket", str(admin_path), "sglang-config")
+    assert result.stderr == ""
+    assert extra_config(result) == {
+        "backend_name": "peercache",
+        "module_path": "peercache_client.sglang",
+        "class_name": "PeerCacheStorage",
+        "interface_v1": 1,
+        "allocator": "shm",
+        "hicache_storage_pass_prefix_keys": True,
+        "socket_path": "/run/it's here/d.sock",
+    }
+
+
+def test_wishes_are_passed_on_and_what_is_not_said_is_left_out(tmp_path: Path) -> None:
+    options = ["--tenant", 'a "quoted" one', "--tp-lcm-size", "4", "--numa-node", "0"]
+    socket = str(tmp_path / "d.sock")
+    result = printed("--socket", socket, "sglang-config", *options)
+    config = extra_config(result)
+    assert (config["tenant"], config["tp_lcm_size"]) == ('a "quoted" one', 4)
+    assert (config["numa_node"], config["socket_path"]) == (0, socket)
+    assert not {"namespace", "model_revision", "huge_pages"} & set(config)
+
+
+def test_without_a_daemon_the_line_is_right_and_says_that_none_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = printed("--socket", "d.sock", "sglang-config")
+    assert extra_config(result)["socket_path"] == str(tmp_path / "d.sock")
+    assert "SGLang starts all the same" in result.stderr
+
+
+def test_json_is_the_extra_config_alone(tmp_path: Path) -> None:
+    socket = str(tmp_path / "d.sock")
+    line, alone = (printed("--socket", socket, "sglang-config", *form) for form in ([], ["--json"]))
+    assert json.loads(alone.stdout) == extra_config(line)
+    assert shlex.split(line.stdout)
