@@ -36,6 +36,12 @@ build/native: setup
 python-test: setup
 	@$(PY) -m pytest -m "not slow" $(ARGS)
 
+## make sim [SEEDS=3000]   membership in virtual time: that many stories in which everything goes wrong
+SEEDS ?= 3000
+.PHONY: sim
+sim: setup
+	@PYTHONPATH=tests $(PY) -m sim.chaos $(SEEDS)
+
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)
