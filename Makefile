@@ -34,6 +34,7 @@ build/native: setup
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
+	@tools/bootstrap --etcd
 	@$(PY) -m pytest -m "not slow" $(ARGS)
 
 ## make sim [SEEDS=3000]   membership in virtual time: that many stories in which everything goes wrong
