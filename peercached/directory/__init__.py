@@ -6,6 +6,7 @@
     owner.py      OwnerSide: the other end, for all holders
     local.py      our records in our own shard
     lookup.py     digests -> owners in parallel -> records, with fall-through
+    ring_report.py  what `peercachectl ring` shows
     epochs.py     namespace epochs, as heartbeats carry them
     layout.py     the packed forms
 

@@ -136,6 +136,11 @@ class Placement:
         self._trim_at = None
         return True
 
+    @property
+    def replicas(self) -> int:
+        """Owners of a digest, where there are as many nodes."""
+        return self._replicas
+
     def find(self, node_id: str, incarnation: int) -> Node | None:
         node = self._by_id.get(node_id)
         return node if node is not None and node.address.incarnation == incarnation else None

@@ -23,8 +23,10 @@ from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts
+from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.server import SendAck
+from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -45,6 +47,7 @@ class LocalNode:
         cluster: Cluster,
         epochs: Epochs,
         accepts: Accepts,
+        adopts: Adopts,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -56,6 +59,7 @@ class LocalNode:
         self._cluster = cluster
         self._epochs = epochs
         self._accepts = accepts
+        self._adopts = adopts
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[int, tuple[int, SendAck]] = {}
@@ -141,6 +145,11 @@ class LocalNode:
 
     def hold_here(self, digests: bytes, hold_ms: int) -> bytes:
         return self._engine.hold(digests, hold_ms)
+
+    async def adopt_here(
+        self, caller: NodeAddress, offer: pb.AdoptRequest
+    ) -> tuple[bytes, str, bool]:
+        return await self._adopts.adopt(caller, offer)
 
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)

@@ -229,7 +229,7 @@ class FakeEngine:
     def owners(self, digest: bytes) -> list[int]:
         return self._ring().owners(digest)
 
-    def ring_shares(self) -> list[tuple[int, float]]:
+    def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         return []
 
     # --- shard
