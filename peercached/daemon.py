@@ -168,6 +168,7 @@ class Daemon:
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
         self.local = LocalShard(engine)
+        self.local.on_refused = self.owner_side.own_records_refused
         self.trouble = Trouble(engine, self.placement, self.peers)
         self.streams = Streams(
             engine,
@@ -224,6 +225,8 @@ class Daemon:
             self.peers,
             self.lookups,
             self.trouble,
+            self._announce_drain,
+            self.node.withdraw_here,
             self.node.remove_here,
             self._leave_for_good,
             timeout_s,
@@ -298,9 +301,9 @@ class Daemon:
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
         if self.config.clustered and not self._starting:
+            await self.drain.stop()
             await self._flush()
             await self._leave()
-        await self.drain.stop()
         await self.cluster.stop()
         self.events.stop()
         # Off the loop: worker threads that end may still be answered by it.
@@ -316,6 +319,14 @@ class Daemon:
         await self.keeper.stop()
         await self.peers.close()
         self.connects.end()
+
+    def _announce_drain(self, drains: bool) -> None:
+        if not self.config.clustered:
+            return
+        if drains:
+            self.cluster.announce_drain()
+        else:
+            self.cluster.announce_stay()
 
     async def _leave_for_good(self) -> None:
         """Out of the cluster, and alone until the end of this process."""
@@ -462,7 +473,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
         tls,
         incarnation,
         rank,
-        lambda members: ring.build(members, config.vnodes),
+        lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         remembered,
     )
     admin = AdminServer(config.admin_socket, daemon)

@@ -47,7 +47,7 @@ def document(
 
     nodes = sorted(placement.nodes.values(), key=lambda node: node.address.node_id)
     return {
-        "view_number": placement.view.number,
+        "view_number": placement.view.counter,
         "replicas": placement.replicas,
         "final": not unsynced,
         "nodes": [of(node) for node in nodes],

@@ -1,9 +1,12 @@
 """Drain: takes no more sets, hands the warmest pages to peers, and leaves.
 
 Parts of pages, most recently used first, are offered to one peer after the other. The peer pulls
-what it takes and publishes it; only then is our own copy withdrawn, so that at every moment
-readers find a page at one of the two. A peer that has a page already is offered that page first.
-Whatever goes wrong, a page that was not taken stays here until this node leaves.
+what it takes and publishes it; only then is our own record withdrawn, and the page itself stays
+for who has looked it up before, until the last of them has read it. Were it dropped at once, a
+reader could find our record at an owner that has not heard yet, twice, and miss.
+
+A peer that has a page already is offered that page first. Whatever goes wrong, a page that was
+not taken stays here until this node leaves.
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ SECONDS_MAX = 3600.0
 OFFERS_MAX = 4
 # A peer that takes from others already is asked again after this.
 BUSY_S = 0.05
+# From the withdrawal of a record until nobody reads the page by it any more.
+READERS_DONE_S = 0.5
+# Pages dropped at a time at the end.
+DROP_DIGESTS = 4096
 # Of a call's time, what the peer may use for the pages of a part.
 PULL_SHARE = 0.8
 
@@ -66,8 +73,9 @@ class _Part:
 
 
 class Drain:
-    """`remove` drops pages here and returns when their owners know; `leave` takes this node out
-    of the cluster. On the event loop's thread."""
+    """On the event loop's thread. `announce` tells the others that this node drains, or no more.
+    `withdraw` takes back records, `remove` drops pages; both return when the owners know. `leave`
+    takes this node out of the cluster."""
 
     def __init__(
         self,
@@ -76,6 +84,8 @@ class Drain:
         peers: Peers,
         lookups: Lookups,
         trouble: Trouble,
+        announce: Callable[[bool], None],
+        withdraw: Callable[[bytes], Awaitable[None]],
         remove: Callable[[bytes], Awaitable[bytes]],
         leave: Callable[[], Awaitable[None]],
         timeout_s: float,
@@ -85,10 +95,13 @@ class Drain:
         self._peers = peers
         self._lookups = lookups
         self._trouble = trouble
+        self._announce = announce
+        self._withdraw = withdraw
         self._remove = remove
         self._leave = leave
         self._timeout_s = timeout_s
         self._turns = itertools.count()
+        self._withdrawn = bytearray()  # digests of pages that are at peers now
         self._out: dict[Node, str] = {}  # peers that take nothing more, and why
         self._task: asyncio.Task[None] | None = None
         self.progress = Progress()
@@ -105,6 +118,7 @@ class Drain:
         self._out = {}
         self.progress = Progress.begun(self._engine.stats()["pool"], limits.bytes_max)
         log.warning("draining: no more sets, %g s for handing over pages", limits.seconds)
+        self._announce(True)
         self._task = asyncio.ensure_future(self._run(limits))
 
     async def undo(self) -> None:
@@ -112,7 +126,9 @@ class Drain:
         if self.progress.state in ("leaving", "left"):
             raise ValueError("it has left the cluster: restart the daemon to bring it back")
         await self.stop()
+        await self._drop_withdrawn()
         self._engine.set_taking(True)
+        self._announce(False)
         self.progress = Progress()
         log.warning("not draining any more: sets are taken again")
 
@@ -134,12 +150,21 @@ class Drain:
             log.exception("pages could not be handed over")
             progress.end_broken(error)
         log.warning("drain: %s", progress.outcome)
+        await asyncio.sleep(READERS_DONE_S)
+        await self._drop_withdrawn()
         if limits.stay:
             progress.state = "drained"
             return
         progress.state = "leaving"
         await self._leave()
         progress.state = "left"
+
+    async def _drop_withdrawn(self) -> None:
+        step = DROP_DIGESTS * DIGEST_BYTES
+        while self._withdrawn:
+            some = bytes(self._withdrawn[:step])
+            await self._remove(some)
+            del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +192,9 @@ class Drain:
         nodes = [
             node
             for node in self._placement.nodes.values()
-            if node is not self._placement.own and not node.suspect and node not in self._out
+            if node is not self._placement.own
+            and not (node.suspect or node.leaving)
+            and node not in self._out
         ]
         at = next(self._turns) % len(nodes) if nodes else 0
         return nodes[at:] + nodes[:at]
@@ -213,7 +240,8 @@ class Drain:
             self._out[node] = reply.why_not
         taken = [digest for digest in _digests(reply.digests) if digest in wanted]
         if taken:
-            await self._remove(b"".join(taken))
+            await self._withdraw(b"".join(taken))
+            self._withdrawn += b"".join(taken)
         for digest in taken:
             row = left.pop(digest, None)
             if row is not None:

@@ -15,6 +15,7 @@ from peercached.directory.layout import (
     digests_of,
     holders_of,
     pack_mapping,
+    withdrawals_of,
 )
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
@@ -153,8 +154,17 @@ class LocalNode:
 
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)
-        if not rows:
-            return b""
+        if rows:
+            await self._published(rows)
+        return digests_of(rows)
+
+    async def withdraw_here(self, digests: bytes) -> None:
+        """The owners forget that these pages are here; readers who know it can still read them."""
+        rows = withdrawals_of(self._engine.local_rows(digests))
+        if rows:
+            await self._published(rows)
+
+    async def _published(self, rows: bytes) -> None:
         # The records of these pages may still be on their way to us: they go first, or they
         # would come to the owners behind their withdrawals, to stay.
         self._handle_events()
@@ -162,7 +172,6 @@ class LocalNode:
         known = asyncio.Event()
         self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set)
         await known.wait()
-        return digests_of(rows)
 
 
 async def _send(send: SendAck, ack: Ack) -> None:
