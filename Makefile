@@ -34,7 +34,14 @@ build/native: setup
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
+	@tools/bootstrap --etcd
 	@$(PY) -m pytest -m "not slow" $(ARGS)
+
+## make sim [SEEDS=3000]   membership in virtual time: that many stories in which everything goes wrong
+SEEDS ?= 3000
+.PHONY: sim
+sim: setup
+	@PYTHONPATH=tests $(PY) -m sim.chaos $(SEEDS)
 
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
 
 from peercache_client import memory
 from peercache_client.client import Client
@@ -21,9 +22,14 @@ class Extents:
         self._lock = threading.Lock()
         self._regions: dict[memory.Extent, Region] = {}
 
-    def region(self, address: int, size_bytes: int) -> Region:
-        """The region of all memory around these bytes. ValueError if they are not shared memory."""
-        extent = memory.find_extent(address)
+    def regions(self, pieces: Iterable[tuple[int, int]]) -> list[Region]:
+        """For each (address, size) the region of all memory around it. ValueError if one is not
+        shared memory. The memory must stay mapped meanwhile."""
+        mappings = memory.read_mappings()
+        return [self._region(address, size_bytes, mappings) for address, size_bytes in pieces]
+
+    def _region(self, address: int, size_bytes: int, mappings: Sequence[memory.Mapping]) -> Region:
+        extent = memory.find_extent(address, mappings)
         if address + size_bytes > extent.address + extent.size_bytes:
             raise ValueError(f"the {size_bytes} bytes at {address:#x} are not in one mapping")
         with self._lock:

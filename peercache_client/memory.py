@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -84,12 +85,18 @@ class Mapping(NamedTuple):
     path: str
 
 
-def read_mappings() -> list[Mapping]:
-    """All mappings of this process, by address."""
+def read_mappings(begin: int = 0, behind: int = 1 << 64) -> list[Mapping]:
+    """All mappings of this process that have bytes from `begin` to before `behind`, by address."""
     mappings = []
+    # A process with CUDA has thousands of lines; those that nobody wants are not taken apart.
     for line in Path("/proc/self/maps").read_bytes().splitlines():
+        start, _, rest = line.partition(b"-")
+        if int(start, 16) >= behind:
+            break
+        end = rest[: rest.index(b" ")]
+        if int(end, 16) <= begin:
+            continue
         fields = line.split(maxsplit=5)
-        start, end = fields[0].split(b"-")
         major, minor = fields[3].split(b":")
         mappings.append(
             Mapping(
@@ -112,12 +119,14 @@ class Extent(NamedTuple):
     inode: int  # so that other memory at the same address is another extent
 
 
-def find_extent(address: int) -> Extent:
+def find_extent(address: int, mappings: Sequence[Mapping] | None = None) -> Extent:
     """All memory around this address that is one piece of one shared file. ValueError: none.
 
     Views of one allocation (K and V of one host pool) so lead to one and the same extent.
+    `mappings`: all of this process, as they are now, where many addresses are looked up.
     """
-    mappings = read_mappings()
+    if mappings is None:
+        mappings = read_mappings()
     at = bisect.bisect_right([mapping.start for mapping in mappings], address) - 1
     if at < 0 or address >= mappings[at].end:
         raise ValueError(f"there is no memory at {address:#x}")
@@ -148,7 +157,7 @@ def is_writable_memory(address: int, size_bytes: int) -> bool:
     """Whether this process can read and write all these bytes. Not so addresses of a GPU's memory,
     for which CUDA keeps ranges without any access."""
     covered, end = address, address + size_bytes
-    for mapping in read_mappings():
+    for mapping in read_mappings(address, end):
         if mapping.start <= covered < mapping.end and mapping.writable:
             covered = mapping.end
     return covered >= end
@@ -169,9 +178,7 @@ def find_backing(address: int, size_bytes: int) -> Backing:
     first: Mapping | None = None
     covered = address
     # The kernel splits one mmap into several lines wherever flags differ (madvise, locking).
-    for mapping in read_mappings():
-        if mapping.end <= covered or mapping.start >= end:
-            continue
+    for mapping in read_mappings(address, end):
         if mapping.start > covered:
             break
         if not mapping.shared or mapping.inode == 0:

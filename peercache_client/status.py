@@ -23,6 +23,7 @@ class Status(IntEnum):
     duplicate_key = 11
     length_mismatch = 12
     region_lost = 13
+    draining = 14
     no_daemon = 128
 
     def __bool__(self) -> bool:

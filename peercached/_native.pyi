@@ -104,7 +104,8 @@ class Engine:
     def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
         """Items (each led by its digest) by owner, in ring order of first appearance."""
     def owners(self, digest: bytes) -> list[int]: ...
-    def ring_shares(self) -> list[tuple[int, float]]: ...
+    def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
+        """(holder, fraction of the digests of which it is among the first `owners` owners)"""
 
     # --- our shard of the directory
     def shard_apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]:
@@ -128,6 +129,23 @@ class Engine:
         """Rows withdrawn here, to be published."""
     def hold(self, digests: bytes, hold_ms: int) -> bytes:
         """The digests of those that are in our pool and stay there for so long."""
+    def set_taking(self, taking: bool) -> None:
+        """While false, sets are answered `draining` at once."""
+    def handovers(self, bytes_max: int) -> list[tuple[bytes, int, int, bytes]]:
+        """Our pages, most recently used first: (namespace id, epoch, idle ms, rows) in parts of at
+        most 256 pages and, but for single larger pages, 8 MiB."""
+    def adopt(
+        self,
+        holder: int,
+        namespace_id: bytes,
+        epoch: int,
+        idle_ms: int,
+        rows: bytes,
+        timeout_ms: int,
+    ) -> tuple[bytes, str, bool]:
+        """Reads, verifies and publishes pages of a node that drains: (digests that are here now,
+        why the others are not, whether that is for want of room). ValueError for more than a part,
+        or for what cannot be pages."""
     def local_rows(self, digests: bytes) -> bytes:
         """Records of those held in our pool, holder 0."""
 
@@ -159,7 +177,7 @@ class RingTable:
     def split(
         self, items: bytes, stride: int, first_only: bool = False
     ) -> list[tuple[int, bytes]]: ...
-    def shares(self) -> list[tuple[int, float]]: ...
+    def shares(self, owners: int = 1) -> list[tuple[int, float]]: ...
 
 class PoolTable:
     """A pool of its own: for property tests and the benchmark. Digests packed, pages as bytes."""

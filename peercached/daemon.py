@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.config.values import split_address
+from peercached.directory import ring_report
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
@@ -27,11 +28,13 @@ from peercached.membership.store import Store
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
+from peercached.peer.adopts import Adopts
 from peercached.peer.auth import AuthError, Secret, Sessions, Tls
 from peercached.peer.client import PeerLink, Peers, Unreachable
 from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
 from peercached.peer.connects import Connects
+from peercached.peer.drain import Drain, Limits
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
@@ -165,6 +168,7 @@ class Daemon:
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
         self.local = LocalShard(engine)
+        self.local.on_refused = self.owner_side.own_records_refused
         self.trouble = Trouble(engine, self.placement, self.peers)
         self.streams = Streams(
             engine,
@@ -203,6 +207,7 @@ class Daemon:
             self.cluster,
             self.epochs,
             self.accepts,
+            Adopts(engine, self.placement, self.epochs, timeout_s),
             timeout_s,
             self._handle_events,
         )
@@ -214,6 +219,18 @@ class Daemon:
         )
         self.servicer = PeerServicer(self.node, self.sessions)
         self.server = PeerServer(self.servicer, tls)
+        self.drain = Drain(
+            engine,
+            self.placement,
+            self.peers,
+            self.lookups,
+            self.trouble,
+            self._announce_drain,
+            self.node.withdraw_here,
+            self.node.remove_here,
+            self._leave_for_good,
+            timeout_s,
+        )
         self.events = Events(
             engine,
             self.placement,
@@ -284,11 +301,9 @@ class Daemon:
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
         if self.config.clustered and not self._starting:
+            await self.drain.stop()
             await self._flush()
-            try:
-                await self.cluster.leave(LEAVE_S)
-            except Exception as error:
-                log.info("leaving was not heard by all heads: %r", error)
+            await self._leave()
         await self.cluster.stop()
         self.events.stop()
         # Off the loop: worker threads that end may still be answered by it.
@@ -304,6 +319,27 @@ class Daemon:
         await self.keeper.stop()
         await self.peers.close()
         self.connects.end()
+
+    def _announce_drain(self, drains: bool) -> None:
+        if not self.config.clustered:
+            return
+        if drains:
+            self.cluster.announce_drain()
+        else:
+            self.cluster.announce_stay()
+
+    async def _leave_for_good(self) -> None:
+        """Out of the cluster, and alone until the end of this process."""
+        await self._flush()
+        await self._leave()
+        await self.cluster.stop()
+        self._on_view(View.alone(self.placement.own.address))
+
+    async def _leave(self) -> None:
+        try:
+            await self.cluster.leave(LEAVE_S)
+        except Exception as error:
+            log.info("leaving was not heard by all heads: %r", error)
 
     async def _flush(self) -> None:
         deadline = time.monotonic() + FLUSH_S
@@ -394,6 +430,17 @@ class Daemon:
     async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
         return await self.cluster_wide.locate(namespace, key)
 
+    def ring(self) -> Mapping[str, Any]:
+        return ring_report.document(
+            self.engine, self.placement, self.owner_side, self.local, self.streams.status()
+        )
+
+    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        self.drain.start(Limits(bytes_max, seconds, stay))
+
+    async def undrain(self) -> None:
+        await self.drain.undo()
+
     async def clear(self, namespace: str) -> list[str]:
         return await self.cluster_wide.clear(namespace)
 
@@ -426,7 +473,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
         tls,
         incarnation,
         rank,
-        lambda members: ring.build(members, config.vnodes),
+        lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         remembered,
     )
     admin = AdminServer(config.admin_socket, daemon)

@@ -22,6 +22,10 @@ def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
     return "rdma" if own.rails and peer.rails else "tcp"
 
 
+def _refused_by_drain(stats: dict[str, Any]) -> int:
+    return int(stats.get("operations", {}).get("set", {}).get("draining", 0))
+
+
 class NodeStatus:
     """Reads the parts of the daemon; changes none. On the event loop's thread."""
 
@@ -59,6 +63,8 @@ class NodeStatus:
             "tcp_server": stats.get("tcp_server", {}),
             "membership": self._membership(),
             "streams": daemon.streams.status(),
+            "drain": daemon.drain.progress.document(_refused_by_drain(stats)),
+            "handover": stats.get("handover", {}),
             "operations": operations,
             "namespaces": [
                 {"id": namespace_id, "epoch": epoch}
@@ -149,6 +155,7 @@ class NodeStatus:
         def say(severity: str, sentence: str, remedy: str = "") -> None:
             found.append({"severity": severity, "sentence": sentence, "remedy": remedy})
 
+        self._daemon.drain.progress.say(say, _refused_by_drain(stats))
         self._say_membership(say)
         self._say_security(say)
         self._say_directory(say, stats)

@@ -59,6 +59,22 @@ Protocol protocol_of(const std::string& text) {
   throw std::invalid_argument("protocol: '" + text + "' is none of auto, rdma, tcp");
 }
 
+// What a peer offers is bounded here, before anything is made for it.
+std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
+  auto rows = unpack<RecordRow>(packed, "rows");
+  if (rows.size() > kHandoverPages) {
+    throw std::invalid_argument("rows: " + std::to_string(rows.size()) + " pages at once, " +
+                                std::to_string(kHandoverPages) + " are the limit");
+  }
+  for (const RecordRow& row : rows) {
+    if (row.length == 0 || row.length > kHandoverPageBytesMax) {
+      throw std::invalid_argument("rows: a page of " + std::to_string(row.length) + " bytes, 1.." +
+                                  std::to_string(kHandoverPageBytesMax) + " can be handed over");
+    }
+  }
+  return rows;
+}
+
 nb::object parse_json(const std::string& text) {
   return nb::module_::import_("json").attr("loads")(text.c_str());
 }
@@ -230,7 +246,10 @@ void bind_engine(nb::module_& module) {
           "owners",
           [](Engine& self, const nb::bytes& digest) { return owners_list(*ring_of(self), digest); },
           nb::arg("digest"))
-      .def("ring_shares", [](Engine& self) { return shares_list(*ring_of(self)); })
+      .def(
+          "ring_shares",
+          [](Engine& self, unsigned owners) { return shares_list(*ring_of(self), owners); },
+          nb::arg("owners") = 1)
 
       .def(
           "shard_apply",
@@ -357,6 +376,38 @@ void bind_engine(nb::module_& module) {
             return pack(held);
           },
           nb::arg("digests"), nb::arg("hold_ms"))
+      .def("set_taking", &Engine::set_taking, nb::arg("taking"))
+      .def(
+          "handovers",
+          [](Engine& self, uint64_t bytes_max) {
+            std::vector<Handover> parts;
+            {
+              nb::gil_scoped_release unlocked;
+              parts = self.handovers(bytes_max);
+            }
+            nb::list list;
+            for (const Handover& part : parts) {
+              list.append(nb::make_tuple(pack(std::span<const Digest>(&part.namespace_id, 1)),
+                                         part.epoch, part.idle_ms, pack(part.rows)));
+            }
+            return list;
+          },
+          nb::arg("bytes_max"))
+      .def(
+          "adopt",
+          [](Engine& self, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
+             uint32_t idle_ms, const nb::bytes& rows, uint32_t timeout_ms) {
+            const Handover offered{unpack_digest(namespace_id), epoch, idle_ms,
+                                   handover_rows(rows)};
+            Adopted adopted;
+            {
+              nb::gil_scoped_release unlocked;
+              adopted = self.adopt(holder, offered, Deadline::after_ms(timeout_ms));
+            }
+            return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full);
+          },
+          nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"), nb::arg("idle_ms"),
+          nb::arg("rows"), nb::arg("timeout_ms"))
       .def(
           "local_rows",
           [](Engine& self, const nb::bytes& packed) {

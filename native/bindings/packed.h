@@ -105,9 +105,9 @@ inline nb::list owners_list(const Ring& ring, const nb::bytes& digest) {
   return list;
 }
 
-inline nb::list shares_list(const Ring& ring) {
+inline nb::list shares_list(const Ring& ring, unsigned owners) {
   nb::list list;
-  for (const auto& [owner, share] : ring.shares()) list.append(nb::make_tuple(owner, share));
+  for (const auto& [owner, share] : ring.shares(owners)) list.append(nb::make_tuple(owner, share));
   return list;
 }
 

@@ -179,7 +179,7 @@ void bind_tables(nb::module_& module) {
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
       .def("owners", &owners_list, nb::arg("digest"))
       .def("split", &split_list, nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
-      .def("shares", &shares_list);
+      .def("shares", &shares_list, nb::arg("owners") = 1);
 
   nb::class_<PoolTable>(module, "PoolTable")
       .def(nb::init<uint64_t>(), nb::arg("pool_bytes"))

@@ -54,6 +54,7 @@ enum class PageStatus : uint8_t {
   duplicate_key = 11,    // set: the same key earlier in the same batch
   length_mismatch = 12,  // get: the page stored has another length than the room given
   region_lost = 13,      // the worker's memory faulted (truncated memfd)
+  draining = 14,         // set: this daemon is about to leave and takes nothing new
   pending = 255,         // internal: not decided yet
 };
 

@@ -23,6 +23,7 @@
 
 #include "engine/control.h"
 #include "engine/crew.h"
+#include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
@@ -78,6 +79,8 @@ struct OperationCounters {
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
+  // Pages taken over from nodes that drain, and pages that were offered and not taken.
+  std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
 };
 
 class Engine final : public RequestHandler, public PeerWatcher, public rdma::Connector {
@@ -136,6 +139,12 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   std::vector<RecordRow> remove_local(std::span<const Digest> digests);
+  // While false, sets are answered `draining` at once.
+  void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
+  // Our pages in the order in which a drain hands them over, in parts of one namespace each.
+  std::vector<Handover> handovers(uint64_t bytes_max) const;
+  // Takes pages of a node that drains: reads them, checks them, publishes them. engine/adopt.cc
+  Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
   // Those held here from now on for so long (engine/holds.h).
   std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
   // The generation to resync against, and the summaries of our records by owner.
@@ -148,6 +157,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
  private:
   struct SetRun;
   struct GetRun;
+  struct AdoptRun;
 
   void on_evict(std::span<const RecordRow> rows);
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
@@ -186,6 +196,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::shared_ptr<const Ring> ring_;
   std::atomic<bool> alone_{true};  // nobody else is in the ring
   std::atomic<bool> shard_final_{false};
+  std::atomic<bool> taking_{true};
 
   mutable std::mutex readers_mutex_;
   // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands

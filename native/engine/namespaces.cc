@@ -12,7 +12,10 @@ Namespace* NamespaceTable::open(std::string_view name) {
   auto made = std::make_unique<Namespace>(std::string(name), id);
   auto known = epochs_.find(id);
   const uint64_t epoch = known == epochs_.end() ? 0 : known->second;
-  made->epoch_ = {epoch, derive_namespace_key(cluster_key_, name, epoch), next_pool_slot_++};
+  auto unopened = unopened_.find(id);
+  const uint32_t pool_slot = unopened == unopened_.end() ? next_pool_slot_++ : unopened->second;
+  if (unopened != unopened_.end()) unopened_.erase(unopened);
+  made->epoch_ = {epoch, derive_namespace_key(cluster_key_, name, epoch), pool_slot};
   return by_id_.emplace(id, std::move(made)).first->second.get();
 }
 
@@ -32,6 +35,10 @@ bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slo
     if (epoch <= known->second) return false;
     known->second = epoch;
   }
+  if (auto unopened = unopened_.find(id); unopened != unopened_.end()) {
+    stale_slot = unopened->second;
+    unopened_.erase(unopened);
+  }
   auto open = by_id_.find(id);
   if (open != by_id_.end()) {
     Namespace& ns = *open->second;
@@ -40,6 +47,30 @@ bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slo
     ns.epoch_ = {epoch, derive_namespace_key(cluster_key_, ns.name_, epoch), next_pool_slot_++};
   }
   return true;
+}
+
+std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() const {
+  std::lock_guard lock(mutex_);
+  auto epoch_of = [&](const Digest& id) {
+    auto known = epochs_.find(id);
+    return known == epochs_.end() ? uint64_t{0} : known->second;
+  };
+  std::map<uint32_t, Identity> found;
+  for (const auto& [id, ns] : by_id_) found[ns->current().pool_slot] = {id, epoch_of(id)};
+  for (const auto& [id, pool_slot] : unopened_) found[pool_slot] = {id, epoch_of(id)};
+  return found;
+}
+
+uint32_t NamespaceTable::pool_slot_of(const Digest& id, uint64_t epoch) {
+  std::lock_guard lock(mutex_);
+  auto known = epochs_.find(id);
+  if (epoch != (known == epochs_.end() ? 0 : known->second)) return 0;
+  auto open = by_id_.find(id);
+  if (open != by_id_.end()) return open->second->current().pool_slot;
+  auto unopened = unopened_.find(id);
+  if (unopened != unopened_.end()) return unopened->second;
+  if (by_id_.size() + unopened_.size() >= kNamespacesMax) return 0;
+  return unopened_.emplace(id, next_pool_slot_++).first->second;
 }
 
 }  // namespace peercached

@@ -56,6 +56,14 @@ class NamespaceTable {
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
   // The highest epoch known, also for namespaces never opened here.
   std::vector<std::pair<Digest, uint64_t>> epochs() const;
+  // The namespace and epoch whose pages have this pool slot; none if they are void.
+  struct Identity {
+    Digest id;
+    uint64_t epoch = 0;
+  };
+  std::map<uint32_t, Identity> by_pool_slot() const;
+  // For pages that come from a peer; 0: of an epoch that does not count here, or no room.
+  uint32_t pool_slot_of(const Digest& id, uint64_t epoch);
   // True if it rose; then `stale_slot` is the pool slot to sweep (0: none was in use).
   bool raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot);
 
@@ -64,6 +72,9 @@ class NamespaceTable {
   mutable std::mutex mutex_;
   std::map<Digest, std::unique_ptr<Namespace>> by_id_;
   std::map<Digest, uint64_t> epochs_;
+  // Of pages that came from peers, of namespaces that no worker here has opened (their names are
+  // not known here); by id, for the epoch that is in force.
+  std::map<Digest, uint32_t> unopened_;
   uint32_t next_pool_slot_ = 1;
 };
 

@@ -143,6 +143,11 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   SetRun run{*this, context, context.ns->current()};
   const std::vector<Digest> digests = digests_of(run.ns.key, pages);
   mark_duplicates(digests, pages);
+  if (!taking_.load(std::memory_order_acquire)) {
+    for (PageRef& page : pages) {
+      if (page.status == PageStatus::pending) page.status = PageStatus::draining;
+    }
+  }
   const uint64_t piece_bytes = std::clamp<uint64_t>(pool_->size_bytes() / 8, 1, kPieceBytes);
 
   const Digest parent_digest =

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kStatusNames[16] = {
     "ok",        "absent",        "stale",           "deadline",    "suspect",
     "error",     "no_space",      "too_large",       "bad_key",     "bad_region",
-    "bad_range", "duplicate_key", "length_mismatch", "region_lost", "",
+    "bad_range", "duplicate_key", "length_mismatch", "region_lost", "draining",
     "undecided"};
 
 void write_pool(JsonWriter& json, const PoolStats& pool) {
@@ -44,6 +44,10 @@ std::string Engine::status_json() const {
   JsonWriter json;
   json.open('{');
   write_pool(json, pool_->stats());
+
+  json.key("handover").open('{').field("adopted", counters_.adopted.load());
+  json.field("adopted_bytes", counters_.adopted_bytes.load());
+  json.field("adopt_refused", counters_.adopt_refused.load()).close('}');
 
   const ShardStats shard = shard_->stats();
   const HoldStats holds = holds_->stats();

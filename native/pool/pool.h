@@ -72,6 +72,14 @@ struct PageRequest {
   uint32_t length = 0;
 };
 
+// A page as warmest() tells of it.
+struct WarmPage {
+  RecordRow row;
+  uint32_t namespace_slot = 0;
+  uint32_t idle_ms = 0;  // since it was used last
+  uint64_t stamp = 0;    // greater: used more recently
+};
+
 struct PoolStats {
   uint64_t capacity_bytes = 0;  // of all units
   uint64_t used_bytes = 0;      // stride bytes of slots not free
@@ -150,6 +158,14 @@ class Pool {
   // every change above it may be missing.
   Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
   Generation next_generation();  // also used to order withdrawals
+
+  // --- drain ---------------------------------------------------------------------------
+  // The committed pages, most recently used first, as far as their payloads fit into `bytes_max`.
+  // Others than the pages that are used while it looks keep their order.
+  std::vector<WarmPage> warmest(uint64_t bytes_max) const;
+  // Whether pages of so many bytes, used that long ago, belong here: there is room, or eviction
+  // would take a page first that nobody has used for longer.
+  bool wants(uint64_t bytes, uint32_t idle_ms) const;
 
   PoolStats stats() const;
 

@@ -129,7 +129,8 @@ std::vector<Ring::Part> Ring::split(std::span<const std::byte> items, size_t str
   return parts;
 }
 
-std::vector<std::pair<HolderIndex, double>> Ring::shares() const {
+std::vector<std::pair<HolderIndex, double>> Ring::shares(unsigned owners) const {
+  const unsigned counted = std::min(owners, owners_per_place_);
   if (positions_.empty()) return {};
   constexpr double kWhole = 18446744073709551616.0;  // 2^64
   std::map<HolderIndex, double> arcs;
@@ -137,7 +138,8 @@ std::vector<std::pair<HolderIndex, double>> Ring::shares() const {
   for (size_t i = 0; i < positions_.size(); ++i) {
     uint64_t arc = positions_[i] - before;
     // All positions in one place: the first of them has the whole circle.
-    arcs[nodes_[i]] += i == 0 && arc == 0 ? kWhole : static_cast<double>(arc);
+    const double length = i == 0 && arc == 0 ? kWhole : static_cast<double>(arc);
+    for (unsigned o = 0; o < counted; ++o) arcs[owners_[i * owners_per_place_ + o]] += length;
     before = positions_[i];
   }
   std::vector<std::pair<HolderIndex, double>> shares;

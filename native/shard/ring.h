@@ -39,7 +39,9 @@ class Ring {
   std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
 
   unsigned replicas() const { return replicas_; }
-  std::vector<std::pair<HolderIndex, double>> shares() const;  // fraction owned first, per node
+  // Per node, the fraction of the digests of which it is among the first `owners` owners (at most
+  // all there are).
+  std::vector<std::pair<HolderIndex, double>> shares(unsigned owners = 1) const;
 
  private:
   const HolderIndex* owners_at(uint64_t place) const;

@@ -68,12 +68,10 @@ class HostBuffers:
         self._timeout_s = timeout_s
         self._buffers = list(buffers)
         self.why_copied = ""  # or why the memory is not shared
-        extents = Extents(client)
         try:
-            self._regions = [
-                extents.region(buffer.address, buffer.page_bytes * buffer.pages)
-                for buffer in buffers
-            ]
+            self._regions = Extents(client).regions(
+                (buffer.address, buffer.page_bytes * buffer.pages) for buffer in buffers
+            )
         except ValueError as error:
             self._regions = []
             self.why_copied = str(error)

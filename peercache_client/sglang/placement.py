@@ -52,7 +52,7 @@ class Sharing:
         """The region of each (address, size) of one page; None, with advice in the log, if any
         of them is not shared memory."""
         try:
-            return [self._extents.region(address, size) for address, size in pieces]
+            return self._extents.regions(pieces)
         except ValueError as error:
             log.warning("%s", self._advice(pool_name, error))
             return None

@@ -13,12 +13,13 @@ import grpc
 from pydantic import ValidationError
 
 from peercached import __version__
+from peercached.admin.ring import Ring
 from peercached.admin.status import SCHEMA_VERSION, Located, Status
 from peercached.proto import admin_pb2, admin_pb2_grpc
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar("_Document", Status, Located)
+_Document = TypeVar("_Document", Status, Located, Ring)
 
 
 class Unreachable(Exception):
@@ -60,6 +61,19 @@ class AdminClient:
         """What the cluster knows of a key."""
         request = admin_pb2.LocateRequest(namespace=namespace, key=key)
         return self._parse(Located, self._call(self._stub.Locate, request).json)
+
+    def ring(self) -> Ring:
+        """Who owns which part of the digests, and how far the records have come."""
+        return self._parse(Ring, self._call(self._stub.Ring, admin_pb2.RingRequest()).json)
+
+    def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        """Begins; `status().drain` shows how far it is."""
+        request = admin_pb2.DrainRequest(bytes_max=bytes_max, seconds=seconds, stay=stay)
+        self._call(self._stub.Drain, request)
+
+    def undrain(self) -> None:
+        """Takes sets again."""
+        self._call(self._stub.Undrain, admin_pb2.UndrainRequest())
 
     def clear(self, namespace: str) -> list[str]:
         """Clears a namespace cluster-wide; the nodes that were not reached."""

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from peercached.admin.ring import Ring
 from peercached.admin.status import Located, Status
 from peercached.proto import admin_pb2, admin_pb2_grpc
 
@@ -37,6 +38,15 @@ class StatusSource(Protocol):
 
     async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
         """The fields of `peercached.admin.status.Located`. ValueError for a bad key."""
+
+    def ring(self) -> Mapping[str, Any]:
+        """The fields of `peercached.admin.ring.Ring`. Must not block."""
+
+    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        """Returns at once; `status` shows how far it is. ValueError if that cannot be."""
+
+    async def undrain(self) -> None:
+        """ValueError if it is too late."""
 
     async def clear(self, namespace: str) -> list[str]:
         """Clears it cluster-wide; the nodes that were not reached. ValueError for a bad name."""
@@ -62,6 +72,30 @@ class _Service(admin_pb2_grpc.AdminServicer):
             await _abort(context, "locate", error)
             raise
         return admin_pb2.LocateReply(json=document.model_dump_json())
+
+    async def Ring(self, request: Any, context: Any) -> Any:
+        try:
+            document = Ring.model_validate(dict(self._source.ring()))
+        except Exception as error:
+            await _abort(context, "ring", error)
+            raise
+        return admin_pb2.RingReply(json=document.model_dump_json())
+
+    async def Drain(self, request: Any, context: Any) -> Any:
+        try:
+            self._source.start_drain(request.bytes_max, request.seconds, request.stay)
+        except Exception as error:
+            await _abort(context, "drain", error)
+            raise
+        return admin_pb2.DrainReply()
+
+    async def Undrain(self, request: Any, context: Any) -> Any:
+        try:
+            await self._source.undrain()
+        except Exception as error:
+            await _abort(context, "undrain", error)
+            raise
+        return admin_pb2.UndrainReply()
 
     async def Clear(self, request: Any, context: Any) -> Any:
         try:

@@ -33,11 +33,11 @@ Hex64 = Annotated[str, BeforeValidator(_hexadecimal)]
 Hex128 = Annotated[str, BeforeValidator(_hex_bytes)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Node(_Part):
+class Node(Part):
     """This daemon."""
 
     id: str = ""
@@ -51,7 +51,7 @@ class Node(_Part):
     uptime_s: float = 0.0
 
 
-class Health(_Part):
+class Health(Part):
     """One thing that is not as it should be, for a person who can act on it."""
 
     severity: Literal["error", "warning", "info"] = "warning"
@@ -59,7 +59,7 @@ class Health(_Part):
     remedy: str = ""
 
 
-class PoolClass(_Part):
+class PoolClass(Part):
     """One size class of the pool."""
 
     stride_bytes: int = 0
@@ -69,7 +69,7 @@ class PoolClass(_Part):
     evictions: int = 0
 
 
-class Pool(_Part):
+class Pool(Part):
     """The published pool; counters since the start of the daemon."""
 
     capacity_bytes: int = 0
@@ -86,7 +86,7 @@ class Pool(_Part):
     classes: list[PoolClass] = []
 
 
-class Shard(_Part):
+class Shard(Part):
     """This node's part of the directory; counters since the start of the daemon."""
 
     entries: int = 0
@@ -103,7 +103,7 @@ class Shard(_Part):
     hits: int = 0
 
 
-class Locations(_Part):
+class Locations(Part):
     """The location cache: records of other nodes' pages that lookups have brought."""
 
     entries_max: int = 0
@@ -111,7 +111,7 @@ class Locations(_Part):
     misses: int = 0
 
 
-class Ipc(_Part):
+class Ipc(Part):
     """The worker-facing server; counters since the start of the daemon."""
 
     connections: int = 0
@@ -125,7 +125,7 @@ class Ipc(_Part):
     others: int = 0
 
 
-class Worker(_Part):
+class Worker(Part):
     """One attached worker process."""
 
     attachment: int = 0
@@ -139,7 +139,7 @@ class Worker(_Part):
     requests: int = 0
 
 
-class Rail(_Part):
+class Rail(Part):
     """One RDMA device and port in use."""
 
     rail: int = 0
@@ -161,7 +161,7 @@ class Rail(_Part):
     errors: int = 0
 
 
-class Transport(_Part):
+class Transport(Part):
     """How this node's pages travel: what was taken at start, and why."""
 
     protocol: str = ""  # "rdma" or "tcp"
@@ -175,7 +175,7 @@ class Transport(_Part):
     accepts_refused: int = 0
 
 
-class Transfer(_Part):
+class Transfer(Part):
     """READs from one peer's pool; counters since the peer's incarnation was first seen."""
 
     node_id: str = ""
@@ -189,7 +189,7 @@ class Transfer(_Part):
     corrupt: int = 0  # the right header came with bytes that do not have its checksum
 
 
-class TcpServer(_Part):
+class TcpServer(Part):
     """Pages that peers read from this node over TCP; counters since the start of the daemon."""
 
     channels: int = 0
@@ -203,7 +203,7 @@ class TcpServer(_Part):
     stalls: int = 0
 
 
-class Member(_Part):
+class Member(Part):
     """One node of the current view."""
 
     node_id: str = ""
@@ -220,7 +220,7 @@ class Member(_Part):
     ring_share: float = 0.0  # fraction of the digests that this node owns first
 
 
-class Master(_Part):
+class Master(Part):
     """One of the nodes that keep the membership."""
 
     node_id: str = ""
@@ -230,7 +230,7 @@ class Master(_Part):
     problem: str = ""
 
 
-class Membership(_Part):
+class Membership(Part):
     """The view this daemon works with. View 0: it knows only itself."""
 
     view_number: int = 0
@@ -243,7 +243,7 @@ class Membership(_Part):
     members: list[Member] = []
 
 
-class Stream(_Part):
+class Stream(Part):
     """This holder's stream of records to one owner."""
 
     owner: str = ""
@@ -253,7 +253,30 @@ class Stream(_Part):
     resyncs: int = 0
 
 
-class Namespace(_Part):
+class Drain(Part):
+    """A drain of this node (`peercachectl drain`)."""
+
+    state: str = "no"  # "handing over", "drained", "leaving", "left"
+    seconds: float = 0.0  # since it began
+    pages: int = 0  # held when it began
+    bytes: int = 0
+    budget_bytes: int = 0
+    handed_pages: int = 0
+    handed_bytes: int = 0
+    complete: bool = False  # all pages within the budget were taken
+    outcome: str = ""  # for people, at the end of handing over
+    refused_pages: int = 0  # of sets, since the start of the daemon
+
+
+class Handover(Part):
+    """Pages taken over from nodes that drain; counters since the start of the daemon."""
+
+    adopted: int = 0
+    adopted_bytes: int = 0
+    adopt_refused: int = 0
+
+
+class Namespace(Part):
     """A namespace that has been cleared at least once, or is in use here."""
 
     id: Hex128 = ""
@@ -261,7 +284,7 @@ class Namespace(_Part):
     epoch: int = 0
 
 
-class Status(_Part):
+class Status(Part):
     """The whole document."""
 
     schema_version: int = SCHEMA_VERSION
@@ -277,13 +300,15 @@ class Status(_Part):
     tcp_server: TcpServer = Field(default_factory=TcpServer)
     membership: Membership = Field(default_factory=Membership)
     streams: list[Stream] = []
+    drain: Drain = Field(default_factory=Drain)
+    handover: Handover = Field(default_factory=Handover)
     # Pages by operation and outcome, named as PageStatus is: {"get": {"ok": 10, "absent": 2}};
     # and single counters beside them: {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
     operations: dict[str, dict[str, int] | int] = {}
     namespaces: list[Namespace] = []
 
 
-class LocatedOwner(_Part):
+class LocatedOwner(Part):
     """An owner of a digest, in ring order."""
 
     node_id: str = ""
@@ -293,7 +318,7 @@ class LocatedOwner(_Part):
     error: str = ""  # why it did not answer
 
 
-class LocatedHolder(_Part):
+class LocatedHolder(Part):
     """A record of a digest: who has the page, and where."""
 
     node_id: str = ""
@@ -306,7 +331,7 @@ class LocatedHolder(_Part):
     generation: int = 0  # 48 bits: exact in any JSON reader
 
 
-class Located(_Part):
+class Located(Part):
     """What the cluster knows of one key."""
 
     schema_version: int = SCHEMA_VERSION

@@ -17,7 +17,7 @@ class DirectoryFigures:
     drop_ms_per_million_held: float
 
 
-def _rows(count: int) -> tuple[bytes, bytes]:
+def rows_of_random_pages(count: int) -> tuple[bytes, bytes]:
     """(digests, RecordRows) of random pages, packed."""
     digests = os.urandom(16 * count)
     tail = (
@@ -44,7 +44,7 @@ def measure(entries: int) -> DirectoryFigures:
     digests = b""
     for holder in range(1, entries // _BATCH_ROWS + 1):
         table.add_holder(holder)
-        digests, packed = _rows(_BATCH_ROWS)
+        digests, packed = rows_of_random_pages(_BATCH_ROWS)
         begin = time.perf_counter()
         table.apply(holder, packed)
         inserts.append(time.perf_counter() - begin)

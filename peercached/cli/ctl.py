@@ -12,10 +12,12 @@ from peercached.cli.clear import clear
 from peercached.cli.connection import target_from, target_options
 from peercached.cli.devices import devices
 from peercached.cli.doctor import doctor
+from peercached.cli.drain import drain, undrain
 from peercached.cli.exits import EXPLAINED
 from peercached.cli.locate import locate
 from peercached.cli.nodes import nodes
 from peercached.cli.pages import exists, get, put, remove
+from peercached.cli.ring import ring
 from peercached.cli.sglang_config import sglang_config
 from peercached.cli.status import status
 from peercached.cli.workers import workers
@@ -35,8 +37,8 @@ def main(context: click.Context, /, **options: Any) -> None:
 
 
 for _command in (
-    status, nodes, workers, locate, get, put, exists, remove, clear, devices, doctor, bench,
-    sglang_config,
+    status, nodes, ring, workers, locate, get, put, exists, remove, clear,
+    drain, undrain, devices, doctor, bench, sglang_config,
 ):  # fmt: skip
     main.add_command(_command)
 

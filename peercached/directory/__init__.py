@@ -5,7 +5,9 @@
     stream.py     HolderStream: our records on their way to one owner, and the resync
     owner.py      OwnerSide: the other end, for all holders
     local.py      our records in our own shard
+    refusals.py   when to try again what a full shard refused
     lookup.py     digests -> owners in parallel -> records, with fall-through
+    ring_report.py  what `peercachectl ring` shows
     epochs.py     namespace epochs, as heartbeats carry them
     layout.py     the packed forms
 

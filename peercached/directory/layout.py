@@ -17,6 +17,8 @@ SELF = 0  # this daemon's holder index
 NO_HOLDER = 0xFFFF
 
 _HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
+_FLAGS_AT = 42
+_WITHDRAW = 2
 _ROW_U16 = ROW_BYTES // 2
 
 
@@ -38,6 +40,13 @@ def digests_of(rows: bytes) -> bytes:
     out[0::2] = array("Q", words[0::6].tolist())
     out[1::2] = array("Q", words[1::6].tolist())
     return out.tobytes()
+
+
+def withdrawals_of(rows: bytes) -> bytes:
+    """What takes these records back."""
+    out = bytearray(rows)
+    out[_FLAGS_AT::ROW_BYTES] = bytes([_WITHDRAW]) * (len(rows) // ROW_BYTES)
+    return bytes(out)
 
 
 def pack_mapping(mapping: dict[int, int]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from peercached.directory.layout import (
@@ -12,6 +12,7 @@ from peercached.directory.layout import (
     bucket_groups,
     differing_buckets,
 )
+from peercached.directory.refusals import Refusals
 from peercached.directory.stream import ECHO_BYTES_MAX, GROUP_ROWS_MAX, Want
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class LocalShard:
         self._engine = engine
         self._view_number = 0
         self._wanted = True
+        self._resyncing = True
         self._attempt = 0
         self._groups: deque[bytes] = deque()
         self._echo: list[bytes] | None = None
@@ -36,14 +38,30 @@ class LocalShard:
         self.in_sync_for = -1
         self.refused_full = 0
         self.resyncs = 0
+        # A record of ours was refused: what our shard does not have proves nothing any more.
+        self.on_refused: Callable[[], None] = lambda: None
+        self._complete = True  # nothing was refused since the last summary
+        self._refusals = Refusals()
 
     def apply(self, rows: bytes) -> None:
-        self.refused_full += self._engine.shard_apply(SELF, rows)[4]
+        self._refused(self._engine.shard_apply(SELF, rows)[4])
         if self._echo is not None:
             self._echo.append(rows)
             self._echo_bytes += len(rows)
             if self._echo_bytes > ECHO_BYTES_MAX:
                 self.resync()
+
+    def _refused(self, count: int) -> None:
+        if count:
+            self.refused_full += count
+            self._complete = False
+            self.in_sync_for = -1
+            self.on_refused()
+
+    def check(self, now: float) -> None:
+        """Begins a resync when there may be room by now for what was refused."""
+        if self._refusals.due(self.refused_full, not self._resyncing, now):
+            self.resync()
 
     def set_view(self, number: int) -> None:
         self._view_number = number
@@ -52,6 +70,7 @@ class LocalShard:
     def resync(self) -> None:
         self._attempt += 1
         self._wanted = True
+        self._resyncing = True
         self._groups.clear()
         self._echo = None
         self._echo_bytes = 0
@@ -73,6 +92,7 @@ class LocalShard:
         if attempt != self._attempt:
             return
         self.resyncs += 1
+        self._complete = True
         mask = differing_buckets(summary or ZERO_SUMMARY, self._engine.shard_summary(SELF))
         self._groups = deque(bucket_groups(mask, summary or ZERO_SUMMARY, GROUP_ROWS_MAX))
         self._next()
@@ -83,13 +103,14 @@ class LocalShard:
         mask = self._groups.popleft()
         for bucket, wanted in enumerate(mask):
             if wanted:
-                self._engine.shard_replace(SELF, bucket, as_of, buckets.get(bucket, b""))
+                rows = buckets.get(bucket, b"")
+                self._refused(self._engine.shard_replace(SELF, bucket, as_of, rows)[4])
         for rows in self._echo or ():
-            self._engine.shard_apply(SELF, rows)
+            self._refused(self._engine.shard_apply(SELF, rows)[4])
         self._echo = None
         self._next()
 
     def _next(self) -> None:
-        self._wanted = bool(self._groups)
-        if not self._groups:
+        self._wanted = self._resyncing = bool(self._groups)
+        if not self._groups and self._complete:
             self.in_sync_for = self._view_number

@@ -73,6 +73,11 @@ class OwnerSide:
             self._unsynced.discard(SELF)
             self._say_final()
 
+    def own_records_refused(self) -> None:
+        """Our own shard has no room for our own records."""
+        self._unsynced.add(SELF)
+        self._say_final()
+
     def batch(self, holder: int, batch: Batch) -> Ack | None:
         """Applies one batch; None if it needs no answer. LookupError if the holder is not in
         our view, ValueError if the batch is malformed."""

@@ -25,8 +25,9 @@ FORMER_S = 60.0
 FORMER_RINGS_MAX = 3
 
 
-# (node id -> holder index) -> packed positions and nodes, as Engine.set_ring takes them.
-RingBuilder = Callable[[dict[str, int]], tuple[bytes, bytes]]
+# (node id -> holder index, node id -> bytes of its pool) -> packed positions and nodes, as
+# Engine.set_ring takes them.
+RingBuilder = Callable[[dict[str, int], dict[str, int]], tuple[bytes, bytes]]
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +121,10 @@ class Placement:
         return change
 
     def _build(self, nodes: dict[int, Node]) -> tuple[bytes, bytes]:
-        return self._build_ring({node.address.node_id: i for i, node in nodes.items()})
+        return self._build_ring(
+            {node.address.node_id: i for i, node in nodes.items()},
+            {node.address.node_id: node.address.pool_bytes for node in nodes.values()},
+        )
 
     def _remember(
         self, nodes: dict[int, Node], packed: tuple[bytes, bytes] | None, now: float
@@ -135,6 +139,11 @@ class Placement:
             return False
         self._trim_at = None
         return True
+
+    @property
+    def replicas(self) -> int:
+        """Owners of a digest, where there are as many nodes."""
+        return self._replicas
 
     def find(self, node_id: str, incarnation: int) -> Node | None:
         node = self._by_id.get(node_id)

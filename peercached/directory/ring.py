@@ -1,6 +1,7 @@
 """Consistent hashing: where the nodes of a view stand on the ring.
 
-A node stands at `vnodes` positions, each the first 8 bytes, big-endian, of
+A node of the view's median weight stands at `vnodes` positions, the others at more or fewer in
+proportion (`vnodes_of`); each is the first 8 bytes, big-endian, of
 BLAKE2b-64("<node id>#<i>"); equal positions are ordered by node id. The owners of a digest are the
 first distinct nodes at or clockwise from its second word (little-endian), wrapping around. All of
 it is a pure function of the view, so every node that has the same view agrees without asking.
@@ -21,6 +22,9 @@ from collections.abc import Mapping, Sequence
 
 VNODES = 160
 
+# A node has at most so many times the positions of the median one, and at least such a part.
+WEIGHT_FACTOR_MAX = 8
+
 _SLOT_BITS = 16
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
@@ -33,6 +37,24 @@ def positions(node_id: str, vnodes: int = VNODES) -> list[int]:
     )
 
 
+def vnodes_of(weights: Mapping[str, int], vnodes: int = VNODES) -> dict[str, int]:
+    """How many positions each node has. Integers only, so that all nodes come to the same.
+
+    The weight is the size of the node's pool: who holds more pages keeps more records. Measured
+    against the lower median, which is some node's own weight: it changes seldom, and then nodes
+    only get more positions or lose some. Weight 0 is unknown, and counts as the median.
+    """
+    known = sorted(weight for weight in weights.values() if weight > 0)
+    if not known:
+        return dict.fromkeys(weights, vnodes)
+    median = known[(len(known) - 1) // 2]
+    least, most = max(vnodes // WEIGHT_FACTOR_MAX, 1), vnodes * WEIGHT_FACTOR_MAX
+    return {
+        node_id: min(max((vnodes * (weight or median) + median // 2) // median, least), most)
+        for node_id, weight in weights.items()
+    }
+
+
 class Ring:
     """Builds packed rings. Remembers the last one, so that a new view costs only its differences.
 
@@ -43,20 +65,34 @@ class Ring:
     """
 
     def __init__(self) -> None:
-        self._vnodes = 0
+        self._vnodes: dict[str, int] = {}
         self._slots: dict[str, int] = {}
         self._standings: list[int] = []
 
-    def build(self, members: Mapping[str, int], vnodes: int = VNODES) -> tuple[bytes, bytes]:
+    def build(
+        self,
+        members: Mapping[str, int],
+        vnodes: int = VNODES,
+        weights: Mapping[str, int] | None = None,
+    ) -> tuple[bytes, bytes]:
         """Node id -> holder index; gives packed u64 positions, ascending, and packed u16 indices.
 
+        `weights`: of each member, see `vnodes_of`; without them all are alike.
         Both little-endian, as Engine.set_ring takes them. ValueError for more than 65 536 members.
         """
         if len(members) > _SLOT_MASK + 1:
             raise ValueError(f"a view of {len(members)} nodes: a ring has room for 65536")
-        if vnodes != self._vnodes:
-            self._vnodes, self._slots, self._standings = vnodes, {}, []
-        self._leave([node_id for node_id in self._slots if node_id not in members])
+        before, self._vnodes = (
+            self._vnodes,
+            vnodes_of({node_id: (weights or {}).get(node_id, 0) for node_id in members}, vnodes),
+        )
+        self._leave(
+            [
+                node_id
+                for node_id in self._slots
+                if node_id not in members or before[node_id] != self._vnodes[node_id]
+            ]
+        )
         self._join([node_id for node_id in members if node_id not in self._slots])
 
         index_of_slot = array("H", bytes(2 * (max(self._slots.values(), default=-1) + 1)))
@@ -81,7 +117,9 @@ class Ring:
         free = (slot for slot in itertools.count() if slot not in taken)
         for node_id, slot in zip(node_ids, free, strict=False):
             self._slots[node_id] = slot
-            self._standings += [p << _SLOT_BITS | slot for p in positions(node_id, self._vnodes)]
+            self._standings += [
+                p << _SLOT_BITS | slot for p in positions(node_id, self._vnodes[node_id])
+            ]
         self._standings.sort()
         self._order_coincidences()
 

@@ -30,6 +30,7 @@ from peercached.directory.layout import (
     bucket_groups,
 )
 from peercached.directory.messages import Ack, Batch, Kind
+from peercached.directory.refusals import Refusals
 
 BATCH_BYTES_MAX = ROW_BYTES * 8192
 WINDOW_BATCHES = 32
@@ -73,6 +74,7 @@ class HolderStream:
         self.resyncs = 0
         self.overflows = 0
         self.refused_full = 0
+        self._refusals = Refusals()
         self._view_number = view_number
         self._epoch = 0
         self._sequence = 0
@@ -335,9 +337,12 @@ class HolderStream:
             self._finish()
 
     def check(self, now: float) -> None:
-        """Sets `broken` when an acknowledgement is overdue."""
+        """Sets `broken` when an acknowledgement is overdue; begins a resync when the owner may have
+        room by now for what it refused."""
         if not self.connected or self.broken:
             return
+        if self._refusals.due(self.refused_full, self.in_sync, now):
+            self._restart()
         if self._unacked and now - self._unacked[0].sent_at > ACK_TIMEOUT_S:
             self.broken = f"no acknowledgement for {ACK_TIMEOUT_S:g} s"
             self.overdue = True

@@ -25,6 +25,7 @@ from peercached.membership.etcd_view import EtcdView
 from peercached.peer import member_wire
 from peercached.peer.client import Peers
 from peercached.peer.etcd_client import EtcdClient, EtcdError
+from peercached.peer.etcd_epochs import EtcdEpochs
 from peercached.peer.pings import reaches
 from peercached.proto import etcd_pb2, peer_pb2
 
@@ -65,12 +66,10 @@ class EtcdMembership:
         self.problem = "not asked yet"  # empty: the session with etcd is up
         self._client = client
         self._nodes = f"{prefix.rstrip('/')}/nodes/".encode()
-        self._epochs_prefix = f"{prefix.rstrip('/')}/epochs/".encode()
         self._key = self._nodes + address.node_id.encode()
         self._timing = timing
         self._peers = peers
-        self._epochs = epochs
-        self._known_epochs: dict[bytes, int] = {}
+        self._epochs = EtcdEpochs(client, prefix, timing, epochs)
         self._on_view = on_view
         self._on_refused = on_refused
         self._keys = EtcdView()
@@ -137,19 +136,14 @@ class EtcdMembership:
         keys, revision = await self._client.read(self._nodes)
         self._keys.reset(m for m in map(self._member_in, keys) if m is not None)
         marks = {kv.key: kv.mod_revision for kv in keys}
-        epochs, _ = await self._client.read(self._epochs_prefix)
-        for kv in epochs:
-            self._epoch_in(kv)
-        async with (
-            self._client.watch(self._nodes, revision + 1) as changes,
-            self._client.watch(self._epochs_prefix, revision + 1) as raised,
-        ):
+        async with self._client.watch(self._nodes, revision + 1) as changes:
             await self._register(marks.get(self._key, 0))
             await _first_to_fail(
                 self._follow(changes),
-                self._follow_epochs(raised),
                 self._keep(),
-                self._tell_epochs(),
+                self._announcing(),
+                self._epochs.follow(),
+                self._epochs.tell(),
             )
 
     # --- this node's key
@@ -200,6 +194,12 @@ class EtcdMembership:
             self.own = replace(self.own, sequence=self.own.sequence + 1, state=state)
             self._changed.set()
 
+    async def _announcing(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._client.put(self._key, self._value(), self._lease)
+
     # --- the others' keys
 
     def _member_in(self, kv: etcd_pb2.KeyValue) -> Member | None:
@@ -233,39 +233,6 @@ class EtcdMembership:
         self._failures = 0
         self._tried.set()
         self._on_view(view)
-
-    # --- namespaces that were cleared
-
-    def _epoch_in(self, kv: etcd_pb2.KeyValue) -> None:
-        try:
-            namespace_id = bytes.fromhex(kv.key.removeprefix(self._epochs_prefix).decode())
-            epoch = int(kv.value)
-            self._known_epochs[namespace_id] = epoch
-            self._epochs.learn([(namespace_id, epoch)])
-        except ValueError as error:
-            log.warning("the key %r in etcd is not used: %s", kv.key, error)
-
-    async def _follow_epochs(self, raised: Any) -> None:
-        async for answer in raised:
-            for event in answer.events:
-                if event.type == etcd_pb2.Event.PUT:
-                    self._epoch_in(event.kv)
-
-    async def _tell_epochs(self) -> None:
-        """What was cleared here, for nodes that missed it. All members know it at once, so each
-        waits a while of its own for somebody else to write it. And our own state, if it changed."""
-        while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                pause_s = self._timing.heartbeat_interval_s * random.uniform(0.5, 2.0)
-                await asyncio.wait_for(self._changed.wait(), pause_s)
-            if self._changed.is_set():
-                self._changed.clear()
-                await self._client.put(self._key, self._value(), self._lease)
-            for namespace_id, epoch in self._epochs.some():
-                if self._known_epochs.get(namespace_id, 0) < epoch:
-                    key = self._epochs_prefix + namespace_id.hex().encode()
-                    await self._client.put(key, str(epoch).encode())
-                    self._known_epochs[namespace_id] = epoch
 
     # --- for the daemon
 

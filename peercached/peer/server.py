@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.directory.messages import Ack, Batch
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.membership.view import join_host_port
@@ -77,6 +77,11 @@ class NodeService(Protocol):
     async def remove_here(self, digests: bytes) -> bytes: ...
 
     def hold_here(self, digests: bytes, hold_ms: int) -> bytes: ...
+    async def adopt_here(
+        self, caller: NodeAddress, offer: pb.AdoptRequest
+    ) -> tuple[bytes, str, bool]:
+        """(digests here now, why not the others, whether for want of room); Unable"""
+
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         """A packed ChannelAnswer; Unable"""
 
@@ -242,6 +247,16 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             check_packed(request.digests, DIGEST_BYTES, "digests")
             return pb.HoldReply(digests=self._node.hold_here(request.digests, request.hold_ms))
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Adopt(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            check_packed(request.namespace_id, DIGEST_BYTES, "namespace id")
+            check_packed(request.rows, ROW_BYTES, "records")
+            digests, why_not, full = await self._node.adopt_here(caller, request)
+            return pb.AdoptReply(digests=digests, why_not=why_not, full=full)
         except Exception as error:
             await self._refuse(context, error)
 

@@ -15,6 +15,7 @@ from peercached.directory.layout import (
     digests_of,
     holders_of,
     pack_mapping,
+    withdrawals_of,
 )
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
@@ -23,8 +24,10 @@ from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts
+from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.server import SendAck
+from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -45,6 +48,7 @@ class LocalNode:
         cluster: Cluster,
         epochs: Epochs,
         accepts: Accepts,
+        adopts: Adopts,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -56,6 +60,7 @@ class LocalNode:
         self._cluster = cluster
         self._epochs = epochs
         self._accepts = accepts
+        self._adopts = adopts
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[int, tuple[int, SendAck]] = {}
@@ -142,10 +147,24 @@ class LocalNode:
     def hold_here(self, digests: bytes, hold_ms: int) -> bytes:
         return self._engine.hold(digests, hold_ms)
 
+    async def adopt_here(
+        self, caller: NodeAddress, offer: pb.AdoptRequest
+    ) -> tuple[bytes, str, bool]:
+        return await self._adopts.adopt(caller, offer)
+
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)
-        if not rows:
-            return b""
+        if rows:
+            await self._published(rows)
+        return digests_of(rows)
+
+    async def withdraw_here(self, digests: bytes) -> None:
+        """The owners forget that these pages are here; readers who know it can still read them."""
+        rows = withdrawals_of(self._engine.local_rows(digests))
+        if rows:
+            await self._published(rows)
+
+    async def _published(self, rows: bytes) -> None:
         # The records of these pages may still be on their way to us: they go first, or they
         # would come to the owners behind their withdrawals, to stay.
         self._handle_events()
@@ -153,7 +172,6 @@ class LocalNode:
         known = asyncio.Event()
         self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set)
         await known.wait()
-        return digests_of(rows)
 
 
 async def _send(send: SendAck, ack: Ack) -> None:

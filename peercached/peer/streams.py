@@ -124,11 +124,15 @@ class Streams:
         self._scan_wanted.set()
 
     def check(self, now: float) -> None:
-        """Called a few times a second: overdue acknowledgements end a connection."""
+        """Called a few times a second: overdue acknowledgements end a connection, and what was
+        refused for want of room is tried again."""
+        self._local.check(now)
         for line in self._lines.values():
             line.stream.check(now)
             if line.stream.broken:
                 line.wake.set()
+        if self._local.wanted() or any(line.stream.wanted() for line in self._lines.values()):
+            self._scan_wanted.set()
 
     # --- one connection after the other
 

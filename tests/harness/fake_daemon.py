@@ -24,6 +24,7 @@ class FakeSource:
     def __init__(self) -> None:
         self.document: dict[str, Any] = {}
         self.located: dict[str, Any] = {}
+        self.ring_document: dict[str, Any] = {}
         self.unreached: list[str] = []
         self.asked: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
@@ -41,6 +42,15 @@ class FakeSource:
         if self.hangs:
             await asyncio.Event().wait()
         return self.located
+
+    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        self.asked.append(("drain", bytes_max, seconds, stay))
+
+    async def undrain(self) -> None:
+        self.asked.append(("undrain",))
+
+    def ring(self) -> dict[str, Any]:
+        return self.ring_document
 
     async def clear(self, namespace: str) -> list[str]:
         self.asked.append(("clear", namespace))

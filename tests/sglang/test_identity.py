@@ -10,6 +10,8 @@ from controller_node import Rank, Shape, host_pool, lone_backend
 BASE: dict[str, Any] = {"shape": Shape(), "model": "identity", "extra": {}}
 FP8 = Shape(dtype=torch.float8_e4m3fn, kv_cache_dtype="fp8_e4m3")
 MLA = Shape(kind="mla")
+# SGLang splits a page's tokens over ranks for MLA only.
+DCP = {"is_mla_model": True, "tp_size": 2, "dcp_size": 2, "logical_page_size": 32}
 
 
 def node_of(make_node: Any, place: int, given: dict[str, Any]) -> Any:
@@ -136,8 +138,10 @@ def test_ranks_whose_heads_cannot_be_cut_share_with_their_like(make_node: Any, c
         ({"dp_rank": 0}, {"dp_rank": 1}, True),
         ({"attn_cp_size": 2}, {"attn_cp_size": 2, "attn_cp_rank": 1}, False),
         ({}, {"attn_cp_size": 2}, False),
-        ({"dcp_size": 2}, {"dcp_size": 2, "dcp_rank": 1}, False),
-        ({}, {"dcp_size": 2}, False),
+        (DCP, {**DCP, "tp_rank": 1, "dcp_rank": 1}, False),
+        ({"is_mla_model": True, "tp_size": 2}, DCP, False),
+        (DCP, {**DCP, "tp_size": 4}, False),  # which tokens a rank has follows from the size of TP
+        (DCP, DCP, True),
         ({"model_name": "a/b"}, {"model_name": "a%2Fb"}, False),
         ({"model_name": "m" * 2000}, {"model_name": "m" * 2001}, False),
         ({"model_name": "m" * 2000}, {"model_name": "m" * 2000}, True),
@@ -149,9 +153,10 @@ def test_ranks_of_data_and_context_parallelism(
 ) -> None:
     pool = None
     backends = []
+    shape = MLA if one.get("is_mla_model") else Shape()
     for place, config in enumerate((one, other)):
-        backends.append(lone_backend(nodes[place].socket_path, Shape(), **config))
-        pool = pool or host_pool(Shape())
+        backends.append(lone_backend(nodes[place].socket_path, shape, **config))
+        pool = pool or host_pool(shape)
         backends[-1].register_mem_pool_host(pool)
     hashes = pages.hashes(repr((one, other)), 2)
     source = pages.alloc(pool, 2)

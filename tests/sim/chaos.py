@@ -1,8 +1,13 @@
-"""One seed, one story: a cluster of random size with everything going wrong that can."""
+"""One seed, one story: a cluster of random size with everything going wrong that can.
+
+PYTHONPATH=tests .venv/bin/python -m sim.chaos 3000           seeds 0 to 2999
+PYTHONPATH=tests .venv/bin/python -m sim.chaos --seed 77      that one again
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 
 from sim.members import TIMING, Members
 
@@ -70,3 +75,23 @@ def _one_fate(cluster: Members, rng: random.Random) -> None:
         cluster.cut([rng.choice(cluster.names)], [rng.choice(cluster.names)], both_ways=False)
     else:
         cluster.net.cuts.clear()
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--seed"]:
+        print(chaos(int(arguments[1])).describe())
+        return
+    failed = []
+    for seed in range(int(arguments[0])):
+        try:
+            chaos(seed)
+        except AssertionError as error:
+            failed.append(seed)
+            print(f"seed {seed}: {error}", flush=True)
+        if seed % 100 == 99:
+            print(f"{seed + 1} stories, {len(failed)} of them came to no agreement", flush=True)
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

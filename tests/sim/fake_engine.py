@@ -19,7 +19,10 @@ def digest_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def build_ring(members: Mapping[str, int], vnodes: int = 16) -> tuple[bytes, bytes]:
+def build_ring(
+    members: Mapping[str, int], pool_bytes: object = None, vnodes: int = 16
+) -> tuple[bytes, bytes]:
+    """All nodes alike, whatever their pools."""
     points = sorted(
         (int.from_bytes(hashlib.blake2b(f"{n}#{i}".encode(), digest_size=8).digest(), "big"), n)
         for n in members
@@ -229,7 +232,7 @@ class FakeEngine:
     def owners(self, digest: bytes) -> list[int]:
         return self._ring().owners(digest)
 
-    def ring_shares(self) -> list[tuple[int, float]]:
+    def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         return []
 
     # --- shard

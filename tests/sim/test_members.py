@@ -39,15 +39,9 @@ def never(cluster: Members, seconds: float, wrong: Callable[[], bool], what: str
         assert not wrong(), what
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(200))
 def test_whatever_happened_a_quiet_cluster_agrees_and_stays_so(seed: int) -> None:
     chaos(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 4000))
-def test_whatever_happened_in_thousands_of_stories(seed: int) -> None:
-    chaos(seed, nodes_max=20)
 
 
 def test_a_seed_replays_exactly() -> None:

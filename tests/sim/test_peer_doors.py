@@ -32,6 +32,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
         ("Hold", pb.HoldRequest()),
+        ("Adopt", pb.AdoptRequest()),
         (
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),

@@ -70,3 +70,34 @@ def test_what_is_kept_for_the_end_of_a_scan_is_bounded(monkeypatch: pytest.Monke
         pass
     assert own.whole
     assert own.shard.in_sync_for == 3
+
+
+def test_an_own_record_without_room_makes_absences_open_until_there_is_some() -> None:
+    own = Own()
+    refusals: list[bool] = []
+    own.shard.on_refused = lambda: refusals.append(True)
+    own.shard.set_view(3)
+    while own.scan_once():
+        pass
+    assert own.shard.in_sync_for == 3
+    own.engine.shard_capacity = 5
+    for number in range(8):
+        own.set(f"page {number}")
+    assert own.shard.refused_full == 3
+    assert refusals
+    assert own.shard.in_sync_for != 3
+
+    def check(now: float) -> None:
+        own.shard.check(now)
+        while own.scan_once():
+            pass
+
+    check(1.0)
+    check(7.0)
+    assert own.shard.resyncs == 2
+    assert own.shard.in_sync_for != 3, "it was in vain"
+    own.engine.shard_capacity = 100
+    check(8.0)
+    check(100.0)
+    assert own.whole
+    assert own.shard.in_sync_for == 3

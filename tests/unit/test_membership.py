@@ -269,8 +269,7 @@ def test_a_late_answer_of_an_older_round_says_nothing() -> None:
 
 def test_a_master_that_was_stopped_blames_nobody() -> None:
     head, now = head_with("b", "c")
-    head.tick(now + 60.0)
-    actions = head.tick(now + 60.1)
+    actions = [*head.tick(now + 60.0), *head.tick(now + 60.1)]
     assert ids(head.view) == ["a", "b", "c"]
     assert not any(type(action).__name__ == "Probe" for action in actions)
 

@@ -6,12 +6,12 @@ import hashlib
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peercached._native import RingTable
 from peercached.directory import ring as ring_module
-from peercached.directory.ring import Ring, owners, positions
+from peercached.directory.ring import Ring, owners, positions, vnodes_of
 
 THREE = {"alpha": 0, "beta": 1, "gamma": 2}
 NODE_IDS = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=12)
@@ -147,6 +147,48 @@ def test_an_empty_view_owns_nothing() -> None:
 def test_a_view_beyond_the_index_is_refused() -> None:
     with pytest.raises(ValueError, match="65537 nodes"):
         Ring().build({str(i): 0 for i in range(65537)})
+
+
+def test_nodes_are_weighted_as_they_always_were() -> None:
+    gib = 1 << 30
+    weights = {"alpha": 64 * gib, "beta": 256 * gib, "gamma": 96 * gib, "delta": 0}
+    assert vnodes_of(weights, 160) == {"alpha": 107, "beta": 427, "gamma": 160, "delta": 160}
+    assert vnodes_of({"tiny": 1, "mid": gib, "huge": 10**18}, 160) == {
+        "tiny": 20,
+        "mid": 160,
+        "huge": 1280,
+    }
+    assert vnodes_of({"one": 7, "two": 7}, 160) == {"one": 160, "two": 160}
+    assert vnodes_of({"no": 0, "nor": 0}, 160) == {"no": 160, "nor": 160}
+    places, nodes = unpacked(Ring().build({"a": 0, "b": 1}, 2, {"a": 100, "b": 200}))
+    assert places.tolist() == sorted([*positions("a", 2), *positions("b", 4)])
+    assert nodes.tolist().count(1) == 4
+
+
+def test_a_node_owns_in_proportion_to_its_weight() -> None:
+    members = {f"node-{i}": i for i in range(40)}
+    weights = {name: (4 if index == 0 else 1) << 30 for name, index in members.items()}
+    shares = dict(RingTable(*Ring().build(members, 160, weights), 2).shares())
+    assert shares[0] == pytest.approx(4 / 43, rel=0.15)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 1 << 50), max_size=6),
+        min_size=1,
+        max_size=6,
+    )
+)
+@settings(deadline=None)
+def test_the_weights_before_do_not_matter(views: list[dict[str, int]]) -> None:
+    remembering = Ring()
+    for weights in views:
+        members = {node_id: index for index, node_id in enumerate(sorted(weights))}
+        assert remembering.build(members, 12, weights) == Ring().build(members, 12, weights)
+
+
+def test_a_node_that_gets_more_positions_keeps_those_it_has() -> None:
+    assert set(positions("a", 40)) < set(positions("a", 160))
 
 
 def test_shares_are_near_even() -> None:

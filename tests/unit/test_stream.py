@@ -466,3 +466,27 @@ def test_packed_columns_are_read_as_native_code_writes_them() -> None:
     assert FakeNative.map_rows(mapped, pack_mapping({0: 1, 3: 0xFFFF})) == b""
     assert holders_of(b"") == set()
     assert digests_of(b"") == b""
+
+
+def test_what_a_full_owner_refused_is_tried_again_after_a_while_that_doubles(pair: Pair) -> None:
+    pair.owner.shard_capacity = 5
+    for digest in pages(10):
+        pair.set(digest)
+    pair.settle()
+    tried: list[float] = []
+    for tenths in range(10, 600):
+        before = pair.stream.resyncs
+        pair.stream.check(tenths / 10)
+        pair.settle()
+        if pair.stream.resyncs > before:
+            tried.append(tenths / 10)
+    assert [round(at) for at in tried[:3]] == [6, 16, 36], "after 5, 10 and 20 s"
+    pair.owner.shard_capacity = 1000
+    pair.stream.check(1000.0)
+    pair.settle()
+    assert pair.at_owner == pair.in_pool
+    assert pair.side.final(pair.view)
+    before = pair.stream.resyncs
+    pair.stream.check(5000.0)
+    pair.settle()
+    assert pair.stream.resyncs == before, "nothing is left to try"

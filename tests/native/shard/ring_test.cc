@@ -119,6 +119,21 @@ TEST(Ring, shares_add_up_and_are_near_even) {
   EXPECT_NEAR(sum, 1.0, 1e-9);
 }
 
+TEST(Ring, shares_of_all_owners_are_what_owned_by_says) {
+  const Ring ring = ring_of(random_table(7, 40, 5), 3);
+  double sum = 0;
+  for (auto [node, share] : ring.shares(3)) {
+    unsigned owned = 0;
+    std::mt19937_64 random(6);
+    constexpr unsigned kDigests = 20'000;
+    for (unsigned i = 0; i < kDigests; ++i) owned += ring.owned_by({random(), random()}, node);
+    EXPECT_NEAR(share, static_cast<double>(owned) / kDigests, 0.02) << node;
+    sum += share;
+  }
+  EXPECT_NEAR(sum, 3.0, 1e-9);
+  EXPECT_EQ(ring.shares(8), ring.shares(3)) << "no more than there are";
+}
+
 TEST(Ring, a_single_position_has_the_whole_circle) {
   const auto shares = Ring({7}, {3}, 1).shares();
   ASSERT_EQ(shares.size(), 1u);

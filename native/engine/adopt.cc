@@ -1,0 +1,214 @@
+// Taking pages over from a node that drains: read into memory of our own, verify, copy into the
+// pool, publish. The pool sees a page only once its bytes are known to be right, and the node that
+// drains drops its own only once ours is published.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+#include "common/copy.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+// Where pages land. Registered with the devices like a worker's region, so that RDMA may write to
+// it (the pool itself is for reading only), and fenced by nobody.
+class Landing {
+ public:
+  Landing(Engine& engine, uint64_t bytes) : engine_(engine), bytes_(bytes) {
+    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(mapped);
+    try {
+      engine_.region_mapped(base_, bytes_);
+    } catch (...) {
+      munmap(base_, bytes_);
+      throw;
+    }
+  }
+  ~Landing() {
+    engine_.region_unmapped(base_);
+    munmap(base_, bytes_);
+  }
+  Landing(const Landing&) = delete;
+  Landing& operator=(const Landing&) = delete;
+  std::byte* base() const { return base_; }
+  WriteGate& gate() { return gate_; }
+
+ private:
+  Engine& engine_;
+  const uint64_t bytes_;
+  std::byte* base_ = nullptr;
+  WriteGatePage gate_page_{};
+  WriteGate gate_{&gate_page_};
+};
+
+uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
+
+}  // namespace
+
+std::vector<Handover> Engine::handovers(uint64_t bytes_max) const {
+  const auto namespaces = namespaces_.by_pool_slot();
+  std::vector<Handover> parts;
+  struct Open {
+    Handover part;
+    uint64_t bytes = 0;
+  };
+  std::map<uint32_t, Open> open;  // by pool slot
+  for (const WarmPage& page : pool_->warmest(bytes_max)) {
+    const auto ns = namespaces.find(page.namespace_slot);
+    if (ns == namespaces.end() || page.row.length > kHandoverPageBytesMax) continue;
+    Open& into = open[page.namespace_slot];
+    if (into.part.rows.size() == kHandoverPages ||
+        (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
+      parts.push_back(std::move(into.part));
+      into = {};
+    }
+    into.part.namespace_id = ns->second.id;
+    into.part.epoch = ns->second.epoch;
+    into.part.idle_ms = std::max(into.part.idle_ms, page.idle_ms);
+    into.part.rows.push_back(page.row);
+    into.bytes += page.row.length;
+  }
+  for (auto& [slot, last] : open) parts.push_back(std::move(last.part));
+  return parts;
+}
+
+// One piece at a time: what the landing has room for, which is at least one page.
+struct Engine::AdoptRun {
+  Engine& engine;
+  const HolderIndex holder;
+  const Handover& offered;
+  const uint32_t pool_slot;
+  const Deadline deadline;
+  Landing& landing;
+  Adopted& adopted;
+
+  void take(std::span<const RecordRow> rows);
+  void keep(std::span<const ReadOp> landed);
+};
+
+void Engine::AdoptRun::take(std::span<const RecordRow> rows) {
+  std::vector<ReadOp> ops(rows.size());
+  uint64_t at = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ops[i].digest = rows[i].digest;
+    ops[i].offset = rows[i].offset;
+    ops[i].generation = rows[i].generation;
+    ops[i].length = rows[i].length;
+    ops[i].dest = landing.base() + at;
+    at += room_for(rows[i].length);
+  }
+  ReadBatch batches[] = {{holder, engine.nodes_.incarnation(holder), ops}};
+  engine.transfer_->read(batches, deadline, landing.gate(), engine.verifier_);
+  std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
+  keep(ops);
+}
+
+void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
+  std::vector<PageRequest> requests;
+  for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
+  std::vector<Reservation> reservations(landed.size());
+  engine.pool_->reserve(requests, nullptr, pool_slot, reservations);
+
+  std::vector<PinnedPage> committing, aborting, pinned;
+  std::vector<uint64_t> checksums;
+  for (size_t i = 0; i < landed.size(); ++i) {
+    const PinnedPage& page = reservations[i].page;
+    if (reservations[i].outcome == ReserveOutcome::held) {
+      pinned.push_back(page);
+      adopted.held.push_back(landed[i].digest);
+    } else if (reservations[i].outcome == ReserveOutcome::reserved) {
+      const uint64_t sum = copy_and_checksum(page.payload(), landed[i].dest, landed[i].length);
+      // Also with verify = header: what we publish vouches for its bytes.
+      if (sum != landed[i].header.checksum) {
+        engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+        aborting.push_back(page);
+        continue;
+      }
+      committing.push_back(page);
+      checksums.push_back(sum);
+      adopted.held.push_back(landed[i].digest);
+      engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
+      engine.counters_.adopted_bytes.fetch_add(landed[i].length, std::memory_order_relaxed);
+    }
+  }
+  engine.pool_->abort(aborting);
+  std::vector<RecordRow> rows(committing.size());
+  engine.pool_->commit(committing, checksums, rows);
+  // As for a set: published while pinned, so that no withdrawal overtakes it.
+  std::optional<ControlQueue::Question> question;
+  if (!rows.empty() && !engine.publish_alone(rows)) {
+    question.emplace(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
+  }
+  pinned.insert(pinned.end(), committing.begin(), committing.end());
+  std::vector<RecordRow> withdrawals;
+  engine.pool_->withdrawals_of(pinned, withdrawals);
+  engine.on_evict(withdrawals);
+  engine.pool_->unpin(pinned);
+  if (question && !question->wait()) {
+    engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
+    adopted.why_not = "the records were not taken by their owners in time";
+    for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
+  }
+  // Cleared meanwhile: committed behind the sweep, perhaps.
+  if (engine.namespaces_.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
+    engine.sweep_namespace_later(pool_slot);
+  }
+}
+
+Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline deadline) {
+  Adopted adopted;
+  const auto refuse = [&](const char* why) {
+    counters_.adopt_refused.fetch_add(offered.rows.size(), std::memory_order_relaxed);
+    adopted.why_not = why;
+    return adopted;
+  };
+  if (!taking_.load(std::memory_order_acquire)) return refuse("it drains, too");
+  if (!nodes_.readable(holder)) return refuse("it cannot read this node's pages");
+  const uint32_t pool_slot = namespaces_.pool_slot_of(offered.namespace_id, offered.epoch);
+  if (pool_slot == 0) return refuse("the namespace was cleared, or there are too many");
+
+  std::vector<Digest> digests;
+  for (const RecordRow& row : offered.rows) digests.push_back(row.digest);
+  std::vector<uint8_t> present(digests.size());
+  pool_->contains(digests, true, present);
+  std::vector<RecordRow> missing;
+  uint64_t bytes = 0, largest = 0;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (present[i] != 0) {
+      adopted.held.push_back(digests[i]);
+      continue;
+    }
+    missing.push_back(offered.rows[i]);
+    bytes += offered.rows[i].length;
+    largest = std::max(largest, room_for(offered.rows[i].length));
+  }
+  if (missing.empty()) return adopted;
+  if (!pool_->wants(bytes, offered.idle_ms)) {
+    counters_.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
+    adopted.why_not = "its pool is full of pages that were used more recently";
+    adopted.full = true;
+    return adopted;
+  }
+
+  const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
+  Landing landing(*this, landing_bytes);
+  AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted};
+  for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
+    uint64_t used = 0;
+    while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {
+      used += room_for(missing[end++].length);
+    }
+    run.take(std::span(missing).subspan(first, end - first));
+  }
+  if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
+    adopted.why_not = "some pages could not be read in time, or found no place";
+  }
+  return adopted;
+}
+
+}  // namespace peercached

@@ -1,0 +1,86 @@
+"""`peercachectl drain` and `undrain`: a node about to go gives its warmest pages away first."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from peercached.admin.status import Drain
+from peercached.cli import exits
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json, size
+from peercached.config.values import parse_size
+
+_POLL_S = 0.2
+_FINAL = ("drained", "left")
+
+
+@ctl_command("drain")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 3600),
+    default=60.0,
+    show_default=True,
+    help="How long handing over may take.",
+)
+@click.option(
+    "--bytes",
+    "budget",
+    default="16GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="How much may be handed over; the most recently used pages go first.",
+)
+@click.option("--stay", is_flag=True, help="Do not leave the cluster at the end.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the end; see `status`.")
+def drain(
+    target: Target, as_json: bool, seconds: float, budget: str, stay: bool, no_wait: bool
+) -> None:
+    """Takes no more sets, hands the warmest pages to peers, then leaves the cluster.
+
+    A set is answered false at once from now on. Peers take pages that were used more recently than
+    the coldest of their own. Fails (exit code 4) if pages within the budget were not taken; the
+    node leaves all the same, unless --stay is given.
+    """
+    try:
+        bytes_max = parse_size(budget)
+    except ValueError as error:
+        raise exits.Failure(f"--bytes: {error}", exits.USAGE) from error
+    with target.admin() as admin:
+        admin.drain(bytes_max, seconds, stay)
+        now = admin.status().drain
+        while not no_wait and now.state not in _FINAL and now.state != "no":
+            time.sleep(_POLL_S)
+            now = admin.status().drain
+    if as_json:
+        print_json(now.model_dump(mode="json"))
+    else:
+        _tell(now, no_wait)
+    sys.exit(exits.OK if no_wait or now.complete else exits.FAILED)
+
+
+def _tell(now: Drain, no_wait: bool) -> None:
+    if no_wait:
+        click.echo(f"Draining {now.pages} pages ({size(now.bytes)}); `status` shows how far it is.")
+    elif now.state == "no":
+        click.echo("Undrained meanwhile.")
+    else:
+        where = "It has left the cluster" if now.state == "left" else "It stays in the cluster"
+        click.echo(f"{now.outcome} ({size(now.handed_bytes)}, {now.seconds:.1f} s). {where}.")
+
+
+@ctl_command("undrain")
+def undrain(target: Target, as_json: bool) -> None:
+    """Takes sets again. Pages that were handed over stay where they are.
+
+    A node that has left the cluster has to be restarted instead.
+    """
+    with target.admin() as admin:
+        admin.undrain()
+    if as_json:
+        print_json({"draining": False})
+    else:
+        click.echo("Takes sets again.")

@@ -1,0 +1,66 @@
+"""`peercachectl ring`: who owns which part of the directory, and whether the records are there."""
+
+from __future__ import annotations
+
+import click
+
+from peercached.admin.ring import Ring, RingNode
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json, print_table
+
+_OUR_RECORDS = {
+    "live": "in sync",
+    "resync": "being compared",
+    "connecting": "not connected",
+}
+
+
+@ctl_command("ring")
+def ring(target: Target, as_json: bool) -> None:
+    """Who owns which part of the digests, and how far records have come, seen from this daemon.
+
+    "owned first" and "owned" are fractions of all digests: as the first owner, and as any of
+    them. "our records" is the state of this daemon's records at that owner, "its records" that of
+    the node's records in this daemon's shard.
+    """
+    with target.admin() as admin:
+        document = admin.ring()
+    if as_json:
+        print_json(document.model_dump(mode="json"))
+    else:
+        _show(document)
+
+
+def _show(document: Ring) -> None:
+    owners = min(document.replicas, len(document.nodes))
+    click.echo(f"View {document.view_number}: each digest has {owners} owner(s).")
+    print_table(
+        ["node", ">owned first", ">owned", "our records", ">queued", "its records", "state"],
+        (
+            (
+                node.node_id,
+                f"{100 * node.share_first:.1f} %",
+                f"{100 * node.share_owned:.1f} %",
+                _OUR_RECORDS[node.our_records],
+                node.queued,
+                "in sync" if node.its_records_here else "incomplete",
+                _state(node),
+            )
+            for node in document.nodes
+        ),
+    )
+    if not document.final:
+        click.echo(
+            "\nThis shard does not have all records yet: for what it does not find, readers ask "
+            "the other owners and those of the view before."
+        )
+
+
+def _state(node: RingNode) -> str:
+    words = ["this node"] if node.is_self else []
+    if node.suspect:
+        words.append("suspect")
+    if node.problem:
+        words.append(node.problem)
+    return ", ".join(words)

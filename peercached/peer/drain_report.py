@@ -1,0 +1,82 @@
+"""How far a drain is, and how it ended, for `status` and `peercachectl drain`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from peercached.directory.placement import Node
+
+
+@dataclass(slots=True)
+class Progress:
+    state: str = "no"  # "handing over", "drained", "leaving", "left"
+    pages: int = 0  # held when it began
+    bytes: int = 0
+    budget_bytes: int = 0
+    offered: int = 0  # pages within the budget
+    handed_pages: int = 0
+    handed_bytes: int = 0
+    complete: bool = False  # all pages within the budget were taken
+    outcome: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def begun(pool: Mapping[str, Any], budget_bytes: int) -> Progress:
+        return Progress("handing over", pool["keys"], pool["payload_bytes"], budget_bytes)
+
+    def handed(self, length: int) -> None:
+        self.handed_pages += 1
+        self.handed_bytes += length
+
+    def end(self, out: Mapping[Node, str]) -> None:
+        """`out`: the peers that took nothing more, and why."""
+        self.complete = self.handed_pages >= self.offered
+        if self.complete:
+            beyond = self.pages - self.offered
+            why = f"; {beyond} were beyond the budget or too large" if beyond > 0 else ""
+        elif out:
+            each = "; ".join(f"{node.address.node_id}: {why}" for node, why in out.items())
+            why = f"; the peers took no more ({each})"
+        else:
+            why = "; there is no other node that can take them"
+        self.outcome = self._handed() + why
+
+    def end_late(self, seconds: float) -> None:
+        self.outcome = f"{self._handed()}; then the {seconds:g} s were over"
+
+    def end_broken(self, error: Exception) -> None:
+        self.outcome = f"{self._handed()}; then it failed: {type(error).__name__}: {error}"
+
+    def _handed(self) -> str:
+        return f"{self.handed_pages} of {self.pages} pages were handed to peers"
+
+    def document(self, refused_pages: int) -> dict[str, Any]:
+        """The fields of admin.status.Drain."""
+        return {
+            "state": self.state,
+            "seconds": 0.0 if self.state == "no" else time.monotonic() - self.began,
+            "pages": self.pages,
+            "bytes": self.bytes,
+            "budget_bytes": self.budget_bytes,
+            "handed_pages": self.handed_pages,
+            "handed_bytes": self.handed_bytes,
+            "complete": self.complete,
+            "outcome": self.outcome,
+            "refused_pages": refused_pages,
+        }
+
+    def say(self, say: Callable[[str, str, str], None], refused_pages: int) -> None:
+        if self.state == "no":
+            return
+        told = self.outcome or f"{self._handed()} so far"
+        say(
+            "warning",
+            f"This node drains ({self.state}): it takes no pages ({refused_pages} were refused); "
+            f"{told}.",
+            "It has left the cluster: stop it, or restart it to bring it back."
+            if self.state in ("leaving", "left")
+            else "`peercachectl undrain` makes it take pages again.",
+        )

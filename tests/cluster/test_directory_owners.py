@@ -1,0 +1,136 @@
+"""Owners that die, are cut off, or have no room: what readers of others' pages notice."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.netns import Network
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
+from peercached.demo.cluster import Cluster, Daemon
+
+CAPACITY = 1024
+TIMEOUT_S = 2.0
+SLACK_S = 1.5
+
+
+def final(daemon: Daemon) -> bool:
+    """It says "not here" only of what is nowhere."""
+    with AdminClient(str(daemon.admin_path)) as admin:
+        return admin.ring().final
+
+
+def in_batches(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
+    return [keys[at : at + 64] for at in range(0, len(keys), 64)]
+
+
+def found(pages: Pages, keys: Sequence[bytes]) -> int:
+    return sum(sum(map(bool, pages.get(some))) for some in in_batches(keys))
+
+
+def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """More pages than the location cache has places: every round asks the owners anew."""
+    cluster = make_cluster(4, location_cache_entries=1024)
+    keys = keys_of("owned", 3072)
+    writer = attach(cluster[1], page_bytes=4096)
+    for some in in_batches(keys):
+        assert all(writer.set(some))
+    reader = attach(cluster[0], page_bytes=4096, timeout_s=10.0)
+    missed: list[int] = []
+    lookups = cluster[0].status()["operations"]["control"]["lookups"]
+    with Background(lambda: missed.append(len(keys) - found(reader, keys))) as reading:
+        reading.wait_rounds(1)
+        cluster[3].kill()
+        reading.wait_rounds(1)
+        cluster[0].wait_members(["a", "b", "c"])
+        reading.wait_rounds(1)
+        cluster[3].start()
+        cluster.wait_complete()
+        reading.wait_rounds(1)
+    assert sum(missed) == 0, missed
+    assert cluster[0].status()["operations"]["control"]["lookups"] > lookups
+
+
+def test_sets_go_on_while_an_owner_is_dead_and_it_learns_of_them_when_it_is_back(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    writer = attach(cluster[1])
+    cluster[2].kill()
+    keys = keys_of("set meanwhile", 64)
+    assert all(writer.set(keys))
+    assert attach(cluster[0]).has(keys)
+    cluster[2].start()
+    cluster.wait_complete()
+    eventually(lambda: all(map(final, cluster.daemons)), 20)
+    assert attach(cluster[2]).has(keys)
+
+
+@pytest.mark.netns
+def test_an_owner_that_is_cut_off_costs_no_misses_and_resyncs_when_it_heals(
+    network: Network, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = _on_hosts(network, make_cluster)
+    keys, later = keys_of("before", 512), keys_of("meanwhile", 128)
+    writer = attach(cluster[1], page_bytes=4096)
+    for some in in_batches(keys):
+        assert all(writer.set(some))
+    reader = attach(cluster[0], page_bytes=4096, timeout_s=TIMEOUT_S)
+    assert found(reader, keys) == 512
+    network.cut("c")
+    for _ in range(3):
+        assert found(reader, keys) == 512, "c holds none of these pages"
+    for some in in_batches(later):
+        assert all(writer.set(some))
+    began = time.monotonic()
+    eventually(lambda: found(reader, later) == 128, 10)
+    assert time.monotonic() - began < 10
+    assert reader.longest_call_s < TIMEOUT_S + SLACK_S
+    network.heal("c")
+    cluster.wait_complete()
+    eventually(lambda: all(map(final, cluster.daemons)), 30, "all records are back in step")
+    assert found(attach(cluster[2], page_bytes=4096), [*keys, *later]) == 640
+
+
+def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
+    cluster = make_cluster(3, start=False)
+    head = f"{network.address('a')}:{cluster[0].meta_port}"
+    for daemon in cluster.daemons:
+        daemon.host = network.address(daemon.node_id)
+        daemon.launcher = network.launcher(daemon.node_id)
+        daemon.heads = [head]
+    cluster.start()
+    return cluster
+
+
+def test_a_full_shard_refuses_counts_says_so_and_takes_what_it_refused_once_there_is_room(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, directory_capacity=CAPACITY)
+    keys = keys_of("many", 2048)
+    holder, reader = attach(cluster[1], page_bytes=4096), attach(cluster[0], page_bytes=4096)
+    for some in in_batches(keys):
+        assert all(holder.set(some)), "a full directory is no reason not to cache"
+    shards = [daemon.status()["shard"] for daemon in cluster.daemons]
+    for daemon, shard in zip(cluster.daemons, shards, strict=True):
+        assert shard["entries"] <= CAPACITY
+        assert shard["full"] >= 2048 - CAPACITY
+        assert "directory shard refused" in " ".join(
+            entry["sentence"] for entry in daemon.status()["health"]
+        )
+        assert not final(daemon), "what is not in it may exist all the same"
+    assert found(holder, keys) == 2048, "its holder finds every page"
+    # A digest's owners fill up in their own order, so a page refused by one may be at the other.
+    assert found(reader, keys) >= shards[0]["entries"]
+
+    for some in in_batches(keys[:1536]):
+        holder.client.remove(some)
+    kept = keys[1536:]
+    eventually(lambda: found(reader, kept) == len(kept), 60, "refused records come after all")
+    eventually(lambda: all(map(final, cluster.daemons)), 60)

@@ -1,0 +1,195 @@
+"""`peercachectl drain` with real daemons: no sets any more, warm pages move, nobody misses them."""
+
+import subprocess
+import sys
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.admin.client import AdminClient, Refused
+from peercached.demo.cluster import Cluster, Daemon
+
+# Of pages, for a drain that is not to stop early.
+ALL_BYTES = 1 << 40
+FINAL = ("drained", "left")
+
+
+def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
+    return subprocess.run(
+        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
+    )
+
+
+def drain(daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False):  # type: ignore[no-untyped-def]
+    """Drains and waits for the end; the status document's `drain`."""
+    with AdminClient(str(daemon.admin_path)) as admin:
+        admin.drain(bytes_max, seconds, stay)
+    eventually(lambda: daemon.status()["drain"]["state"] in FINAL, seconds + 30)
+    return daemon.status()["drain"]
+
+
+def sentences(daemon: Daemon) -> str:
+    return " ".join(entry["sentence"] for entry in daemon.status()["health"])
+
+
+def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Every byte that is got is compared: pages move, and they are the right ones."""
+    cluster = make_cluster(3)
+    keys = keys_of("hot", 320)
+    writer = attach(cluster[2])
+    for at in range(0, len(keys), 64):
+        assert all(writer.set(keys[at : at + 64]))
+    reader = attach(cluster[1], timeout_s=10.0)
+    missed: list[bytes] = []
+
+    def read() -> None:
+        for at in range(0, len(keys), 64):
+            some = keys[at : at + 64]
+            missed.extend(key for key, ok in zip(some, reader.get(some), strict=True) if not ok)
+
+    with Background(read) as reading:
+        reading.wait_rounds(2)
+        result = drain(cluster[2])
+        reading.wait_rounds(3)
+    assert not missed, f"{len(missed)} gets missed"
+    assert result["complete"], result
+    assert result["handed_pages"] == 320
+    assert result["state"] == "left"
+    for daemon in cluster.daemons[:2]:
+        daemon.wait_members(["a", "b"])
+    adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons[:2]]
+    assert sum(adopted) == 320
+    cluster[2].kill()
+    assert attach(cluster[0]).has(keys[:64]), "they do not depend on the one that drained"
+
+
+def test_while_it_drains_sets_are_refused_counted_and_said_and_undrain_takes_them_again(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    before, refused = keys_of("before", 8), keys_of("refused", 8)
+    pages = attach(cluster[1])
+    assert all(pages.set(before))
+    result = drain(cluster[1], stay=True)
+    assert result["state"] == "drained"
+    assert result["handed_pages"] == 8
+    assert pages.set(refused) == [Status.draining] * 8
+    assert not any(pages.get(refused))
+    assert pages.has(before), "its own workers find their pages at the peer"
+    assert cluster[1].status()["pool"]["keys"] == 0
+    assert cluster[1].status()["drain"]["refused_pages"] == 8
+    assert "takes no pages (8 were refused)" in sentences(cluster[1])
+
+    assert ctl(cluster[1], "undrain").stdout == "Takes sets again.\n"
+    assert all(pages.set(refused))
+    assert pages.has(refused)
+    assert attach(cluster[0]).has(refused)
+    assert "takes no pages" not in sentences(cluster[1])
+    cluster.wait_complete()
+
+
+def test_a_page_that_another_node_has_is_not_copied_again(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("twice", 16)
+    assert all(attach(cluster[0]).set(keys))
+    assert all(attach(cluster[2]).set(keys))
+    result = drain(cluster[2], stay=True)
+    assert result["handed_pages"] == 16
+    assert [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons] == [0, 0, 0]
+    assert attach(cluster[2]).has(keys)
+
+
+def test_the_budget_takes_the_pages_used_last(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2)
+    pages = attach(cluster[1])
+    cold, warm = keys_of("cold", 16), keys_of("warm", 16)
+    assert all(pages.set(warm))
+    assert all(pages.set(cold))
+    assert pages.has(warm)
+    result = drain(cluster[1], bytes_max=16 * pages.page_bytes)
+    assert (result["handed_pages"], result["complete"]) == (16, True)
+    assert "16 were beyond the budget" in result["outcome"]
+    cluster[0].wait_members(["a"])
+    reader = attach(cluster[0])
+    assert reader.has(warm)
+    assert not any(reader.get(cold))
+
+
+def test_with_no_peer_a_drain_says_so_and_undrain_is_too_late_once_it_left(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1)
+    assert all(attach(cluster[0]).set(keys_of("alone", 4)))
+    done = ctl(cluster[0], "drain", "--stay")
+    assert done.returncode == 4
+    assert "0 of 4 pages were handed to peers; there is no other node" in done.stdout
+    assert ctl(cluster[0], "undrain").returncode == 0
+    assert ctl(cluster[0], "drain").returncode == 4
+    late = ctl(cluster[0], "undrain")
+    assert late.returncode == 4
+    assert "restart the daemon" in late.stderr
+
+
+def test_a_peer_full_of_warmer_pages_takes_none_and_keeps_its_own(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, each=({"pool-size": "4MiB"}, {"pool-size": "64MiB"}))
+    old = keys_of("old", 32)
+    assert all(attach(cluster[1]).set(old))
+    pages = attach(cluster[0])
+    eventually(  # filled until it evicts: all it has is newer
+        lambda: pages.set(keys_of("new", 64)) and cluster[0].status()["pool"]["evictions"] > 0, 20
+    )
+    result = drain(cluster[1])
+    assert not result["complete"]
+    assert "its pool is full of pages that were used more recently" in result["outcome"]
+    assert result["state"] == "left"
+    assert cluster[0].status()["handover"]["adopt_refused"] > 0
+    cluster[0].wait_members(["a"])
+
+
+def test_a_frozen_peer_does_not_keep_a_drain_beyond_its_time(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, member_ttl_s=60, heartbeat_interval_s=1)
+    assert all(attach(cluster[1]).set(keys_of("stuck", 16)))
+    cluster[0].freeze()
+    result = drain(cluster[1], seconds=5, stay=True)
+    assert not result["complete"]
+    assert result["handed_pages"] == 0
+    assert result["seconds"] < 30
+    cluster[0].thaw()
+    cluster.wait_complete()
+
+
+def test_limits_that_cannot_be_are_refused_and_nothing_begins(three_nodes: Cluster) -> None:
+    admin = AdminClient(str(three_nodes[0].admin_path))
+    with admin, pytest.raises(Refused, match="between 0 and 3600"):
+        admin.drain(1, 1e9, True)
+    assert three_nodes[0].status()["drain"]["state"] == "no"
+
+
+def test_a_cleared_namespace_is_not_handed_over(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2)
+    pages = attach(cluster[1])
+    keys = keys_of("cleared", 8)
+    assert all(pages.set(keys))
+    assert pages.client.clear()
+    eventually(lambda: cluster[1].status()["pool"]["keys"] == 0, 10)
+    assert all(pages.set(keys[:3]))
+    assert drain(cluster[1], stay=True)["handed_pages"] == 3
+    reader = attach(cluster[0])
+    assert reader.has(keys[:3])
+    assert not any(reader.get(keys[3:]))
+    assert reader.client.clear()
+    assert not any(reader.get(keys[:3]))
+    eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "swept at the one that took")

@@ -1,0 +1,117 @@
+// Pages that go over from a node that drains: the right bytes, published, or not at all.
+
+#include "engine/engine_fixture.h"
+
+namespace peercached {
+namespace {
+
+class Adopt : public EnginePair {
+ protected:
+  Adopted adopt(const Handover& part) {
+    return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
+  }
+  std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
+    return a_->engine.handovers(bytes_max);
+  }
+  // As a worker would by a torn cache line: the header stays right.
+  void spoil(const std::string& key) {
+    const Digest one[] = {digest_of(a_->engine.open_namespace("ns")->current().key, key)};
+    PinnedPage page;
+    a_->engine.pool().pin(one, nullptr, false, {&page, 1});
+    ASSERT_TRUE(page);
+    page.payload()[5] ^= std::byte{1};
+    a_->engine.pool().unpin({&page, 1});
+  }
+};
+
+TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
+  open(64 << 20);
+  Pages out("k", 40, 700'001);  // more than one part, and no multiple of anything
+  out.fill();
+  a_->set(out);
+  const auto parts = offered();
+  ASSERT_GT(parts.size(), 2u);
+  size_t held = 0;
+  for (const Handover& part : parts) {
+    const Adopted adopted = adopt(part);
+    EXPECT_EQ(adopted.why_not, "");
+    held += adopted.held.size();
+    EXPECT_EQ(a_->engine.remove_local(adopted.held).size(), adopted.held.size());
+  }
+  EXPECT_EQ(held, 40u);
+  Pages in("k", 40, 700'001);
+  for (const PageStatus status : b_->get(in)) EXPECT_EQ(status, PageStatus::ok);
+  EXPECT_EQ(in.memory, out.memory);
+  for (const PageStatus status : a_->get(in)) EXPECT_EQ(status, PageStatus::ok);
+  EXPECT_EQ(in.memory, out.memory);
+}
+
+TEST_F(Adopt, APageWhoseBytesWentBadIsNotTaken) {
+  open(64 << 20);
+  Pages out("k", 3, 70'000);
+  out.fill();
+  a_->set(out);
+  spoil("k1");
+  const Adopted adopted = adopt(offered().at(0));
+  EXPECT_EQ(adopted.held.size(), 2u);
+  EXPECT_NE(adopted.why_not, "");
+  Pages in("k", 3, 70'000);
+  EXPECT_EQ(b_->get(in), (std::vector{PageStatus::ok, PageStatus::stale, PageStatus::ok}));
+}
+
+TEST_F(Adopt, APageThatIsGoneMeanwhileIsNotTaken) {
+  open(64 << 20);
+  Pages out("k", 2, 70'000);
+  out.fill();
+  a_->set(out);
+  const Handover part = offered().at(0);
+  a_->remove(out);
+  EXPECT_TRUE(adopt(part).held.empty());
+  a_->set(out);  // in the same slots, perhaps: other generations
+  EXPECT_TRUE(adopt(part).held.empty());
+}
+
+TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
+  open(64 << 20);
+  Pages cold("cold", 4, 70'000), warm("warm", 4, 70'000);
+  warm.fill();
+  a_->set(warm);
+  a_->set(cold);
+  a_->get(warm);
+  const auto parts = offered(4 * 70'000);
+  ASSERT_EQ(parts.size(), 1u);
+  const auto ns = a_->engine.open_namespace("ns")->current();
+  std::vector<Digest> expected, got;
+  for (const auto& key : warm.keys) expected.push_back(digest_of(ns.key, key));
+  for (const RecordRow& row : parts[0].rows) got.push_back(row.digest);
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(Adopt, AClearedEpochIsNotTakenAndWhatWasTakenGoesWithAClear) {
+  open(64 << 20);
+  Pages out("k", 2, 70'000);
+  out.fill();
+  a_->set(out);
+  const Handover part = offered().at(0);
+  ASSERT_EQ(adopt(part).held.size(), 2u);  // b's workers have never opened "ns"
+  ASSERT_TRUE(b_->engine.raise_epoch(part.namespace_id, 1));
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (b_->engine.pool().stats().keys > 0 && !deadline.passed()) std::this_thread::yield();
+  EXPECT_EQ(b_->engine.pool().stats().keys, 0u);
+  EXPECT_TRUE(adopt(part).held.empty());
+}
+
+TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
+  open(64 << 20);
+  Pages out("k", 2, 70'000);
+  out.fill();
+  a_->set(out);
+  b_->engine.set_taking(false);
+  EXPECT_TRUE(adopt(offered().at(0)).held.empty());
+  for (const PageStatus status : b_->set(out)) EXPECT_EQ(status, PageStatus::draining);
+  b_->engine.set_taking(true);
+  EXPECT_EQ(adopt(offered().at(0)).held.size(), 2u);
+}
+
+}  // namespace
+}  // namespace peercached

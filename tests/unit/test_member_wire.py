@@ -1,0 +1,83 @@
+"""Members, views and heartbeats on the wire: everything survives, what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from peercached.membership import (
+    Gone,
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    NodeAddress,
+    State,
+    Verdict,
+    View,
+    ViewUpdate,
+)
+from peercached.membership.etcd_view import EtcdView
+from peercached.membership.view import SEQUENCE_MAX
+from peercached.peer import member_wire
+from peercached.proto import peer_pb2 as pb
+
+A = Member(NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, 3), 5, State.LEAVING, 1)
+B = Member(NodeAddress("b", 1, "host", 1, 2))
+UPDATE = ViewUpdate(
+    View.nothing().next([A, B]).number, (A, B), 9, ("c", "d"), (Gone("c", 1, 2, State.LEFT, 1.5),)
+)
+
+
+def test_heartbeats_and_answers_survive_the_wire() -> None:
+    for beat in (Heartbeat(A, 1 << 61, UPDATE), Heartbeat(B, 0)):
+        message = member_wire.heartbeat_message(beat, [(b"n" * 16, 3)])
+        assert member_wire.heartbeat_of(message) == beat
+    for answer in (
+        HeartbeatAnswer(Verdict.WAIT, "not yet", UPDATE, "a", 4, True),
+        HeartbeatAnswer(Verdict.NOT_A_MASTER),
+    ):
+        assert member_wire.answer_of(member_wire.answer_message(answer, [])) == answer
+
+
+def test_a_view_that_went_over_the_wire_has_its_mark() -> None:
+    view = View.nothing().next([A, B])
+    message = member_wire.update_message(ViewUpdate(view.number, view.members))
+    received = member_wire.update_of(pb.View.FromString(message.SerializeToString()))
+    assert View.of(received.number, received.members).is_what_it_says
+
+
+def member(**changes: object) -> pb.Member:
+    message = member_wire.member_message(A)
+    message.MergeFrom(pb.Member(**changes))
+    return message
+
+
+@pytest.mark.parametrize(
+    ("message", "wrong"),
+    [
+        (pb.View(members=[member(sequence=SEQUENCE_MAX)]), "sequence"),
+        (pb.View(members=[member(head_rank=1 << 20)]), "head number"),
+        (pb.View(members=[member(state=pb.DEAD)]), "are dead"),
+        (pb.View(gone=[pb.Gone(node_id="x", state=pb.ALIVE)]), "said to be gone and to be ALIVE"),
+        (pb.View(gone=[pb.Gone(state=pb.DEAD)]), "node id ''"),
+        (pb.View(gone=[pb.Gone(node_id="x")]), "no state"),
+        (pb.View(without=["x"] * 5000), "5000 members less"),
+        (pb.View(gone=[pb.Gone()] * 5000), "5000 nodes that are gone"),
+    ],
+)
+def test_a_view_that_cannot_be_is_refused(message: pb.View, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        member_wire.update_of(message)
+
+
+def test_nodes_that_saw_the_same_changes_in_etcd_have_the_same_view() -> None:
+    first, late = EtcdView(), EtcdView()
+    first.put(A, 4)
+    first.put(B, 5)
+    first.delete("b", 6)
+    late.reset([A])  # it came after all that
+    c = Member(NodeAddress("c", 1, "host", 1, 2))
+    for view in (first, late):
+        view.put(c, 8)
+    assert first.view() == late.view()
+    assert first.view().counter == 8
+    assert first.view().is_what_it_says
