@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from verbs_reader import Endpoint, VerbsReader
 
 from peercached.demo.cluster import Daemon
-from peercached.membership import Heartbeat, Member, NodeAddress
+from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer import member_wire
 from peercached.peer.auth import Secret
 from peercached.peer.client import PeerLink
@@ -58,7 +58,7 @@ class VerbsMember:
         )
 
     async def __aenter__(self) -> "VerbsMember":
-        await self._beat()
+        await self._beat(Member(self.own))
         self._beating = asyncio.ensure_future(self._go_on())
         return self
 
@@ -75,9 +75,7 @@ class VerbsMember:
         with contextlib.suppress(asyncio.CancelledError):
             await self._beating
         self._beating = None
-        await self._head.call(
-            "Leave", pb.LeaveRequest(node_id=self.own.node_id, incarnation=self.own.incarnation)
-        )
+        await self._beat(Member(self.own, sequence=1, state=State.LEFT))
 
     async def lookup(self, daemon: Daemon, digest: bytes) -> bytes:
         """Packed rows of one digest at that owner."""
@@ -113,10 +111,10 @@ class VerbsMember:
     async def _go_on(self) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
-            await self._beat()
+            await self._beat(Member(self.own))
 
-    async def _beat(self) -> None:
-        beat = Heartbeat(Member(self.own), self._view_number)
+    async def _beat(self, sender: Member) -> None:
+        beat = Heartbeat(sender, self._view_number)
         answer = member_wire.answer_of(
             await self._head.call("Heartbeat", member_wire.heartbeat_message(beat, []))
         )
