@@ -5,7 +5,7 @@ import random
 
 from harness.fixtures import Attach
 from harness.pages import keys_of
-from harness.waiting import eventually
+from harness.waiting import PATIENCE, eventually
 
 from peercache_client import Client
 from peercached.demo.cluster import Cluster, Daemon
@@ -65,8 +65,8 @@ def test_a_page_of_64_mib(mixed: Cluster) -> None:
     holder, reader, _ = mixed.daemons
     page = random.Random(64).randbytes(64 * MIB)
     with (
-        Client(str(holder.socket_path), namespace="huge", timeout_s=60) as writing,
-        Client(str(reader.socket_path), namespace="huge", timeout_s=60) as reading,
+        Client(str(holder.socket_path), namespace="huge", timeout_s=60 * PATIENCE) as writing,
+        Client(str(reader.socket_path), namespace="huge", timeout_s=60 * PATIENCE) as reading,
     ):
         source = writing.alloc(len(page))
         source.view[:] = page
