@@ -103,6 +103,8 @@ class PeerLink:
     async def _once(self) -> None:
         if self._handshake is None or self._handshake.done():
             self._handshake = asyncio.ensure_future(self._shake())
+            # All who waited may have given up before it fails; the next call says why again.
+            self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
         # Shielded: one caller's deadline must not end what others wait for too.
         await asyncio.shield(self._handshake)
 

@@ -2,8 +2,8 @@
 
 Parts of pages, most recently used first, are offered to one peer after the other. The peer pulls
 what it takes and publishes it; only then is our own record withdrawn, and the page itself stays
-for who has looked it up before, until the last of them has read it. Were it dropped at once, a
-reader could find our record at an owner that has not heard yet, twice, and miss.
+READERS_DONE_S longer for who has looked it up before. Were it dropped at once, a reader could find
+our record at an owner that has not heard yet, twice, and miss.
 
 A peer that has a page already is offered that page first. Whatever goes wrong, a page that was
 not taken stays here until this node leaves.
@@ -240,8 +240,9 @@ class Drain:
             self._out[node] = reply.why_not
         taken = [digest for digest in _digests(reply.digests) if digest in wanted]
         if taken:
-            await self._withdraw(b"".join(taken))
+            # Before the wait: should our time be over in it, they are dropped all the same.
             self._withdrawn += b"".join(taken)
+            await self._withdraw(b"".join(taken))
         for digest in taken:
             row = left.pop(digest, None)
             if row is not None:
