@@ -78,8 +78,10 @@ class PeerLink:
         )
         self.stub: Any = peer_pb2_grpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
         self._handshake: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def close(self) -> None:
+        self._closed = True
         if self._handshake is not None:
             self._handshake.cancel()
         await self._channel.close(None)
@@ -149,7 +151,14 @@ class PeerLink:
         self.metadata = ((SESSION_KEY, second.session.hex()),)
         self._on_session(self)
 
+    def _check_open(self) -> None:
+        # Whoever took the link before its node left may use it afterwards: for them the node is
+        # gone, and gRPC's own error for a closed channel is one that nobody expects.
+        if self._closed:
+            raise Unreachable(f"{self.endpoint} is no member any more")
+
     async def _greet(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
+        self._check_open()
         try:
             reply: pb.HandshakeReply = await self.stub.Handshake(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -178,6 +187,7 @@ class PeerLink:
             if not self.metadata or expect is not None:
                 await self.ready(expect)
             metadata = self.metadata
+            self._check_open()
             try:
                 return await getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:

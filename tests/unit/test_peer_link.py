@@ -1,13 +1,22 @@
-"""PeerLink towards an address where nothing answers."""
+"""PeerLink towards an address where nothing answers, and one that was closed."""
 
 import asyncio
 import gc
 from typing import Any
 
+import pytest
+
 from peercached.demo.process import free_port
 from peercached.membership import NodeAddress
 from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink
+from peercached.peer.client import PeerLink, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+
+def nobody_there() -> PeerLink:
+    own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
+    nobody = f"127.0.0.1:{free_port('127.0.0.1')}"
+    return PeerLink(nobody, lambda: own, Secret(b"s" * 32), None, 2.0, lambda link: None)
 
 
 def test_a_handshake_that_fails_when_nobody_waits_any_more_is_no_unhandled_error() -> None:
@@ -15,9 +24,7 @@ def test_a_handshake_that_fails_when_nobody_waits_any_more_is_no_unhandled_error
         unhandled: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: unhandled.append(context))
-        own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
-        nobody = f"127.0.0.1:{free_port('127.0.0.1')}"
-        link = PeerLink(nobody, lambda: own, Secret(b"s" * 32), None, 2.0, lambda link: None)
+        link = nobody_there()
         caller = asyncio.ensure_future(link.ready())
         await asyncio.sleep(0)  # it has begun the handshake
         handshake = link._handshake
@@ -31,3 +38,17 @@ def test_a_handshake_that_fails_when_nobody_waits_any_more_is_no_unhandled_error
         return unhandled
 
     assert asyncio.run(run()) == []
+
+
+@pytest.mark.parametrize("shaken_hands", [False, True])
+def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) -> None:
+    """A lookup holds a link while the view changes: it must ask the others, not break."""
+
+    async def run() -> None:
+        link = nobody_there()
+        link.metadata = (("session", "1"),) if shaken_hands else ()
+        await link.close()
+        with pytest.raises(Unreachable, match="no member any more"):
+            await link.call("Ping", pb.PingRequest())
+
+    asyncio.run(run())
