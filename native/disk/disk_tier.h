@@ -1,0 +1,158 @@
+// The disk tier: pages that outlive the pool, and the process.
+//
+//   ColdTier          what the engine knows of any tier below the pool; an object store could be
+//   one open_disk_tier()  the one there is: an append-only log of segment files
+//   (docs/disk-format.md)
+//
+// A page comes by put() from a pinned slot, is written behind the caller's back, and leaves with
+// its segment, when it is the oldest; pages that were read lately move to the log's head first,
+// within a budget. What read() calls ok are the bytes that were put, verified on the way; what is
+// damaged, evicted meanwhile or not to be read is not ok.
+//
+// Thread safe throughout. No call but read(), flush() and the destructor waits for the disk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/types.h"
+
+namespace peercached {
+
+// When data goes from the disk's caches to the medium. Against kill -9 all are alike: what was
+// reported as written is there. Against power cuts `segment` loses at most the open segment, and
+// `batch` nothing that was reported as written.
+enum class SyncPolicy : uint8_t { never, segment, batch };
+
+struct DiskConfig {
+  std::string path;            // a directory; made if its parent exists
+  uint64_t size_bytes = 0;     // of all files together, enforced; at least kDiskBytesMin
+  uint64_t segment_bytes = 0;  // 0: size / 64 within 16 and 256 MiB, more where that is over 1024
+  SyncPolicy sync = SyncPolicy::segment;
+  std::array<std::byte, 16> identity = {};  // whose pages these are; another's directory is refused
+  uint64_t queue_bytes = 256 << 20;         // of pinned pages waiting for their write
+  double carry = 0.25;  // share of a segment that may be carried forward when it is evicted
+};
+inline constexpr uint64_t kDiskBytesMin = 16 << 20;
+
+// What the tier knows of a page.
+struct DiskPage {
+  Digest digest;
+  Digest namespace_id;
+  uint64_t epoch = 0;     // of the namespace
+  uint64_t checksum = 0;  // XXH3-64 of the payload
+  uint32_t length = 0;    // payload bytes
+  // A number of the caller's (the generation of its record, say), kept in memory: as given to
+  // put() or set_mark(), 0 after recovery.
+  uint64_t mark = 0;
+};
+
+enum class PutOutcome : uint8_t {
+  queued,        // will be written; `done` is called once
+  held,          // is on disk, or queued already, with this length and checksum
+  skipped_full,  // the queue is full
+  skipped_off,   // the tier does not write now: stats().why says why
+  skipped_old,   // its epoch was dropped; or it is larger than half a segment
+};
+
+struct DiskRead {
+  Digest digest;
+  std::byte* dest = nullptr;  // room for `length` bytes
+  uint32_t length = 0;        // as find() told; another one is absent
+  // Out: ok, absent (not there, or damaged), deadline, error (the disk failed). Unless it is ok,
+  // `dest` holds anything.
+  PageStatus status = PageStatus::pending;
+  uint64_t checksum = 0;  // out, if ok: that of the bytes in `dest`
+};
+
+enum class DiskState : uint8_t {
+  on,
+  read_only,  // cannot write (full, read-only, failing); asks the disk again from time to time
+  stalled,    // the disk has not answered for seconds: reads are refused at once, writes wait
+};
+
+struct DiskStats {
+  DiskState state = DiskState::on;
+  std::string why;                                        // a sentence, unless on
+  std::string io;                                         // "direct, io_uring": how it does its I/O
+  uint64_t size_bytes = 0, used_bytes = 0, segments = 0;  // of files
+  uint64_t pages = 0, payload_bytes = 0, index_bytes = 0;
+  uint64_t queued_pages = 0, queued_bytes = 0;
+  // Writing. Write amplification is disk_bytes_written / payload_bytes_written.
+  uint64_t pages_written = 0, payload_bytes_written = 0, disk_bytes_written = 0;
+  uint64_t pages_carried = 0, pages_evicted = 0, segments_evicted = 0;
+  uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0;
+  uint64_t write_errors = 0;
+  uint64_t removed = 0, removals_waiting = 0;  // waiting: not on disk yet
+  // Reading.
+  uint64_t pages_read = 0, payload_bytes_read = 0, disk_bytes_read = 0;
+  uint64_t reads_absent = 0, reads_corrupt = 0, reads_failed = 0, reads_late = 0;
+  // The recovery at open.
+  uint64_t recovery_ms = 0, recovered_pages = 0, recovered_segments = 0;
+  uint64_t recovery_walked = 0;    // segments without a good footer: read in full
+  uint64_t recovery_rejected = 0;  // segments that were foreign, of another version or destroyed
+  uint64_t recovery_corrupt = 0;   // records that were torn or damaged
+};
+
+class ColdTier {
+ public:
+  virtual ~ColdTier() = default;
+
+  // Takes a page whose payload stays where it is until `done`: called exactly once if the outcome
+  // is `queued`, from a thread of the tier, and never otherwise. `written`: the page is on disk now
+  // (with SyncPolicy::batch on the medium) and found by find(), unless it was removed meanwhile.
+  // A page held with another content is removed first, whatever the outcome.
+  virtual PutOutcome put(const DiskPage& page, const std::byte* payload,
+                         std::function<void(bool written)> done) = 0;
+
+  // Pages on disk; those that are only queued are not.
+  virtual void contains(std::span<const Digest> digests, std::span<uint8_t> out) const = 0;
+  virtual std::optional<DiskPage> find(const Digest& digest) const = 0;
+  virtual void set_mark(const Digest& digest, uint64_t mark) = 0;
+
+  // Reads and verifies, several at a time, `urgent` batches before others; returns when every
+  // page has a status. Nothing is written into a `dest` after that. Counts as use: see touch().
+  virtual void read(std::span<DiskRead> batch, Deadline deadline, bool urgent) = 0;
+  // These pages were used: they are carried forward when their segment is evicted.
+  virtual void touch(std::span<const Digest> digests) = 0;
+
+  // Gone for find() and read() when it returns; for ever when stats().removals_waiting is 0.
+  virtual void remove(std::span<const Digest> digests) = 0;
+  // Likewise all pages of the namespace whose epoch is below that; they cannot be put any more.
+  virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
+
+  // Calls `visit` with batches of the pages on disk. A page written or lost meanwhile may or may
+  // not be seen.
+  virtual void scan(const std::function<void(std::span<const DiskPage>)>& visit) const = 0;
+
+  // Waits until what was put and removed so far is on disk or given up; false at the deadline.
+  virtual bool flush(Deadline deadline) = 0;
+  virtual DiskStats stats() const = 0;
+};
+
+// Pages that the tier has lost: evicted with their segment, or found damaged. Not those that
+// remove() or drop_namespace() took. Called without the tier's locks, from any of its threads or
+// from within read(). It may come late: ask find() whether the page is there again.
+using DiskEvicted = std::function<void(std::span<const DiskPage>)>;
+
+// The directory cannot be used, and why, with the remedy: locked by another daemon, another's, of
+// another version, missing, not writable, too small.
+class DiskError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Locks the directory and recovers what is there; throws DiskError. The destructor writes out what
+// is queued, as far as the disk takes it within two seconds, and calls `done` for all.
+std::unique_ptr<ColdTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted);
+
+}  // namespace peercached
