@@ -45,6 +45,8 @@ from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
 from peercached.transport_health import describe
+from peercached.web.routes import routes
+from peercached.web.server import WebServer
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -247,6 +249,7 @@ class Daemon:
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
         self._ticker: asyncio.Task[None] | None = None
         self.node_status = NodeStatus(self)
+        self.web = WebServer(config.metrics_host, config.metrics_port, routes(self.status))
 
     def _make_cluster(
         self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
@@ -480,9 +483,12 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     try:
         await daemon.start()
         await admin.start()
+        if config.metrics_enabled:
+            await daemon.web.start()
         if ready is not None:
             ready()
         await stop.wait()
     finally:
+        await daemon.web.stop()
         await admin.stop()
         await daemon.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from peercached import __version__
@@ -48,6 +49,8 @@ class NodeStatus:
                 "host": own.host,
                 "meta_port": own.peer_port,
                 "data_port": own.data_port,
+                "metrics_host": config.metrics_host,
+                "metrics_port": daemon.web.port,
                 "socket_path": config.socket_path,
                 "pid": os.getpid(),
                 "uptime_s": time.monotonic() - daemon.started_at,
@@ -65,6 +68,8 @@ class NodeStatus:
             "streams": daemon.streams.status(),
             "drain": daemon.drain.progress.document(_refused_by_drain(stats)),
             "handover": stats.get("handover", {}),
+            "holds": stats.get("holds", {}),
+            "metrics": {"connections": daemon.web.connections, **asdict(daemon.web.counters)},
             "operations": operations,
             "namespaces": [
                 {"id": namespace_id, "epoch": epoch}

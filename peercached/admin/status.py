@@ -46,6 +46,8 @@ class Node(Part):
     host: str = ""
     meta_port: int = 0
     data_port: int = 0
+    metrics_host: str = ""
+    metrics_port: int = 0  # 0: nothing is served
     socket_path: str = ""
     pid: int = 0
     uptime_s: float = 0.0
@@ -250,6 +252,7 @@ class Stream(Part):
     state: str = ""  # "connecting", "resync", "live"
     acknowledged: int = 0  # highest batch number acknowledged
     queued: int = 0  # batches not acknowledged yet
+    lag_s: float = 0.0  # age of the oldest of those that were sent
     resyncs: int = 0
 
 
@@ -274,6 +277,25 @@ class Handover(Part):
     adopted: int = 0
     adopted_bytes: int = 0
     adopt_refused: int = 0
+
+
+class Holds(Part):
+    """Pages kept for a promise of `exists`."""
+
+    pages: int = 0
+    bytes: int = 0
+    refused: int = 0  # counter since the start of the daemon
+
+
+class Metrics(Part):
+    """The HTTP door for monitoring; counters since the start of the daemon."""
+
+    connections: int = 0
+    requests: int = 0
+    refused: int = 0  # connections beyond the bound
+    bad: int = 0  # requests that make no sense
+    cut: int = 0  # clients that were too slow
+    failed: int = 0  # by our fault
 
 
 class Namespace(Part):
@@ -302,6 +324,8 @@ class Status(Part):
     streams: list[Stream] = []
     drain: Drain = Field(default_factory=Drain)
     handover: Handover = Field(default_factory=Handover)
+    holds: Holds = Field(default_factory=Holds)
+    metrics: Metrics = Field(default_factory=Metrics)
     # Pages by operation and outcome, named as PageStatus is: {"get": {"ok": 10, "absent": 2}};
     # and single counters beside them: {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
     operations: dict[str, dict[str, int] | int] = {}

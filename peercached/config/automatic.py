@@ -43,6 +43,8 @@ def fill(
                     "set host to the address that peers should use, or mend the name or route",
                 )
             )
+    if not config.metrics_host:
+        found["metrics_host"], how["metrics_host"] = found.get("host", config.host), "default: host"
     socket_path = config.socket_path
     if not socket_path:
         socket_path = found["socket_path"] = default_socket_path(environment)

@@ -56,6 +56,9 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
         )
     if config.meta_port == config.data_port:
         bad("data_port", "is meta_port too", "give the two ports different numbers")
+    for key in ("meta_port", "data_port"):
+        if config.metrics_enabled and config.metrics_port == getattr(config, key) != 0:
+            bad("metrics_port", f"is {key} too", "give the two ports different numbers")
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
     # The margin forgives decimal fractions: 3 x 0.1 is a little more than 0.3.
     if config.member_ttl_s < shortest - 1e-9:

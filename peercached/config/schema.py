@@ -20,6 +20,7 @@ Heads = Annotated[list[str], BeforeValidator(values.split_list), AfterValidator(
 Mode = Annotated[str, BeforeValidator(values.parse_mode)]
 NodeId = Annotated[str, AfterValidator(values.check_node_id)]
 Host = Annotated[str, AfterValidator(values.check_host)]
+Listen = Annotated[str, AfterValidator(values.check_listen)]
 Faults = Annotated[str, AfterValidator(values.check_faults)]
 Devices = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_devices)
@@ -55,6 +56,7 @@ _POOL = "Pool"
 _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
+_MONITORING = "Monitoring"
 _LOGS = "Logs"
 _TESTS = "Tests"
 
@@ -402,6 +404,30 @@ class Config(BaseModel):
         "Fewer to leave the devices' resources to others on the same ports.",
         ge=0,
         le=255,
+    )
+
+    metrics_enabled: bool = _key(
+        True,
+        _MONITORING,
+        "Whether this node answers Prometheus at `http://metrics_host:metrics_port/metrics`. What "
+        "is there to read is for everybody who reaches the port: no page, no key, no secret.",
+        "Nobody scrapes this node, or the port may not be open.",
+    )
+    metrics_host: Listen = _key(
+        "",
+        _MONITORING,
+        "Address at which to answer: an address of this host, or `0.0.0.0` for all of them.",
+        "Prometheus comes by another network than the peers do, or only through this host itself "
+        "(`127.0.0.1`).",
+        default_text="`host`",
+    )
+    metrics_port: Port = _key(
+        31997,
+        _MONITORING,
+        "TCP port for it. 0 takes any free port; `status` says which.",
+        "The port is taken.",
+        ge=0,
+        le=65535,
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _key(

@@ -147,6 +147,13 @@ def check_host(value: str) -> str:
     return value
 
 
+def check_listen(value: str) -> str:
+    """An address to listen at; empty means another key's."""
+    if value and not is_host(value):
+        raise ValueError("is neither a host name nor an address; give one of this host, or 0.0.0.0")
+    return value
+
+
 def check_devices(names: list[str]) -> list[str]:
     """Each is `device` or `device:port`, none twice, not too many."""
     if len(names) > DEVICES_MAX:

@@ -94,6 +94,7 @@ class Daemon:
             "host": self.host,
             "meta-port": self.meta_port,
             "data-port": self.data_port,
+            "metrics-port": 0,
             "socket-path": str(self.socket_path),
             "admin-socket": str(self.admin_path),
             "state-dir": str(self.state_dir),
@@ -161,6 +162,11 @@ class Daemon:
         """The status document, as `peercachectl status --json` shows it."""
         with AdminClient(str(self.admin_path), timeout_s=5.0) as admin:
             return admin.status().model_dump(mode="json")
+
+    def metrics_address(self) -> str:
+        """host:port at which it answers Prometheus."""
+        node = self.status()["node"]
+        return f"{node['metrics_host']}:{node['metrics_port']}"
 
     def connected_members(self) -> list[str]:
         """Node ids of its view, sorted; empty while one is suspect or a stream is not live."""

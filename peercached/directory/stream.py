@@ -376,6 +376,10 @@ class HolderStream:
             "refused_full": self.refused_full,
         }
 
+    def lag_s(self, now: float) -> float:
+        """How long ago the oldest batch was sent that is not acknowledged; 0 if all are."""
+        return max(now - self._unacked[0].sent_at, 0.0) if self._unacked else 0.0
+
     def _state(self) -> str:
         if not self.connected:
             return "connecting"

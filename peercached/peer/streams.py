@@ -289,10 +289,12 @@ class Streams:
         return all(line.stream.idle for line in self._lines.values() if line.stream.connected)
 
     def status(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
         return [
             {
                 "owner": line.node.address.node_id,
                 **line.stream.status(),
+                "lag_s": line.stream.lag_s(now),
                 "problem": line.problem,
             }
             for line in self._lines.values()

@@ -32,6 +32,7 @@ class Peercached(Adapter):
                     "--host=127.0.0.1",
                     f"--meta-port={ports['meta_' + name]}",
                     f"--data-port={ports['data_' + name]}",
+                    "--metrics-port=0",
                     f"--socket-path={socket_path}",
                     f"--admin-socket={workdir}/{name}.admin.sock",
                     f"--discovery-addr=127.0.0.1:{ports['meta_a']}",

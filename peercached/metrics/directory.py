@@ -1,0 +1,96 @@
+"""The directory: our shard of it, our records on their way, and lookups."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Metric
+
+from peercached.metrics.bounded import by_peer
+from peercached.metrics.single import Single, counter, gauge, number, singles
+
+_STATES = ("connecting", "resync", "live")
+_UPDATES = ("added", "changed", "withdrawn", "old", "full", "bad")
+
+_SINGLES = (
+    Single("gauge", "directory_entries", "shard.entries", "Records in this node's shard."),
+    Single(
+        "gauge",
+        "directory_dead_entries",
+        "shard.dead_entries",
+        "Void records of nodes that left, not yet swept.",
+    ),
+    Single("gauge", "directory_bytes", "shard.bytes", "Memory of the shard."),
+    Single("gauge", "directory_capacity", "shard.capacity_entries", "Records that it may hold."),
+    Single("counter", "directory_lookups", "shard.lookups", "Digests looked up in the shard."),
+    Single("counter", "directory_lookup_hits", "shard.hits", "Digests that it knew."),
+    Single(
+        "counter", "lookups", "operations.control.lookups", "Searches at the owners, in batches."
+    ),
+    Single("counter", "lookup_rpcs", "operations.control.lookup_rpcs", "Calls made for them."),
+    Single(
+        "counter",
+        "lookups_overdue",
+        "operations.control.lookups_overdue",
+        "Owners that took too long, so that others were asked.",
+    ),
+    Single(
+        "counter",
+        "lookups_fell_through",
+        "operations.control.lookups_fell_through",
+        "Groups of digests that needed other owners.",
+    ),
+    Single(
+        "counter",
+        "publish_batches",
+        "operations.control.publish_batches",
+        "Batches of records of new pages.",
+    ),
+    Single(
+        "counter",
+        "publish_timeouts",
+        "operations.control.publish_timeouts",
+        "Batches that some owner did not acknowledge within publish_timeout_ms.",
+    ),
+    Single(
+        "counter",
+        "publish_unreached",
+        "operations.control.publish_unreached",
+        "Batches that no owner had when set answered; their records follow.",
+    ),
+    Single(
+        "counter",
+        "stream_gaps",
+        "operations.control.stream_gaps",
+        "Gaps in the streams of other holders to this owner.",
+    ),
+)
+
+
+def families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    yield from singles(status, _SINGLES)
+    updates = counter("directory_updates", "Records sent to the shard, by effect.", ["effect"])
+    for effect in _UPDATES:
+        updates.add_metric([effect], number(status, f"shard.{effect}"))
+    yield updates
+
+    streams = status.get("streams", ())
+    states = Tally(stream["state"] for stream in streams)
+    by_state = gauge("streams", "Streams of our records to other owners, by state.", ["state"])
+    for state in _STATES:
+        by_state.add_metric([state], states[state])
+    yield by_state
+    queued = gauge("stream_queued_batches", "Batches an owner has not acknowledged.", ["peer"])
+    resyncs = counter("stream_resyncs", "Times that our records there were compared.", ["peer"])
+    refused = counter("stream_refused_records", "Records it had no room for.", ["peer"])
+    sums = by_peer(streams, "owner", ["queued", "resyncs", "refused_full"])
+    for peer, row in sums.items():
+        queued.add_metric([peer], row["queued"])
+        resyncs.add_metric([peer], row["resyncs"])
+        refused.add_metric([peer], row["refused_full"])
+    yield from (queued, resyncs, refused)
+    lag = gauge("stream_lag_seconds", "Age of the oldest batch that some owner has not taken.")
+    lag.add_metric([], max((stream.get("lag_s", 0.0) for stream in streams), default=0.0))
+    yield lag

@@ -1,0 +1,53 @@
+"""This daemon as a process: which version, since when, what it takes of the machine."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+from peercached.metrics.single import Single, number, singles
+
+_SINGLES = (
+    Single("gauge", "metrics_connections", "metrics.connections", "Connections to this port."),
+    Single("counter", "metrics_requests", "metrics.requests", "Requests to this port."),
+    Single("counter", "metrics_refused", "metrics.refused", "Connections refused at the bound."),
+    Single("counter", "metrics_bad_requests", "metrics.bad", "Requests that made no sense."),
+    Single("counter", "metrics_cut", "metrics.cut", "Clients cut off for being too slow."),
+    Single("counter", "metrics_failures", "metrics.failed", "Requests that failed by our fault."),
+)
+
+_process = ProcessCollector(registry=None)
+
+
+def families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    node, transport = status.get("node", {}), status.get("transport", {})
+    yield _info(
+        "build",
+        "The software; its value is always 1.",
+        version=node.get("version", ""),
+        python=platform.python_version(),
+    )
+    yield _info(
+        "node",
+        "This node; its value is always 1.",
+        node_id=node.get("id", ""),
+        protocol=transport.get("protocol", ""),
+    )
+    started = GaugeMetricFamily(
+        "peercached_start_time_seconds", "When this incarnation started, in seconds since 1970."
+    )
+    started.add_metric([], time.time() - number(status, "node.uptime_s"))
+    yield started
+    yield from singles(status, _SINGLES)
+    yield from _process.collect()
+
+
+def _info(name: str, about: str, **labels: str) -> Metric:
+    family = InfoMetricFamily(f"peercached_{name}", about, labels=list(labels))
+    family.add_metric([], labels)
+    return family

@@ -1,0 +1,62 @@
+"""The workers of this host, and who knocked in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Metric
+
+from peercached.metrics.single import Single, gauge, singles
+
+_SINGLES = (
+    Single("gauge", "client_connections", "ipc.connections", "Connections of workers."),
+    Single("counter", "client_connects", "ipc.accepted", "Connections of workers accepted."),
+    Single("counter", "client_refused", "ipc.refused", "Connections of workers refused."),
+    Single("counter", "client_bad_frames", "ipc.bad_frames", "Frames that made no sense."),
+    Single(
+        "counter",
+        "client_regions_lost",
+        "ipc.regions_lost",
+        "Regions dropped because their worker cut the memory short.",
+    ),
+    Single(
+        "counter",
+        "handshakes_refused",
+        "operations.control.refused_handshakes",
+        "Handshakes of callers that do not know the cluster secret.",
+    ),
+    Single(
+        "counter",
+        "unauthenticated_calls",
+        "operations.control.unauthenticated_calls",
+        "Calls of peers without a session.",
+    ),
+    Single(
+        "counter",
+        "malformed_calls",
+        "operations.control.malformed_calls",
+        "Calls of peers that made no sense.",
+    ),
+    Single(
+        "counter",
+        "events_dropped",
+        "operations.control.events_dropped",
+        "Requests dropped because the control plane did not keep up.",
+    ),
+)
+
+
+def families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    workers = status.get("workers", ())
+    for name, field, about in (
+        ("client_regions", "regions", "Buffers that workers share with the daemon."),
+        ("client_region_bytes", "region_bytes", "Memory of those buffers."),
+    ):
+        family = gauge(name, about)
+        family.add_metric([], sum(worker.get(field, 0) for worker in workers))
+        yield family
+    attached = gauge("clients", "Worker processes that are attached.")
+    attached.add_metric([], len(workers))
+    yield attached
+    yield from singles(status, _SINGLES)

@@ -1,0 +1,49 @@
+"""A request and a response, without the connection they travel on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A GET. `path` is as it came, not decoded; `query` has the text behind the `?`."""
+
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The query's arguments; of one that is given twice, the last. ValueError for nonsense."""
+        found = parse_qs(self.query, keep_blank_values=True, strict_parsing=bool(self.query))
+        return {name: values[-1] for name, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Response:
+    """`headers` beside those that every response has."""
+
+    body: bytes
+    content_type: str = TEXT
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def text(words: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A line for people."""
+    return Response(f"{words}\n".encode(), TEXT, status)
+
+
+def json_document(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """What `json.dumps` can write."""
+    return Response(json.dumps(document, separators=(",", ":")).encode(), JSON, status)

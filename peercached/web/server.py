@@ -1,0 +1,213 @@
+"""Serves GET requests to whoever may reach the port: bounded in everything, because anybody may.
+
+At most CONNECTIONS_MAX connections, and one more is answered 503; a head within HEAD_BYTES_MAX and
+HEAD_S; no bodies; a client that does not take its answer within WRITE_S is cut off. Handlers run on
+the event loop and await between pieces of more than a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+
+from peercached.observe.port_holder import port_holder
+from peercached.web.message import Request, Response, text
+
+_log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 32
+HEAD_BYTES_MAX = 16 << 10
+HEAD_S = 5.0  # from the first byte of a request to the end of its head
+IDLE_S = 75.0  # between requests; longer than the usual scrape interval
+HANDLE_S = 20.0
+WRITE_S = 10.0
+_READ_BYTES = 4096
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_ALWAYS = [
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Server", "peercached"),
+]
+
+
+@dataclass
+class WebCounters:
+    """Since the start of the daemon."""
+
+    requests: int = 0
+    refused: int = 0  # connections beyond CONNECTIONS_MAX
+    bad: int = 0  # requests that are no HTTP, or too large
+    cut: int = 0  # clients that were too slow
+    failed: int = 0  # handlers that raised
+
+
+class WebServer:
+    """start() and stop() once each, on one event loop."""
+
+    def __init__(self, host: str, port: int, routes: Mapping[str, Handler]) -> None:
+        self._host = host
+        self._asked_port = port
+        self._routes = routes
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.counters = WebCounters()
+
+    @property
+    def port(self) -> int:
+        """The one that is bound; 0 while none is."""
+        if self._server is None or not self._server.sockets:
+            return 0
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Binds and serves. OSError with the remedy."""
+        try:
+            self._server = await asyncio.start_server(
+                self._accepted, self._host, self._asked_port, limit=HEAD_BYTES_MAX
+            )
+        except OSError as error:
+            who = port_holder(self._host, self._asked_port)
+            where = f"{self._host}:{self._asked_port}"
+            code = error.errno or errno.EADDRNOTAVAIL
+            raise OSError(
+                code,
+                f"cannot serve metrics at {where} ({error.strerror or error})"
+                + (f": {who} has the port" if who else "")
+                + "; set metrics_port or metrics_host, or metrics_enabled to false",
+            ) from error
+
+    async def stop(self) -> None:
+        """Ends at once what is under way."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._server = None
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self.counters.refused += 1
+            _log.warning("more than %d connections to the metrics port", CONNECTIONS_MAX)
+            # Fits any socket buffer, so that nobody has to wait for this client.
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n")
+            writer.close()
+            return
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(0)  # drain() is: the kernel has it all
+        link = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        try:
+            while await self._one(link, reader, writer):
+                link.start_next_cycle()
+        except (asyncio.TimeoutError, TimeoutError):
+            self.counters.cut += 1
+        except (OSError, h11.LocalProtocolError):
+            pass  # it went away
+        finally:
+            # Nothing is left to send, or nobody to take it: closing must not wait for a client.
+            writer.transport.abort()
+
+    async def _one(
+        self, link: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """One request. True if another one may follow."""
+        try:
+            request = await self._head(link, reader)
+            if request is None:
+                return False
+            await asyncio.wait_for(self._end(link, reader), HEAD_S)
+        except h11.RemoteProtocolError as error:
+            self.counters.bad += 1
+            if link.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                await self._send(
+                    link, writer, text(str(error), HTTPStatus(error.error_status_hint)), b"GET"
+                )
+            return False
+        self.counters.requests += 1
+        response = await self._answer(request)
+        await self._send(link, writer, response, request.method)
+        return link.our_state is h11.DONE and link.their_state is h11.DONE
+
+    async def _head(self, link: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+        limit_s = IDLE_S
+        until = None
+        while True:
+            event = link.next_event()
+            if isinstance(event, h11.Request):
+                return event
+            if isinstance(event, h11.ConnectionClosed):
+                return None
+            now = asyncio.get_running_loop().time()
+            if until is not None:
+                limit_s = until - now
+            received = await asyncio.wait_for(reader.read(_READ_BYTES), limit_s)
+            if until is None:
+                until = asyncio.get_running_loop().time() + HEAD_S
+            link.receive_data(received)
+
+    async def _end(self, link: h11.Connection, reader: asyncio.StreamReader) -> None:
+        """The end of the request: there is no body."""
+        while True:
+            event = link.next_event()
+            if isinstance(event, h11.EndOfMessage):
+                return
+            if isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("a request here has no body", 413)
+            if event is h11.NEED_DATA:
+                link.receive_data(await reader.read(_READ_BYTES))
+
+    async def _answer(self, asked: h11.Request) -> Response:
+        if asked.method not in (b"GET", b"HEAD"):
+            return Response(
+                b"only GET\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"}
+            )
+        path, _, query = asked.target.decode("latin-1").partition("?")
+        handler = self._routes.get(path)
+        if handler is None:
+            there = ", ".join(sorted(self._routes))
+            return text(f"nothing is here; there is {there}", HTTPStatus.NOT_FOUND)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
+        try:
+            return await asyncio.wait_for(handler(Request(path, query, headers)), HANDLE_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            return text("this took too long", HTTPStatus.GATEWAY_TIMEOUT)
+        except ValueError as error:
+            return text(str(error), HTTPStatus.BAD_REQUEST)
+        except Exception as error:
+            self.counters.failed += 1
+            _log.error("GET %s failed", path, exc_info=error)
+            return text("failed; the daemon's log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _send(
+        self, link: h11.Connection, writer: asyncio.StreamWriter, answer: Response, method: bytes
+    ) -> None:
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            *_ALWAYS,
+            *answer.headers.items(),
+        ]
+        head = h11.Response(status_code=int(answer.status), headers=headers)
+        parts = [link.send(head)]
+        if method != b"HEAD":
+            parts.append(link.send(h11.Data(data=answer.body)))
+        parts.append(link.send(h11.EndOfMessage()))
+        writer.write(b"".join(part for part in parts if part))
+        await asyncio.wait_for(writer.drain(), WRITE_S)

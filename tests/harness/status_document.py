@@ -1,0 +1,60 @@
+"""A status document as a busy node of three has it: for whatever reads one."""
+
+from typing import Any
+
+from peercached.admin.status import Status
+
+
+def status_document() -> dict[str, Any]:
+    """Of the node "a", with the peers "b" (suspect) and "c"."""
+    status: dict[str, Any] = Status().model_dump(mode="json")
+    status["node"] |= {"id": "a", "version": "0.1.0", "uptime_s": 60.0}
+    status["health"] = [{"severity": "warning", "sentence": "b is suspect.", "remedy": ""}]
+    status["pool"] |= {
+        "capacity_bytes": 64 << 20,
+        "used_bytes": 32 << 20,
+        "payload_bytes": 30 << 20,
+        "keys": 200,
+        "classes": [
+            {"stride_bytes": 135_168, "slots": 200, "used": 190, "spans": 25, "evictions": 7},
+            {"stride_bytes": 8192, "slots": 100, "used": 10, "spans": 1, "evictions": 0},
+        ],
+    }
+    outcomes = ("ok", "absent", "stale", "deadline", "suspect", "error", "no_space", "draining")
+    status["operations"] = {
+        "set": dict.fromkeys(outcomes, 1),
+        "get": dict.fromkeys(outcomes, 2),
+        "get_local": 1,
+        "get_remote": 1,
+        "bytes_set": 1 << 20,
+        "bytes_got": 1 << 20,
+        "control": {"lookups": 3, "lookup_rpcs": 4},
+    }
+    status["transport"] |= {
+        "protocol": "rdma",
+        "rails": [{"device": "mlx5_0", "port": 1, "up": True, "pages": 5, "bytes": 640_000}],
+    }
+    status["transfer"] = [
+        {"node_id": peer, "channels": 2, "pages": 10, "bytes": 1 << 20, "errors": 1, "deadlines": 0}
+        for peer in "bc"
+    ]
+    status["membership"] |= {
+        "view_number": 7,
+        "is_master": True,
+        "masters": [{"node_id": "a", "answers": True}, {"node_id": "b", "answers": False}],
+        "members": [
+            {
+                "node_id": name,
+                "suspect": name == "b",
+                "state": "alive",
+                "is_self": name == "a",
+                "ring_share": 1 / 3,
+            }
+            for name in "abc"
+        ],
+    }
+    status["streams"] = [
+        {"owner": peer, "state": "live", "queued": 1, "lag_s": 0.01, "resyncs": 1} for peer in "bc"
+    ]
+    status["workers"] = [{"regions": 2, "region_bytes": 2 << 20, "connections": 1}]
+    return status

@@ -1,0 +1,129 @@
+"""From the status document to what Prometheus reads: right, complete, bounded, well named."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from harness.status_document import status_document
+from prometheus_client.parser import text_string_to_metric_families
+
+from peercached.metrics.all import families
+from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
+from peercached.metrics.exposition import exposition
+
+
+def text_of(status: dict[str, Any]) -> str:
+    return asyncio.run(exposition(families(status))).decode()
+
+
+def samples(status: dict[str, Any]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text_of(status))
+        for sample in family.samples
+    }
+
+
+def value(status: dict[str, Any], name: str, **labels: str) -> float:
+    return samples(status)[f"peercached_{name}", frozenset(labels.items())]
+
+
+def test_an_empty_document_has_all_families_and_no_error() -> None:
+    names = [family.name for family in families({})]
+    assert len(names) == len(set(names))
+    assert set(names) == {family.name for family in families(status_document())}
+
+
+def test_every_family_says_what_it_is() -> None:
+    for family in families({}):
+        assert family.documentation.endswith((".", "?")) or family.name.startswith("process_")
+        assert family.name.startswith(("peercached_", "process_"))
+
+
+def test_promtool_finds_nothing_to_say() -> None:
+    if not shutil.which("promtool"):
+        pytest.skip("no promtool: apt-get install prometheus")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=text_of(status_document()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_hits_misses_and_bytes_are_those_of_the_document() -> None:
+    status = status_document()
+    status["operations"] |= {
+        "get": {"ok": 9, "absent": 3, "deadline": 1, "suspect": 0},
+        "get_local": 5,
+        "get_remote": 4,
+        "bytes_got": 9 << 17,
+    }
+    assert value(status, "hits_total", tier="pool") == 5
+    assert value(status, "hits_total", tier="peer") == 4
+    assert value(status, "misses_total", reason="absent") == 3
+    assert value(status, "misses_total", reason="suspect") == 0
+    assert value(status, "pages_total", operation="get", outcome="ok") == 9
+    assert value(status, "bytes_total", operation="get") == 9 << 17
+    assert ("peercached_misses_total", frozenset({("reason", "ok")})) not in samples(status)
+
+
+def test_a_thousand_peers_are_no_thousand_series_and_nothing_is_lost() -> None:
+    status = status_document()
+    one = status["transfer"][0]
+    status["transfer"] = [{**one, "node_id": f"n{i:04}", "bytes": i} for i in range(1000)]
+    found = {
+        dict(labels)["peer"]: value
+        for (name, labels), value in samples(status).items()
+        if name == "peercached_peer_bytes_total"
+    }
+    assert len(found) == PEERS_MAX + 1
+    assert sum(found.values()) == sum(range(1000))
+    assert found["n0003"] == 3
+    assert found[OTHERS] == sum(range(PEERS_MAX, 1000))
+
+
+def test_the_largest_size_classes_keep_their_names() -> None:
+    status = status_document()
+    status["pool"]["classes"] = [
+        {"stride_bytes": 4096 * i, "slots": 10, "used": 1, "spans": 1, "evictions": i}
+        for i in range(1, 101)
+    ]
+    found = {
+        dict(labels)["slot_bytes"]: value
+        for (name, labels), value in samples(status).items()
+        if name == "peercached_pool_class_evictions_total"
+    }
+    assert len(found) == CLASSES_MAX + 1
+    assert sum(found.values()) == sum(range(1, 101))
+    assert found[str(4096 * 100)] == 100
+
+
+def test_a_name_with_quotes_and_newlines_stays_one_label() -> None:
+    status = status_document()
+    status["transfer"][0]["node_id"] = 'a"b\n\\c'
+    assert value(status, "peer_pages_total", peer='a"b\n\\c') == status["transfer"][0]["pages"]
+
+
+def test_the_loop_runs_on_during_a_scrape() -> None:
+    async def story() -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await exposition(families(status_document()))
+        counting.cancel()
+        return turns
+
+    assert asyncio.run(story()) > 50

@@ -1,0 +1,219 @@
+"""The HTTP door for monitoring: what it answers, and that nobody can make it wait or grow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import pytest
+import uvloop
+
+from peercached.web import server as web
+from peercached.web.message import Request, Response, json_document, text
+
+BIG = b"x" * (32 << 20)  # more than the kernel's buffers on both sides
+
+
+async def _hello(request: Request) -> Response:
+    return text(f"hello {request.arguments.get('who', 'nobody')}")
+
+
+async def _big(_: Request) -> Response:
+    return Response(BIG)
+
+
+async def _broken(_: Request) -> Response:
+    raise RuntimeError("a bug")
+
+
+async def _wrong(_: Request) -> Response:
+    raise ValueError("key: is empty; give one")
+
+
+ROUTES: dict[str, web.Handler] = {
+    "/hello": _hello,
+    "/big": _big,
+    "/broken": _broken,
+    "/wrong": _wrong,
+}
+
+
+def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
+    async def tell() -> None:
+        server = web.WebServer("127.0.0.1", 0, ROUTES)
+        await server.start()
+        try:
+            await asyncio.wait_for(story(server), 20)
+        finally:
+            await server.stop()
+        assert server.connections == 0
+
+    uvloop.run(tell())
+
+
+async def exchange(server: web.WebServer, sent: bytes) -> bytes:
+    """All that comes back until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - of the server's own numbers
+        await asyncio.sleep(0.005)
+
+
+def get(path: str, *, more: str = "") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n".encode()
+
+
+def test_a_get_is_answered_by_its_route() -> None:
+    async def story(server: web.WebServer) -> None:
+        answer = await exchange(server, get("/hello?who=you%20all"))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"cache-control: no-store" in head.lower()
+        assert body == b"hello you all\n"
+        assert server.counters.requests == 1
+
+    with_server(story)
+
+
+def test_one_connection_serves_request_after_request() -> None:
+    async def story(server: web.WebServer) -> None:
+        first = b"GET /hello?who=%d HTTP/1.1\r\nHost: x\r\n\r\n"
+        answers = await exchange(server, first % 1 + first % 2 + get("/hello?who=3"))
+        assert re.findall(rb"hello (\d)", answers) == [b"1", b"2", b"3"]
+        assert server.counters.requests == 3
+
+    with_server(story)
+
+
+def test_head_has_the_length_and_no_body() -> None:
+    async def story(server: web.WebServer) -> None:
+        answer = await exchange(server, get("/hello").replace(b"GET", b"HEAD", 1))
+        assert b"content-length: 13" in answer.lower()
+        assert answer.endswith(b"\r\n\r\n")
+
+    with_server(story)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (get("/nowhere"), b"404"),
+        (get("/hello").replace(b"GET", b"DELETE", 1), b"405"),
+        (get("/hello", more="Content-Length: 3\r\n") + b"abc", b"413"),
+        (get("/hello", more=f"X: {'y' * (20 << 10)}\r\n"), b"431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 nonsense\r\n\r\n", b"400"),
+        (get("/broken"), b"500"),
+        (get("/wrong"), b"400"),
+    ],
+)
+def test_what_cannot_be_answered_says_so(sent: bytes, status: bytes) -> None:
+    async def story(server: web.WebServer) -> None:
+        assert (await exchange(server, sent)).split()[1] == status
+        assert (await exchange(server, get("/hello"))).split()[1] == b"200"
+
+    with_server(story)
+
+
+def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HEAD_S", 0.1)
+
+    async def story(server: web.WebServer) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        try:
+            while server.counters.cut == 0:  # a byte now and then keeps nobody waiting
+                writer.write(b"G")
+                await asyncio.sleep(0.01)
+        except ConnectionError:
+            pass
+        await eventually(lambda: server.connections == 0)
+        writer.close()
+        assert server.counters.cut == 1
+
+    with_server(story)
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "IDLE_S", 0.05)
+
+    async def story(server: web.WebServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await reader.read() == b""
+        writer.close()
+
+    with_server(story)
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WRITE_S", 0.1)
+
+    async def story(server: web.WebServer) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(get("/big"))
+        await eventually(lambda: server.counters.cut == 1 and server.connections == 0)
+        writer.close()
+
+    with_server(story)
+
+
+def test_a_large_answer_arrives_whole() -> None:
+    async def story(server: web.WebServer) -> None:
+        answer = await exchange(server, get("/big"))
+        assert answer.partition(b"\r\n\r\n")[2] == BIG
+
+    with_server(story)
+
+
+def test_a_flood_of_connections_is_refused_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "CONNECTIONS_MAX", 4)
+
+    async def story(server: web.WebServer) -> None:
+        flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
+        await eventually(lambda: server.connections == 4)
+        assert b"503" in await exchange(server, b"")
+        assert server.counters.refused == 1
+        for _, writer in flood:
+            writer.close()
+        await eventually(lambda: server.connections == 0)
+        assert b"200" in await exchange(server, get("/hello"))
+
+    with_server(story)
+
+
+def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HANDLE_S", 0.05)
+
+    async def hangs(_: Request) -> Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setitem(ROUTES, "/hangs", hangs)
+
+    async def story(server: web.WebServer) -> None:
+        assert (await exchange(server, get("/hangs"))).split()[1] == b"504"
+
+    with_server(story)
+
+
+def test_a_taken_port_says_whose_it_is_and_what_to_do() -> None:
+    async def story(server: web.WebServer) -> None:
+        second = web.WebServer("127.0.0.1", server.port, {})
+        with pytest.raises(OSError, match=r"127\.0\.0\.1:\d+.*set metrics_port") as failed:
+            await second.start()
+        assert str(os.getpid()) not in str(failed.value)  # it is ourselves
+        await second.stop()
+
+    with_server(story)
+
+
+def test_a_json_document_is_compact() -> None:
+    answer = json_document({"a": [1, 2]}, HTTPStatus.ACCEPTED)
+    assert (answer.body, answer.status) == (b'{"a":[1,2]}', HTTPStatus.ACCEPTED)
