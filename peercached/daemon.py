@@ -29,7 +29,7 @@ from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.peer.accepts import Accepts
 from peercached.peer.adopts import Adopts
-from peercached.peer.auth import AuthError, Secret, Sessions, Tls
+from peercached.peer.auth import AuthError, Secret, Sessions
 from peercached.peer.client import PeerLink, Peers, Unreachable
 from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
@@ -42,6 +42,7 @@ from peercached.peer.lookups import Lookups
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
+from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
 from peercached.transport_health import describe
@@ -162,6 +163,7 @@ class Daemon:
             engine.rails,
         )
         self.secret = secret
+        self.tls = tls
         self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
         self.peers.on_session = self._on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
@@ -219,7 +221,7 @@ class Daemon:
             engine.admit_reader,
             engine.expel_reader,
         )
-        self.servicer = PeerServicer(self.node, self.sessions)
+        self.servicer = PeerServicer(self.node, self.sessions, tls)
         self.server = PeerServer(self.servicer, tls)
         self.drain = Drain(
             engine,
@@ -454,7 +456,7 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
     from peercached import _native
 
     secret = Secret.load(config.cluster_secret_file)
-    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key)
+    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
     incarnation = new_incarnation()
     rank = await own_rank(config)
     remembered = Store(config.state_dir, config.node_id).load()

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from peercached import __version__
+from peercached import __version__, security_status
 from peercached.membership import NodeAddress
 from peercached.transport_health import rdma_devices, say_transport
 
@@ -56,6 +56,7 @@ class NodeStatus:
                 "uptime_s": time.monotonic() - daemon.started_at,
             },
             "health": self._health(stats, transport),
+            "security": security_status.document(daemon),
             "pool": stats.get("pool", {}),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
@@ -91,7 +92,7 @@ class NodeStatus:
             "foreign_holders": lookups.foreign_holders,
             "stream_gaps": daemon.owner_side.gaps,
             "malformed_calls": daemon.servicer.malformed,
-            "unauthenticated_calls": daemon.servicer.unauthenticated,
+            "unauthenticated_calls": daemon.servicer.gate.unauthenticated,
             "refused_handshakes": daemon.sessions.refused,
             "events_dropped": int(stats.get("events_dropped", 0)),
         }
@@ -162,7 +163,7 @@ class NodeStatus:
 
         self._daemon.drain.progress.say(say, _refused_by_drain(stats))
         self._say_membership(say)
-        self._say_security(say)
+        security_status.say_security(say, self._daemon)
         self._say_directory(say, stats)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
@@ -185,22 +186,6 @@ class NodeStatus:
                 f"{node.address.node_id} at {node.address.endpoint} is suspect for "
                 f"{now - since:.0f} s, its pages are misses: {reason}.",
                 "If it stays: look at that daemon and at the network in between (both ports).",
-            )
-
-    def _say_security(self, say: Any) -> None:
-        daemon = self._daemon
-        if daemon.config.clustered and not daemon.secret.present:
-            say(
-                "warning",
-                "Peers are not authenticated: whoever reaches meta_port can join.",
-                "Give all nodes the same cluster_secret_file, or keep the network closed.",
-            )
-        if daemon.sessions.refused:
-            say(
-                "warning",
-                f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
-                "cluster secret.",
-                "Find them in the log; give them the same cluster_secret_file if they belong here.",
             )
 
     def _say_corruption(self, say: Any, stats: dict[str, Any]) -> None:

@@ -61,6 +61,26 @@ class Health(Part):
     remedy: str = ""
 
 
+class Security(Part):
+    """Who was kept out of the meta port; counters since the start of the daemon."""
+
+    cluster_secret: bool = False
+    tls: bool = False
+    tls_not_after: str = ""  # the first end, of this node's certificate or its authority's
+    tls_seconds_left: int = 0
+    tls_reloads: int = 0
+    refused_handshakes: int = 0  # without the cluster secret
+    misfit_certificates: int = 0  # of another node than the caller said
+    unauthenticated_calls: int = 0  # without a session
+    slow_handshakes: int = 0
+    crowded_handshakes: int = 0
+    meta_connections: int = 0
+    meta_connections_unproven: int = 0
+    meta_shut_unproven: int = 0  # proved nothing in time
+    meta_shut_crowd: int = 0  # too many of one address
+    meta_ended_silent: int = 0  # with TLS: failed in it
+
+
 class PoolClass(Part):
     """One size class of the pool."""
 
@@ -312,6 +332,7 @@ class Status(Part):
     schema_version: int = SCHEMA_VERSION
     node: Node = Field(default_factory=Node)
     health: list[Health] = []
+    security: Security = Field(default_factory=Security)
     pool: Pool = Field(default_factory=Pool)
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)

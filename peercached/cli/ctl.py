@@ -8,6 +8,7 @@ import click
 
 from peercached import __version__
 from peercached.cli.bench import bench
+from peercached.cli.certs import certs
 from peercached.cli.clear import clear
 from peercached.cli.connection import target_from, target_options
 from peercached.cli.devices import devices
@@ -38,7 +39,7 @@ def main(context: click.Context, /, **options: Any) -> None:
 
 for _command in (
     status, nodes, ring, workers, locate, get, put, exists, remove, clear,
-    drain, undrain, devices, doctor, bench, sglang_config,
+    drain, undrain, devices, doctor, bench, sglang_config, certs,
 ):  # fmt: skip
     main.add_command(_command)
 

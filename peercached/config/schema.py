@@ -175,14 +175,16 @@ class Config(BaseModel):
     tls_ca: str = _key(
         "",
         _SECURITY,
-        "PEM file of the authority that signed the peers' certificates. TLS covers the peers' "
-        "calls (`meta_port`). All three `tls_` keys, or none.",
+        "PEM file of the authority (or, while one replaces another, of both) that signed the "
+        "peers' certificates. TLS covers the peers' calls (`meta_port`). All three `tls_` keys, "
+        "or none. New files are taken up within seconds, without a restart.",
         "The network between the nodes is not trusted.",
     )
     tls_cert: str = _key(
         "",
         _SECURITY,
-        "PEM file of this node's certificate chain, valid for its `host`.",
+        "PEM file of this node's certificate chain, valid for its `host`; `peercachectl certs` "
+        "makes one.",
         "With `tls_ca`.",
     )
     tls_key: str = _key("", _SECURITY, "PEM file of this node's private key.", "With `tls_ca`.")

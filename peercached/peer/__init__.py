@@ -1,6 +1,10 @@
 """The peers' calls: gRPC around the state machines of membership/ and directory/.
 
-auth.py        who may call: the two-step handshake, sessions, TLS
+auth.py        who may call: the two-step handshake, sessions
+tls.py         certificates of both sides, taken up anew when their files change
+certificates.py  what is wrong with such files, and whose they are
+gate.py        nothing of a call is read before its session is known
+doors.py       connections that prove nothing are shut
 wire.py        protobuf messages <-> plain values, with every bound checked
 client.py      one channel per peer address, with its handshake; deadlines
 server.py      the service: thin

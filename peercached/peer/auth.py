@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from peercached.membership import NodeAddress
 
 PROTOCOL_VERSION = 3
@@ -30,6 +28,7 @@ TOKEN_BYTES = 32
 PROOF_BYTES = 32
 SESSION_KEY = "peercached-session"
 HANDSHAKES_MAX = 1024  # begun and not finished
+HANDSHAKES_PER_HOST_MAX = 128  # of them: who begins without end only spoils its own
 HANDSHAKE_S = 10.0
 SESSIONS_MAX = 4096
 
@@ -99,6 +98,13 @@ class Session:
     read_token: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    nonce: bytes
+    at: float
+    host: str
+
+
 class Sessions:
     """The server's side of handshakes. Bounded: the session that was longest of no use gives
     way, and its owner shakes hands again. Not thread safe; `now` is monotonic seconds.
@@ -118,30 +124,42 @@ class Sessions:
         self._own = own
         self._admit = admit
         self._expel = expel
-        self._begun: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
+        self._begun: OrderedDict[bytes, _Begun] = OrderedDict()
+        self._begun_by_host: dict[str, int] = {}
         self._by_token: OrderedDict[str, Session] = OrderedDict()
         self._by_caller: dict[tuple[str, int], Session] = {}
         self.refused = 0
 
-    def begin(self, nonce: bytes, now: float) -> bytes:
-        """The server's nonce for a caller's. ValueError if that is none."""
+    def begin(self, nonce: bytes, now: float, host: str = "") -> bytes:
+        """The server's nonce for a caller's, who calls from `host`. ValueError if that is none."""
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
         while self._begun and (
             len(self._begun) >= HANDSHAKES_MAX
-            or now - next(iter(self._begun.values()))[1] > HANDSHAKE_S
+            or now - next(iter(self._begun.values())).at > HANDSHAKE_S
         ):
-            self._begun.popitem(last=False)
+            self._forget(next(iter(self._begun)))
+        if self._begun_by_host.get(host, 0) >= HANDSHAKES_PER_HOST_MAX:
+            self._forget(next(key for key, begun in self._begun.items() if begun.host == host))
         server_nonce = secrets.token_bytes(NONCE_BYTES)
-        self._begun[server_nonce] = (nonce, now)
+        self._begun[server_nonce] = _Begun(nonce, now, host)
+        self._begun_by_host[host] = self._begun_by_host.get(host, 0) + 1
         return server_nonce
+
+    def _forget(self, server_nonce: bytes) -> _Begun | None:
+        begun = self._begun.pop(server_nonce, None)
+        if begun is not None:
+            left = self._begun_by_host.pop(begun.host) - 1
+            if left:
+                self._begun_by_host[begun.host] = left
+        return begun
 
     def finish(
         self, caller: NodeAddress, nonce: bytes, server_nonce: bytes, proof: bytes, now: float
     ) -> tuple[Session, bytes]:
         """The session and our own proof. AuthError if the caller's is wrong."""
-        begun = self._begun.pop(server_nonce, None)
-        if begun is None or begun[0] != nonce or now - begun[1] > HANDSHAKE_S:
+        begun = self._forget(server_nonce)
+        if begun is None or begun.nonce != nonce or now - begun.at > HANDSHAKE_S:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
         if not self._secret.check(proof, "caller", caller, nonce, server_nonce):
             self.refused += 1
@@ -176,26 +194,3 @@ class Sessions:
         del self._by_token[session.token]
         self._expel(caller.node_id, caller.incarnation)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Both sides show a certificate of the same authority."""
-
-    ca: bytes
-    certificate: bytes
-    key: bytes
-
-    @staticmethod
-    def load(ca: str, certificate: str, key: str) -> Tls | None:
-        if not ca:
-            return None
-        return Tls(Path(ca).read_bytes(), Path(certificate).read_bytes(), Path(key).read_bytes())
-
-    def server_credentials(self) -> grpc.ServerCredentials:
-        return grpc.ssl_server_credentials(
-            [(self.key, self.certificate)], root_certificates=self.ca, require_client_auth=True
-        )
-
-    def channel_credentials(self) -> grpc.ChannelCredentials:
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)

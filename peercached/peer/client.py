@@ -19,8 +19,8 @@ from peercached.peer.auth import (
     TOKEN_BYTES,
     AuthError,
     Secret,
-    Tls,
 )
+from peercached.peer.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
@@ -69,16 +69,40 @@ class PeerLink:
         self._secret = secret
         self._timeout_s = timeout_s
         self._on_session = on_session
-        self._channel = (
-            grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-            if tls is None
-            else grpc.aio.secure_channel(
-                endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
-            )
-        )
-        self.stub: Any = peer_pb2_grpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._tls = tls
         self._handshake: asyncio.Task[None] | None = None
         self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self._open()
+
+    def _open(self) -> None:
+        tls = self._tls
+        self._generation = tls.generation if tls is not None else 0
+        self._channel = (
+            grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+            if tls is None
+            else grpc.aio.secure_channel(
+                self.endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
+            )
+        )
+        self._stub: Any = peer_pb2_grpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def stub(self) -> Any:
+        """For one call. A connection that stands goes on with the certificate that it began with;
+        the next one is made with that of now."""
+        if (
+            self._tls is not None
+            and self._generation != self._tls.generation
+            and not self._closed
+            and self._channel.get_state() is not grpc.ChannelConnectivity.READY
+        ):
+            # Calls that wait in the old channel keep their time.
+            task = asyncio.ensure_future(self._channel.close(self._timeout_s))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._open()
+        return self._stub
 
     async def close(self) -> None:
         self._closed = True

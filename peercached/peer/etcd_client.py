@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from peercached.peer.auth import Tls
+from peercached.peer.tls import Tls
 from peercached.proto import etcd_pb2 as pb
 from peercached.proto import etcd_pb2_grpc
 

@@ -30,13 +30,17 @@ from peercached.peer.auth import (
     AuthError,
     Session,
     Sessions,
-    Tls,
 )
+from peercached.peer.certificates import misfit
+from peercached.peer.doors import Doors, host_of
+from peercached.peer.gate import Gate
+from peercached.peer.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS_MAX = 8192
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
@@ -47,6 +51,10 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 2000),
     ("grpc.http2.max_ping_strikes", 0),
+    # Whoever connects has this long to get through TLS and HTTP/2's greeting.
+    ("grpc.server_handshake_timeout_ms", 5000),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
 ]
 # Publish streams of all holders, lookups of all readers, and room for bursts.
 CALLS_MAX = 8192
@@ -96,11 +104,17 @@ class _Refused(Exception):
 
 
 class PeerServicer(peer_pb2_grpc.PeerServicer):
-    def __init__(self, node: NodeService, sessions: Sessions) -> None:
+    def __init__(self, node: NodeService, sessions: Sessions, tls: Tls | None = None) -> None:
         self._node = node
         self._sessions = sessions
+        self.doors = Doors(tls is not None)
+        self.gate = Gate(
+            self.Handshake,
+            lambda session: sessions.find(session) is not None,
+            self.doors,
+        )
         self.malformed = 0
-        self.unauthenticated = 0
+        self.misfits = 0
 
     async def _refuse(self, context: Any, error: Exception) -> None:
         if isinstance(error, _Refused):
@@ -122,21 +136,23 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             if key == SESSION_KEY:
                 session = self._sessions.find(value)
                 if session is not None:
+                    self.doors.proven(context.peer())
                     return session
-        self.unauthenticated += 1
+        # It ended between the gate and here.
+        self.gate.unauthenticated += 1
         raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
     async def Handshake(self, request: Any, context: Any) -> Any:
         try:
-            return self._shake(request)
+            return self._shake(request, context)
         except AuthError as error:
-            log.warning("refused a handshake: %s", error)
+            log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
             refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
             await self._refuse(context, refused)
         except Exception as error:
             await self._refuse(context, error)
 
-    def _shake(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
+    def _shake(self, request: pb.HandshakeRequest, context: Any) -> pb.HandshakeReply:
         own = self._node.address()
         reply = pb.HandshakeReply(protocol=PROTOCOL_VERSION, server=wire.address_message(own))
         if request.protocol != PROTOCOL_VERSION:
@@ -147,17 +163,34 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             )
         now = time.monotonic()
         if not request.proof:
-            reply.server_nonce = self._sessions.begin(request.nonce, now)
+            host = host_of(context.peer())
+            reply.server_nonce = self._sessions.begin(request.nonce, now, host)
             return reply
         caller = wire.address_of(request.caller)
+        self._check_certificate(caller, context)
         session, proof = self._sessions.finish(
             caller, request.nonce, request.server_nonce, request.proof, now
         )
+        self.doors.proven(context.peer())
         reply.server_nonce = request.server_nonce
         reply.proof = proof
         reply.session = bytes.fromhex(session.token)
         reply.read_token = session.read_token
         return reply
+
+    def _check_certificate(self, caller: NodeAddress, context: Any) -> None:
+        """AuthError unless the caller's certificate, if TLS demanded one, is that node's."""
+        shown = context.auth_context()
+        if b"ssl" not in shown.get("transport_security_type", ()):
+            return
+        names = (name.decode() for name in shown.get("x509_subject_alternative_name", ()))
+        wrong = misfit(names, caller.node_id, caller.host)
+        if wrong:
+            self.misfits += 1
+            raise AuthError(
+                f"{caller.node_id} at {caller.endpoint}: {wrong}: give each node a certificate "
+                "of its own"
+            )
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         try:
@@ -295,10 +328,14 @@ class PeerServer:
         self._servicer = servicer
         self._tls = tls
         self._server: Any = None
+        self._watches: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> int:
         server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        peer_pb2_grpc.add_PeerServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
+        gate = self._servicer.gate.stand_before(
+            peer_pb2_grpc.add_PeerServicer_to_server, self._servicer
+        )
+        server.add_generic_rpc_handlers((gate,))
         address = join_host_port(host, port)
         try:
             bound = (
@@ -321,9 +358,17 @@ class PeerServer:
             )
         await server.start()
         self._server = server
+        doors = self._servicer.doors
+        self._watches.append(asyncio.ensure_future(doors.watch(int(bound))))
+        if self._tls is not None:
+            self._tls.on_connection = doors.new_connection
+            self._watches.append(asyncio.ensure_future(self._tls.watch()))
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.waiting import eventually
 from peercached.demo.process import free_port
+from peercached.peer.certificates import Files
 
 _READY = "ready to serve client requests"
 
@@ -21,8 +22,10 @@ def reason_to_skip() -> str:
 class Etcd:
     """Its data outlives stop() and kill()."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: Files | None = None) -> None:
+        """`tls`: clients come over TLS, with certificates of that authority."""
         self._folder = folder
+        self._tls = tls
         self._log = folder / "etcd.log"
         self.port, self._peer_port = free_port("127.0.0.1"), free_port("127.0.0.1")
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,7 +35,8 @@ class Etcd:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        here, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        scheme = "http" if self._tls is None else "https"
+        here, peer = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         said = self._log.read_text().count(_READY) if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -47,12 +51,23 @@ class Etcd:
                     f"--initial-cluster=one={peer}",
                     "--heartbeat-interval=50",
                     "--election-timeout=500",
+                    *self._tls_options(),
                 ],
                 stdout=log,
                 stderr=log,
             )
         # One that is killed before it has a leader may never have one again.
         eventually(lambda: self._log.read_text().count(_READY) > said, 30, "etcd is ready")
+
+    def _tls_options(self) -> list[str]:
+        if self._tls is None:
+            return []
+        return [
+            "--client-cert-auth=true",
+            f"--trusted-ca-file={self._tls.ca}",
+            f"--cert-file={self._tls.certificate}",
+            f"--key-file={self._tls.key}",
+        ]
 
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)

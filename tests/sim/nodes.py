@@ -12,6 +12,7 @@ from peercached.config import Config
 from peercached.daemon import Daemon, new_incarnation
 from peercached.directory.layout import ROW_BYTES
 from peercached.peer.auth import Secret
+from peercached.peer.tls import Tls
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
@@ -42,6 +43,7 @@ class LoopNode:
         incarnation: int = 0,
         rails: int = 0,
         member_ttl_s: float = 0.6,
+        tls: Tls | None = None,
         **settings: Any,
     ) -> None:
         self.config = Config(
@@ -63,7 +65,7 @@ class LoopNode:
             cast(Any, self.engine),
             cast(Any, FakeNative),
             Secret(secret),
-            None,
+            tls,
             incarnation or new_incarnation(),
             heads.index(port) if port in heads else None,
             build_ring,

@@ -1,0 +1,243 @@
+"""Connections to the meta port, until whoever made them has proved itself.
+
+gRPC takes connections without asking, keeps those that say nothing, and tells nobody of those that
+fail in TLS. So the daemon looks at its own sockets: what is not proven in time is shut, so is what
+one address has too many of, oldest first (a peer that belongs here proves itself within
+milliseconds), and what went away without a word is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+# Where TLS handshakes begin faster than this, they wait for the next look to be seen.
+LOOK_SOONEST_S = 0.05
+PROOF_S = 10.0
+UNPROVEN_PER_HOST_MAX = 32
+UNPROVEN_MAX = 1024
+
+
+@dataclass(slots=True)
+class _Connection:
+    peer: str  # as gRPC's context.peer() has it
+    host: str
+    since: float
+    fd: int
+    proven: bool = False
+    spoke: bool = False  # made a call, if a refused one
+    shut: bool = False
+
+
+def host_of(peer: str) -> str:
+    """The address in `ipv4:10.0.0.1:1234` or `ipv6:%5B::1%5D:1234`."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+
+
+class Doors:
+    """proven() and spoke() on the event loop; look() from any thread."""
+
+    def __init__(self, tls: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tls = tls
+        self._clock = clock
+        self._port = 0
+        self._lock = threading.Lock()
+        self._by_inode: dict[int, _Connection] = {}
+        self._by_peer: dict[str, _Connection] = {}
+        self._others: set[int] = set()  # inodes of sockets that are none of ours
+        # What was proven before a look has seen it.
+        self._early: dict[str, bool] = {}
+        self._looked_at = 0.0
+        self.shut_unproven = 0
+        self.shut_crowd = 0
+        self.silent = 0
+
+    # --- what calls tell
+
+    def proven(self, peer: str) -> None:
+        self._note(peer, True)
+
+    def spoke(self, peer: str) -> None:
+        self._note(peer, False)
+
+    def _note(self, peer: str, proven: bool) -> None:
+        found = self._by_peer.get(peer)
+        if found is None:
+            with self._lock:
+                found = self._by_peer.get(peer)  # a look may just have seen it
+                if found is None:
+                    if len(self._early) < UNPROVEN_MAX:
+                        self._early[peer] = proven or self._early.get(peer, False)
+                    return
+        found.spoke = True
+        found.proven = found.proven or proven
+
+    # --- looking
+
+    async def watch(self, port: int) -> None:
+        self._port = port
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await loop.run_in_executor(None, self.look)
+
+    def new_connection(self) -> None:
+        """A TLS handshake begins now; it may be over, and its socket gone, before the next look."""
+        if self._port and self._clock() - self._looked_at >= LOOK_SOONEST_S:
+            self.look()
+
+    def look(self) -> None:
+        with self._lock:
+            now = self._looked_at = self._clock()
+            live = self._live(now)
+            for inode in [inode for inode in self._by_inode if inode not in live]:
+                self._gone(self._by_inode.pop(inode))
+            self._early.clear()
+            self._shut_those_that_must_go(now)
+
+    def _live(self, now: float) -> set[int]:
+        """Inodes of the meta port's connections; those that are new are entered."""
+        live, others = set(), set()
+        for entry in Path("/proc/self/fd").iterdir():
+            fd = int(entry.name)
+            try:
+                status = os.fstat(fd)
+            except OSError:
+                continue  # closed meanwhile
+            if not stat.S_ISSOCK(status.st_mode):
+                continue
+            inode = status.st_ino
+            known = self._by_inode.get(inode)
+            if known is not None:
+                known.fd = fd
+                live.add(inode)
+            elif inode in self._others or not self._enter(fd, inode, now):
+                others.add(inode)
+            else:
+                live.add(inode)
+        self._others = others
+        return live
+
+    def _enter(self, fd: int, inode: int, now: float) -> bool:
+        taken = _take(fd, inode)
+        if taken is None:
+            return False
+        with taken:
+            if taken.family not in (socket.AF_INET, socket.AF_INET6):
+                return False
+            try:
+                if taken.getsockname()[1] != self._port:
+                    return False
+                host, port = taken.getpeername()[:2]
+            except OSError:
+                return False  # the listener, or closed meanwhile
+        # gRPC listens for both kinds on one socket, and names callers over IPv4 as such.
+        host = host.removeprefix("::ffff:")
+        peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        found = _Connection(peer, host, now, fd)
+        if peer in self._early:
+            found.spoke, found.proven = True, self._early[peer]
+        self._by_inode[inode] = found
+        self._by_peer[peer] = found
+        return True
+
+    def _gone(self, connection: _Connection) -> None:
+        if self._by_peer.get(connection.peer) is connection:
+            del self._by_peer[connection.peer]
+        if connection.spoke or connection.shut or connection.peer in self._early:
+            return
+        self.silent += 1
+        if self._tls:
+            log.warning(
+                "a connection to meta_port from %s ended before its first call: most likely it "
+                "showed no certificate, or one that is expired or that tls_ca has not signed",
+                connection.host,
+            )
+        else:
+            log.debug("a connection to meta_port from %s said nothing", connection.host)
+
+    def _shut_those_that_must_go(self, now: float) -> None:
+        # In the order in which they came.
+        unproven = {i: c for i, c in self._by_inode.items() if not c.proven and not c.shut}
+        per_host = Counter(connection.host for connection in unproven.values())
+        total = len(unproven)
+        late: Counter[str] = Counter()
+        crowd: Counter[str] = Counter()
+        for inode, connection in unproven.items():
+            host = connection.host
+            if now - connection.since > PROOF_S:
+                late[host] += 1
+                self.shut_unproven += 1
+            elif per_host[host] > UNPROVEN_PER_HOST_MAX or total > UNPROVEN_MAX:
+                crowd[host] += 1
+                self.shut_crowd += 1
+            else:
+                continue
+            per_host[host] -= 1
+            total -= 1
+            self._shut(connection, inode)
+        for host, count in late.items():
+            log.warning(
+                "shut %d connections to meta_port from %s that proved nothing within %g s",
+                count,
+                host,
+                PROOF_S,
+            )
+        for host, count in crowd.items():
+            log.warning(
+                "shut %d connections to meta_port from %s: %d unproven ones of one address, and %d "
+                "in all, are the most that may be",
+                count,
+                host,
+                UNPROVEN_PER_HOST_MAX,
+                UNPROVEN_MAX,
+            )
+
+    def _shut(self, connection: _Connection, inode: int) -> None:
+        connection.shut = True
+        taken = _take(connection.fd, inode)
+        if taken is not None:
+            with taken, contextlib.suppress(OSError):  # it went by itself
+                taken.shutdown(socket.SHUT_RDWR)
+
+    def document(self) -> dict[str, int]:
+        with self._lock:
+            found = list(self._by_inode.values())
+        return {
+            "meta_connections": len(found),
+            "meta_connections_unproven": sum(not one.proven for one in found),
+            "meta_shut_unproven": self.shut_unproven,
+            "meta_shut_crowd": self.shut_crowd,
+            "meta_ended_silent": self.silent,
+        }
+
+
+def _take(fd: int, inode: int) -> socket.socket | None:
+    """A socket of our own on the same connection: `fd` may be closed by gRPC, and be another
+    thread's socket a moment later. None if that has happened."""
+    try:
+        copy = os.dup(fd)
+    except OSError:
+        return None
+    if os.fstat(copy).st_ino != inode:
+        os.close(copy)
+        return None
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return None

@@ -1,0 +1,63 @@
+"""Who was kept out, and how safe the doors are: the `security` part of the status document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from peercached.daemon import Daemon
+
+
+def document(daemon: Daemon) -> dict[str, Any]:
+    servicer, gate = daemon.servicer, daemon.servicer.gate
+    return {
+        "cluster_secret": daemon.secret.present,
+        **(daemon.tls.document() if daemon.tls is not None else {}),
+        "refused_handshakes": daemon.sessions.refused,
+        "misfit_certificates": servicer.misfits,
+        "unauthenticated_calls": gate.unauthenticated,
+        "slow_handshakes": gate.slow_handshakes,
+        "crowded_handshakes": gate.crowded_handshakes,
+        **servicer.doors.document(),
+    }
+
+
+def say_security(say: Any, daemon: Daemon) -> None:
+    if daemon.config.clustered and not daemon.secret.present and daemon.tls is None:
+        say(
+            "warning",
+            "Peers are not authenticated: whoever reaches meta_port can join.",
+            "Give all nodes the same cluster_secret_file, or keep the network closed.",
+        )
+    if daemon.tls is not None:
+        daemon.tls.say(say)
+    if daemon.sessions.refused:
+        say(
+            "warning",
+            f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
+            "cluster secret.",
+            "Find them in the log; give them the same cluster_secret_file if they belong here.",
+        )
+    if daemon.servicer.misfits:
+        say(
+            "warning",
+            f"{daemon.servicer.misfits} handshakes were refused: the callers' certificates are "
+            "not those of the nodes that they say they are.",
+            "Find them in the log; give each node a certificate of its own (peercachectl certs).",
+        )
+    doors = daemon.servicer.doors
+    if daemon.tls is not None and doors.silent:
+        say(
+            "warning",
+            f"{doors.silent} connections to meta_port ended in TLS.",
+            "Find their addresses in the log: if they belong here, compare tls_ca, the dates of "
+            "their certificates, and the clocks.",
+        )
+    shut = doors.shut_unproven + doors.shut_crowd + daemon.servicer.gate.slow_handshakes
+    if shut:
+        say(
+            "warning",
+            f"{shut} connections to meta_port were shut because they proved nothing in time, or "
+            "were too many.",
+            "Find their addresses in the log and keep them off this port.",
+        )

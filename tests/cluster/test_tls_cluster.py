@@ -1,0 +1,118 @@
+"""Real daemons that show each other certificates: the same cluster, minus those that have none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import etcd as etcd_harness
+from harness.certificates import Certificates
+from harness.etcd import Etcd
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Daemon
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "certificates")
+
+
+def security(daemon: Daemon) -> dict[str, object]:
+    found: dict[str, object] = daemon.status()["security"]
+    return found
+
+
+def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
+    make_cluster: MakeCluster, attach: Attach, certificates: Certificates
+) -> None:
+    nodes = make_cluster(3, each=[certificates.options(name) for name in "abc"])
+    keys = keys_of("over TLS", 64)
+    assert all(attach(nodes[0]).set(keys))
+    reader = attach(nodes[2])
+    assert reader.has(keys)
+    for round_ in (1, 2):
+        for name in "abc":
+            certificates.issue(name)
+
+        def all_took_them(wanted: int = round_) -> bool:
+            assert reader.has(keys)
+            return all(security(daemon)["tls_reloads"] == wanted for daemon in nodes.daemons)
+
+        eventually(all_took_them, 20)
+    nodes[1].kill()
+    nodes[1].start()
+    nodes.wait_complete()
+    assert attach(nodes[1]).has(keys)
+    for daemon in nodes.daemons:
+        assert security(daemon)["meta_ended_silent"] == 0
+
+
+def test_a_daemon_with_anothers_authority_is_kept_out_and_both_say_so(
+    make_cluster: MakeCluster, attach: Attach, certificates: Certificates, tmp_path: Path
+) -> None:
+    foreign = Certificates(tmp_path / "foreign")
+    options = [certificates.options("a"), certificates.options("b"), foreign.options("c")]
+    nodes = make_cluster(3, start=False, each=options)
+    for daemon in nodes.daemons[:2]:
+        daemon.start()
+    nodes.wait_complete()
+    nodes[2].start()
+    nodes[2].wait_ready()
+    keys = keys_of("not for foreigners", 16)
+    assert all(attach(nodes[0]).set(keys))
+    eventually(lambda: security(nodes[0])["meta_ended_silent"], 20)
+    assert "ended before its first call" in nodes[0].log_text()
+    assert attach(nodes[1]).has(keys)
+    assert not any(attach(nodes[2]).get(keys))
+    assert [m["node_id"] for m in nodes[2].status()["membership"]["members"]] == ["c"]
+
+
+def test_a_daemon_does_not_start_with_another_hosts_certificate(
+    make_cluster: MakeCluster, certificates: Certificates
+) -> None:
+    nodes = make_cluster(1, start=False, each=[certificates.options("b")])
+    nodes[0].start()
+    assert nodes[0].wait_exit(30) != 0
+    assert "not for host 127.0.0.1" in nodes[0].log_text()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
+    if reason := etcd_harness.reason_to_skip():
+        pytest.skip(reason)
+    # etcd shows and takes certificates of the site's authority: 127.0.0.1 is also node a's.
+    etcd = Etcd(tmp_path, certificates.issue("a"))
+    etcd.start()
+    yield etcd
+    etcd.kill()
+
+
+def test_etcd_over_tls_keeps_the_membership(
+    make_cluster: MakeCluster, attach: Attach, certificates: Certificates, etcd: Etcd
+) -> None:
+    nodes = make_cluster(
+        2,
+        start=False,
+        membership="etcd",
+        etcd_endpoints=etcd.endpoint,
+        member_ttl_s=2.0,
+        each=[certificates.options(name) for name in "ab"],
+    )
+    for daemon in nodes.daemons:
+        daemon.heads = []
+    nodes.start()
+    keys = keys_of("met in etcd over TLS", 16)
+    assert all(attach(nodes[0]).set(keys))
+    assert attach(nodes[1]).has(keys)
+    # New files, and a connection to etcd that is made anew with them.
+    certificates.issue("b")
+    eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
+    etcd.kill()
+    etcd.start()
+    nodes.wait_complete()
+    eventually(
+        lambda: not any("etcd" in h["sentence"] for h in nodes[1].status()["health"]), 20, "etcd"
+    )
+    assert attach(nodes[1]).has(keys)

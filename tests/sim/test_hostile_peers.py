@@ -1,0 +1,143 @@
+"""Whoever does not belong here, at the meta port of a whole daemon: refused, counted, said."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import grpc
+import grpc.aio
+import pytest
+
+from peercached.membership import NodeAddress
+from peercached.peer import doors, gate, wire
+from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Secret
+from peercached.proto import peer_pb2 as pb
+from sim.callers import HOST, SECRET, link_to, security, with_node
+from sim.nodes import LoopNode, eventually
+
+
+def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node, secret=b"another cluster's secret")
+        with pytest.raises(AuthError, match="does not know the cluster secret"):
+            await link.ready()
+        await link.close()
+        assert security(node)["refused_handshakes"] == 1
+        assert node.engine.readers == {}
+        assert "handshakes were refused" in node.sentences()
+
+    with_node(claim)
+    assert f"refused a handshake from {HOST}: b at " in caplog.text
+
+
+def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureFixture) -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node)
+        # Nothing of its message is ever sent: a server that waits for it would wait for ever.
+        call = link._channel.stream_unary("/peercached.peer.v1.Peer/Lookup")()
+        assert await asyncio.wait_for(call.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
+        await link.close()
+        assert security(node)["unauthenticated_calls"] == 1
+
+    with_node(claim)
+    assert f"refused a call from {HOST}: it has no session" in caplog.text
+
+
+def test_a_replayed_handshake_gets_nothing() -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node)
+        own = NodeAddress("b", 5, HOST, 1, 2)
+        nonce = bytes(NONCE_BYTES)
+        first = pb.HandshakeRequest(
+            protocol=PROTOCOL_VERSION, caller=wire.address_message(own), nonce=nonce
+        )
+        begun = await link.stub.Handshake(first, timeout=2)
+        second = pb.HandshakeRequest(
+            protocol=PROTOCOL_VERSION,
+            caller=wire.address_message(own),
+            nonce=nonce,
+            server_nonce=begun.server_nonce,
+            proof=Secret(SECRET).proof("caller", own, nonce, begun.server_nonce),
+        )
+        reply = await link.stub.Handshake(second, timeout=2)
+        assert len(reply.session) == 32
+        with pytest.raises(grpc.aio.AioRpcError, match="was not begun here"):
+            await link.stub.Handshake(second, timeout=2)
+        # Nor with a nonce of now: the proof is over the old one.
+        again = await link.stub.Handshake(first, timeout=2)
+        second.server_nonce = again.server_nonce
+        with pytest.raises(grpc.aio.AioRpcError, match="does not know the cluster secret"):
+            await link.stub.Handshake(second, timeout=2)
+        await link.close()
+
+    with_node(claim)
+
+
+def test_handshakes_that_dribble_are_ended_and_others_pass(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gate, "HANDSHAKE_READ_S", 0.2)
+
+    async def claim(node: LoopNode) -> None:
+        slow = link_to(node)
+        calls = [
+            slow._channel.stream_unary("/peercached.peer.v1.Peer/Handshake")() for _ in range(40)
+        ]
+        quick = link_to(node, node_id="c")
+        await quick.ready()
+        codes = {await asyncio.wait_for(call.code(), 10) for call in calls}
+        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert security(node)["slow_handshakes"] == 40
+        await slow.close()
+        await quick.close()
+
+    with_node(claim)
+    assert "it did not come within 0.2 s" in caplog.text
+
+
+def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(doors, "PROOF_S", 0.4)
+    monkeypatch.setattr(doors, "LOOK_S", 0.1)
+
+    async def claim(node: LoopNode) -> None:
+        peer = link_to(node)
+        await peer.ready()
+        reader, writer = await asyncio.open_connection(HOST, node.config.meta_port)
+        # HTTP/2's greeting, then silence: gRPC itself would keep that for ever.
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        while await asyncio.wait_for(reader.read(4096), 10):
+            pass
+        writer.close()
+        assert security(node)["meta_shut_unproven"] == 1
+        assert peer._channel.get_state() is grpc.ChannelConnectivity.READY
+        assert (await peer.call("Ping", pb.PingRequest())).server.node_id == "a"
+        await peer.close()
+
+    with_node(claim)
+    assert "that proved nothing within 0.4 s" in caplog.text
+
+
+def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(doors, "LOOK_S", 0.1)
+
+    async def claim(node: LoopNode) -> None:
+        peer = link_to(node)
+        await peer.ready()
+        crowd = [socket.create_connection((HOST, node.config.meta_port)) for _ in range(200)]
+        await eventually(lambda: security(node)["meta_connections_unproven"] <= 32)
+        await eventually(lambda: security(node)["meta_shut_crowd"] >= 200 - 33)
+        late = link_to(node, node_id="c")
+        await late.ready()
+        assert peer._channel.get_state() is grpc.ChannelConnectivity.READY
+        for link in (peer, late):
+            await link.close()
+        for one in crowd:
+            one.close()
+
+    with_node(claim)
+    assert "are the most that may be" in caplog.text
