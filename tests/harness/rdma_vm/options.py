@@ -17,6 +17,9 @@ below the current directory. It finds, in one network namespace,
   rdma0, rdma1, ...    their network devices, 10.99.0.1/24, 10.99.0.2/24, ...
   RDMA_VM=uml|qemu and RDMA_VM_NODES=N in its environment
 
+With --virtual-time its clocks count instructions, whatever this machine does meanwhile: rates then
+compare the work that programs need, and say nothing about memory or caches.
+
 "ip link set rdma0 down" pulls a cable; "tc qdisc add dev rdma0 root netem loss 10%" is a bad one.
 """
 
@@ -42,6 +45,7 @@ class Options:
     timeout_s: int
     memory_mib: int
     processors: int
+    virtual_time: bool
     prepare_only: bool
     verbose: bool
 
@@ -69,6 +73,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--timeout", type=_number(1, 86400), default=600, metavar="S", help="default: 600 seconds")
     add("--mem", type=_number(MEMORY_MIB_MIN, 1 << 20), default=2048, metavar="M", help="MiB, 2048")
     add("--smp", type=_number(1, 64), default=2, metavar="N", help="processors (qemu), 2")
+    add("--virtual-time", action="store_true", help="2 ns per instruction (qemu, --smp 1)")
     add("--prepare", action="store_true", help="only make the kernel")
     add("--verbose", action="store_true", help="show the guest's console and the times taken")
     add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -76,6 +81,8 @@ def parse(arguments: Sequence[str]) -> Options:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if bool(command) == given.prepare:
         parser.error("a command, or --prepare")
+    if given.virtual_time and (given.engine, given.smp) != ("qemu", 1):
+        parser.error("--virtual-time needs --engine qemu --smp 1")
     return Options(
         command=command,
         engine=given.engine,
@@ -83,6 +90,7 @@ def parse(arguments: Sequence[str]) -> Options:
         timeout_s=given.timeout,
         memory_mib=given.mem,
         processors=uml.PROCESSORS if given.engine == "uml" else given.smp,
+        virtual_time=given.virtual_time,
         prepare_only=given.prepare,
         verbose=given.verbose,
     )
