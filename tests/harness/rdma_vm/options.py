@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--timeout", type=_number(1, 86400), default=600, metavar="S", help="default: 600 seconds")
     add("--mem", type=_number(MEMORY_MIB_MIN, 1 << 20), default=2048, metavar="M", help="MiB, 2048")
     add("--smp", type=_number(1, 64), default=2, metavar="N", help="processors (qemu), 2")
-    add("--virtual-time", action="store_true", help="2 ns per instruction (qemu, --smp 1)")
+    add("--virtual-time", action="store_true", help="1 ns per instruction (qemu, --smp 1)")
     add("--prepare", action="store_true", help="only make the kernel")
     add("--verbose", action="store_true", help="show the guest's console and the times taken")
     add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")

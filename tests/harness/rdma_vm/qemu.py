@@ -17,11 +17,11 @@ _VERSION = 1
 
 _NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "rdma": "iproute2"}
 
-# Each instruction takes 2 ns, and sleeping takes none of ours. Without fast string moves the kernel
+# Each instruction takes 1 ns, and sleeping takes none of ours. Without fast string moves the kernel
 # copies 8 bytes an instruction; with them it would be one byte, and all rates those of copying.
 _VIRTUAL_TIME = (
     *("-accel", "tcg,thread=single", "-cpu", "max,-erms,-fsrm"),
-    *("-icount", "shift=1,sleep=off"),
+    *("-icount", "shift=0,sleep=off"),
 )
 
 _MODULES = (
