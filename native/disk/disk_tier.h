@@ -57,11 +57,12 @@ struct DiskPage {
 };
 
 enum class PutOutcome : uint8_t {
-  queued,        // will be written; `done` is called once
-  held,          // is on disk, or queued already, with this length and checksum
-  skipped_full,  // the queue is full
-  skipped_off,   // the tier does not write now: stats().why says why
-  skipped_old,   // its epoch was dropped; or it is larger than half a segment
+  queued,         // will be written; `done` is called once
+  held,           // is on disk, or queued already, with this length and checksum
+  skipped_full,   // the queue is full
+  skipped_off,    // the tier does not write now: stats().why says why
+  skipped_old,    // its epoch was dropped
+  skipped_large,  // empty, or larger than a quarter of a segment
 };
 
 struct DiskRead {
@@ -90,7 +91,7 @@ struct DiskStats {
   // Writing. Write amplification is disk_bytes_written / payload_bytes_written.
   uint64_t pages_written = 0, payload_bytes_written = 0, disk_bytes_written = 0;
   uint64_t pages_carried = 0, pages_evicted = 0, segments_evicted = 0;
-  uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0;
+  uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0, skipped_large = 0;
   uint64_t write_errors = 0;
   uint64_t removed = 0, removals_waiting = 0;  // waiting: not on disk yet
   // Reading.

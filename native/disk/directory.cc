@@ -1,0 +1,123 @@
+#include "disk/directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "disk/disk_tier.h"
+#include "disk/segment.h"
+
+namespace peercached::disk {
+namespace {
+
+constexpr const char* kLockName = "lock";
+constexpr const char* kFormatName = "format";
+constexpr const char* kNewFormatName = "format.new";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw DiskError("disk_path " + path + ": " + why);
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
+  refuse(path, what + ": " + std::strerror(-error));
+}
+
+void make(Io& io, const std::string& path) {
+  const int error = io.make_directory(path);
+  if (error == -ENOENT) refuse(path, "its parent directory does not exist; make it, or mount it");
+  if (error < 0 && error != -EEXIST) refuse(path, "it cannot be made", error);
+}
+
+File take_lock(Io& io, const std::string& path) {
+  const int fd = io.open(path + "/" + kLockName, O_RDWR | O_CREAT, 0600);
+  if (fd == -ENOTDIR) refuse(path, "is not a directory");
+  if (fd < 0) refuse(path, "the daemon cannot write there", fd);
+  File file(io, fd);
+  const int error = io.lock(fd);
+  if (error == -EWOULDBLOCK) {
+    std::byte text[16] = {};
+    const ssize_t bytes = io.pread(fd, text, sizeof text - 1, 0);
+    const std::string owner = bytes > 0 ? reinterpret_cast<const char*>(text) : "?";
+    refuse(path, "another daemon uses it (process " + owner +
+                     "); give each daemon a disk_path of its own");
+  }
+  if (error < 0) refuse(path, "it cannot be locked", error);
+  const std::string owner = std::to_string(::getpid());
+  io.truncate(fd, 0);
+  write_all(io, fd, reinterpret_cast<const std::byte*>(owner.data()), owner.size(), 0);
+  return file;
+}
+
+void write_superblock(Io& io, const std::string& path, const Identity& identity) {
+  Superblock block;
+  block.identity = identity;
+  seal(block);
+  const std::string name = path + "/" + kFormatName, new_name = path + "/" + kNewFormatName;
+  const int fd = io.open(new_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0) refuse(path, "the daemon cannot write there", fd);
+  File file(io, fd);
+  int error = write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);
+  if (error == 0) error = io.fdatasync(fd);
+  if (error == 0) error = io.rename(new_name, name);
+  if (error == 0) error = io.sync_directory(path);
+  if (error != 0) refuse(path, "the daemon cannot write there", error);
+}
+
+// Whether there is one. What it says must fit.
+bool check_superblock(Io& io, const std::string& path, const Identity& identity) {
+  const int fd = io.open(path + "/" + kFormatName, O_RDONLY, 0);
+  if (fd == -ENOENT) return false;
+  if (fd < 0) refuse(path, "its file 'format' cannot be read", fd);
+  File file(io, fd);
+  Superblock block;
+  const int error = read_all(io, fd, reinterpret_cast<std::byte*>(&block), sizeof block, 0);
+  if (error != 0 || !sealed(block)) {
+    refuse(path, "its file 'format' is damaged; delete what is in the directory to start afresh");
+  }
+  if (block.version != kFormatVersion) {
+    refuse(path, "it was written in version " + std::to_string(block.version) +
+                     " of the format, and this daemon knows version " +
+                     std::to_string(kFormatVersion) +
+                     "; delete what is in it to start afresh, or choose another disk_path");
+  }
+  if (block.identity != identity) {
+    refuse(path,
+           "its pages belong to another node or cluster (node id or cluster secret differ); delete "
+           "what is in it to start afresh, or choose another disk_path");
+  }
+  return true;
+}
+
+}  // namespace
+
+Directory open_directory(Io& io, const std::string& path, const Identity& identity) {
+  if (path.empty()) throw DiskError("disk_path is empty: name a directory for the disk tier");
+  make(io, path);
+  Directory directory{path, take_lock(io, path), {}};
+
+  std::vector<std::string> names;
+  const int error = io.list(path, names);
+  if (error != 0) refuse(path, "it cannot be listed", error);
+  std::string stranger;
+  for (const std::string& name : names) {
+    if (const uint32_t number = segment_number(name)) directory.segments.push_back(number);
+    const bool known = name == kLockName || name == kFormatName || name == kNewFormatName ||
+                       name == "lost+found" || name.starts_with('.');
+    if (!known) stranger = name;
+  }
+  std::ranges::sort(directory.segments);
+  if (!check_superblock(io, path, identity)) {
+    if (!stranger.empty()) {
+      refuse(path, "it has files (" + stranger +
+                       ") but no file 'format', so it is not the disk tier's; name an empty or a "
+                       "new directory");
+    }
+    write_superblock(io, path, identity);
+  }
+  return directory;
+}
+
+}  // namespace peercached::disk

@@ -1,0 +1,21 @@
+// The tier's directory: locked by one daemon, and marked as belonging to one identity.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "disk/format.h"
+#include "disk/io.h"
+
+namespace peercached::disk {
+
+struct Directory {
+  std::string path;
+  File lock;                       // the directory is ours while this is open
+  std::vector<uint32_t> segments;  // numbers of the files that are there, ascending
+};
+
+// Makes the directory if only its last part is missing. Throws DiskError with the remedy.
+Directory open_directory(Io& io, const std::string& path, const Identity& identity);
+
+}  // namespace peercached::disk

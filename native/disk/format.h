@@ -1,0 +1,130 @@
+// What is on the disk, byte for byte: docs/disk-format.md tells the same with the reasons.
+//
+//   DIR/lock                  held with flock by the daemon that uses the directory
+//   DIR/format                Superblock: whose directory this is, and of which version
+//   DIR/segment-NUMBER.log    SegmentHeader | records ... | footer entries | FooterTrailer
+//
+// A segment is written in batches of records that begin at multiples of 4 KiB; a record is a
+// header of 128 bytes and the payload, at a multiple of 64. The footer comes when the segment is
+// sealed, right behind the records, and ends the file. All numbers are little-endian.
+//
+// Every header but the superblock's and the segment's is checked with a sum that is seeded with
+// the segment's salt, 64 random bits. So neither bytes that a file had before nor a page whose
+// content looks like a record is ever taken for a record.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/types.h"
+
+namespace peercached::disk {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint64_t kBlockBytes = 4096;  // unit of direct I/O
+inline constexpr uint64_t kUnitBytes = 64;     // records begin at multiples of it
+
+constexpr uint64_t block_floor(uint64_t bytes) { return bytes / kBlockBytes * kBlockBytes; }
+constexpr uint64_t block_ceil(uint64_t bytes) { return block_floor(bytes + kBlockBytes - 1); }
+
+using Identity = std::array<std::byte, 16>;
+
+struct Superblock {
+  uint64_t magic = kMagic;
+  uint32_t version = kFormatVersion;
+  uint32_t reserved = 0;
+  Identity identity = {};
+  uint64_t check = 0;                                     // of the 32 bytes before
+  static constexpr uint64_t kMagic = 0x4b53494452454550;  // "PEERDISK"
+};
+static_assert(sizeof(Superblock) == 40);
+
+struct SegmentHeader {
+  uint64_t magic = kMagic;
+  uint32_t version = kFormatVersion;
+  uint32_t reserved = 0;
+  uint64_t number = 0;
+  uint64_t salt = 0;
+  Identity identity = {};
+  uint64_t check = 0;  // of the 48 bytes before
+  static constexpr uint64_t kMagic = 0x474553524545500a;
+};
+static_assert(sizeof(SegmentHeader) == 56);
+inline constexpr uint64_t kRecordsBegin = kBlockBytes;  // the header has a block of its own
+
+enum class RecordKind : uint32_t {
+  page = 1,
+  removal = 2,  // no record of this digest with a lower sequence counts
+  clear = 3,    // no record of this namespace with an epoch below this one counts
+};
+
+struct RecordHeader {
+  uint32_t magic = kMagic;
+  RecordKind kind = RecordKind::page;
+  uint64_t sequence = 0;  // of two records of a digest the higher one counts; never 0
+  Digest digest;
+  Digest namespace_id;
+  uint64_t epoch = 0;
+  uint64_t checksum = 0;  // XXH3-64 of the payload
+  uint32_t length = 0;    // of the payload, bytes
+  uint32_t reserved[13] = {};
+  uint64_t check = 0;                             // of the 120 bytes before, seeded with the salt
+  static constexpr uint32_t kMagic = 0x44524350;  // "PCRD"
+};
+static_assert(sizeof(RecordHeader) == 2 * kUnitBytes);
+
+// On the disk, from the start of one record to that of the next in its batch.
+constexpr uint64_t record_bytes(uint32_t length) {
+  return (sizeof(RecordHeader) + length + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+}
+
+struct FooterEntry {
+  Digest digest;
+  Digest namespace_id;
+  uint64_t epoch = 0;
+  uint64_t checksum = 0;
+  uint64_t sequence = 0;
+  uint32_t unit = 0;  // the record begins at unit * kUnitBytes
+  uint32_t length = 0;
+  RecordKind kind = RecordKind::page;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(FooterEntry) == 72);
+
+// The last block of a sealed segment; the entries are in the blocks before.
+struct FooterTrailer {
+  uint64_t magic = kMagic;
+  uint64_t number = 0;
+  uint64_t entries = 0;
+  uint64_t entries_offset = 0;
+  uint64_t entries_check = 0;  // of all entries, seeded with the salt
+  uint64_t check = 0;          // of the 40 bytes before, seeded with the salt
+  static constexpr uint64_t kMagic = 0x5245544f4f464350;  // "PCFOOTER"
+};
+static_assert(sizeof(FooterTrailer) == 48);
+
+constexpr uint64_t footer_bytes(uint64_t entries) {
+  return block_ceil(entries * sizeof(FooterEntry)) + kBlockBytes;
+}
+
+// Fill `check`; tell whether magic, version and `check` are right.
+void seal(Superblock& block);
+void seal(SegmentHeader& header);
+void seal(RecordHeader& header, uint64_t salt);
+void seal(FooterTrailer& trailer, uint64_t salt);
+bool sealed(const Superblock& block);  // of any version
+bool sealed(const SegmentHeader& header);
+bool sealed(const RecordHeader& header, uint64_t salt);
+bool sealed(const FooterTrailer& trailer, uint64_t salt);
+uint64_t entries_check(std::span<const FooterEntry> entries, uint64_t salt);
+
+// The header of the record that `entry` describes, and the other way round.
+RecordHeader header_of(const FooterEntry& entry);
+FooterEntry entry_of(const RecordHeader& header, uint64_t offset);
+
+}  // namespace peercached::disk

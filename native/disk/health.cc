@@ -1,0 +1,113 @@
+#include "disk/health.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace peercached::disk {
+namespace {
+
+constexpr int kFailuresInARowMax = 3;
+
+bool will_last(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EROFS || error == EFBIG ||
+         error == EACCES || error == EPERM || error == ENOENT;
+}
+
+std::string remedy(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "make room on that file system, or make disk_size smaller";
+    case EROFS:
+      return "mount it writable again";
+    case EACCES:
+    case EPERM:
+      return "let the daemon's user write there";
+    case ENOENT:
+      return "the directory is gone: restart the daemon";
+    default:
+      return "look into the kernel's log, and replace the disk if it is failing";
+  }
+}
+
+}  // namespace
+
+void Health::wrote() {
+  std::lock_guard lock(mutex_);
+  failures_in_a_row_ = 0;
+  if (writable()) probe_ms_ = 0;
+}
+
+void Health::write_failed(const std::string& what, int error) {
+  std::lock_guard lock(mutex_);
+  write_errors_.fetch_add(1, std::memory_order_relaxed);
+  if (++failures_in_a_row_ >= kFailuresInARowMax || will_last(error)) stop_writing(what, error);
+}
+
+void Health::cannot_make_room(const std::string& what, int error) {
+  std::lock_guard lock(mutex_);
+  write_errors_.fetch_add(1, std::memory_order_relaxed);
+  stop_writing(what, error);
+}
+
+void Health::stop_writing(const std::string& what, int error) {
+  probe_ms_ = probe_ms_ == 0 ? times_.probe_ms_min : std::min(probe_ms_ * 2, times_.probe_ms_max);
+  next_probe_ = Clock::now() + std::chrono::milliseconds(probe_ms_);
+  why_ = "the disk tier at " + path_ + " takes no new pages: " + what + ": " +
+         std::strerror(error) + "; " + remedy(error) +
+         " (what is stored is still read; writing is tried again by itself)";
+  writable_.store(false, std::memory_order_release);
+}
+
+void Health::recovered() {
+  std::lock_guard lock(mutex_);
+  failures_in_a_row_ = 0;
+  why_.clear();
+  writable_.store(true, std::memory_order_release);
+}
+
+TimePoint Health::next_probe() const {
+  std::lock_guard lock(mutex_);
+  return next_probe_;
+}
+
+bool Health::stalled() const { return oldest_io_ms() > times_.stall_ms; }
+
+DiskState Health::state() const {
+  if (stalled()) return DiskState::stalled;
+  return writable() ? DiskState::on : DiskState::read_only;
+}
+
+std::string Health::why() const {
+  const int64_t waiting_ms = oldest_io_ms();
+  if (waiting_ms > times_.stall_ms) {
+    return "the disk tier at " + path_ + " is not used: the disk has not answered for " +
+           std::to_string(waiting_ms / 1000) +
+           " s; look into the kernel's log (it is used again as soon as it answers)";
+  }
+  std::lock_guard lock(mutex_);
+  return why_;
+}
+
+IoClock& Health::add_clock() {
+  std::lock_guard lock(mutex_);
+  return *clocks_.emplace_back(std::make_unique<IoClock>());
+}
+
+int64_t Health::oldest_io_ms() const {
+  int64_t oldest_ns = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& clock : clocks_) {
+      const int64_t since_ns = clock->since_ns.load(std::memory_order_relaxed);
+      if (since_ns != 0 && (oldest_ns == 0 || since_ns < oldest_ns)) oldest_ns = since_ns;
+    }
+  }
+  if (oldest_ns == 0) return 0;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch() -
+                                                               Clock::duration(oldest_ns))
+      .count();
+}
+
+}  // namespace peercached::disk

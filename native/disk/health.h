@@ -1,0 +1,86 @@
+// Whether the disk can be written and whether it answers: what makes the tier degrade loudly
+// instead of failing quietly.
+//
+//   on -> read_only   after an error that will last (no space, read-only, ...) or three in a row
+//   read_only -> on   when a new segment could be made; tried after 1, 2, 4, ... 60 s
+//   stalled           while some I/O has been under way for longer than stall_ms
+//
+// Thread safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "disk/disk_tier.h"
+
+namespace peercached::disk {
+
+// Times that tests shorten.
+struct HealthTimes {
+  int64_t probe_ms_min = 1000, probe_ms_max = 60'000;
+  int64_t stall_ms = 2000;
+};
+
+// Since when one thread has been in a system call; 0: it is not.
+struct IoClock {
+  std::atomic<int64_t> since_ns{0};
+};
+
+class Health {
+ public:
+  Health(std::string path, HealthTimes times) : path_(std::move(path)), times_(times) {}
+
+  // A batch was written, after `write_failed` or not.
+  void wrote();
+  // `what` failed with that errno: "write segment-0000000007.log", say.
+  void write_failed(const std::string& what, int error);
+  // No segment could be made (or removed): nothing can be written until a probe succeeds.
+  void cannot_make_room(const std::string& what, int error);
+  // A segment could be made.
+  void recovered();
+  bool writable() const { return writable_.load(std::memory_order_acquire); }
+  TimePoint next_probe() const;  // while not writable
+
+  bool stalled() const;
+  DiskState state() const;
+  std::string why() const;  // empty if on
+  uint64_t write_errors() const { return write_errors_.load(std::memory_order_relaxed); }
+
+  // Kept for the life of this object.
+  IoClock& add_clock();
+
+ private:
+  void stop_writing(const std::string& what, int error);
+  int64_t oldest_io_ms() const;
+
+  const std::string path_;
+  const HealthTimes times_;
+  std::atomic<bool> writable_{true};
+  std::atomic<uint64_t> write_errors_{0};
+  mutable std::mutex mutex_;
+  int failures_in_a_row_ = 0;
+  int64_t probe_ms_ = 0;
+  TimePoint next_probe_{};
+  std::string why_;
+  std::vector<std::unique_ptr<IoClock>> clocks_;
+};
+
+// Marks the calling thread as being in a system call.
+class InIo {
+ public:
+  explicit InIo(IoClock& clock) : clock_(clock) {
+    clock_.since_ns.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  ~InIo() { clock_.since_ns.store(0, std::memory_order_relaxed); }
+  InIo(const InIo&) = delete;
+
+ private:
+  IoClock& clock_;
+};
+
+}  // namespace peercached::disk

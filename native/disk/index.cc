@@ -1,0 +1,118 @@
+#include "disk/index.h"
+
+#include <utility>
+
+namespace peercached::disk {
+
+namespace {
+constexpr size_t kPlacesMin = 16;
+constexpr double kFilledMax = 0.85;
+constexpr double kGrowth = 1.5;
+}  // namespace
+
+Index::Index(NamespaceTable& namespaces)
+    : namespaces_(namespaces), shards_(std::make_unique<Shard[]>(kShards)) {}
+Index::~Index() = default;
+
+std::optional<IndexedPage> Index::find(const Digest& digest) const {
+  Shard& shard = shard_of(digest);
+  std::lock_guard lock(shard.mutex);
+  if (shard.used == 0) return std::nullopt;
+  const IndexEntry* entry = shard.place_of(digest);
+  if (entry->sequence == 0 || !live(*entry)) return std::nullopt;
+  return IndexedPage{*entry, page_of(*entry)};
+}
+
+bool Index::insert(const DiskPage& page, const IndexEntry& entry) {
+  Shard& shard = shard_of(page.digest);
+  std::lock_guard lock(shard.mutex);
+  if (shard.used + 1 > static_cast<size_t>(kFilledMax * static_cast<double>(shard.table.size())))
+    shard.grow();
+  IndexEntry* place = shard.place_of(page.digest);
+  if (place->sequence != 0) return false;
+  add(shard, place, page, entry);
+  return true;
+}
+
+void Index::merge_newest(const DiskPage& page, const IndexEntry& entry) {
+  if (insert(page, entry)) return;
+  Shard& shard = shard_of(page.digest);
+  std::lock_guard lock(shard.mutex);
+  IndexEntry* place = shard.place_of(page.digest);
+  if (std::pair(place->sequence, place->segment) >= std::pair(entry.sequence, entry.segment))
+    return;
+  erase(shard, place);
+  add(shard, shard.place_of(page.digest), page, entry);
+}
+
+void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const {
+  const Shard& shard = shards_[shard_number];
+  std::lock_guard lock(shard.mutex);
+  for (const IndexEntry& entry : shard.table) {
+    if (entry.sequence != 0 && entry.on_disk() && live(entry)) pages.push_back(page_of(entry));
+  }
+}
+
+DiskPage Index::page_of(const IndexEntry& entry) const {
+  const NamespaceTable::Name name = namespaces_.name(entry.namespace_number);
+  return {entry.digest, name.id, name.epoch, entry.checksum, entry.length, entry.mark};
+}
+
+Index::Totals Index::totals() const {
+  Totals totals;
+  for (unsigned s = 0; s < kShards; ++s) {
+    std::lock_guard lock(shards_[s].mutex);
+    totals.pages += shards_[s].used;
+    totals.payload_bytes += shards_[s].payload_bytes;
+    totals.bytes += shards_[s].table.capacity() * sizeof(IndexEntry);
+  }
+  return totals;
+}
+
+void Index::add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry) {
+  entry.namespace_number = namespaces_.acquire(page.namespace_id, page.epoch);
+  *place = entry;
+  ++shard.used;
+  shard.payload_bytes += entry.length;
+}
+
+void Index::erase(Shard& shard, IndexEntry* entry) {
+  namespaces_.release(entry->namespace_number);
+  --shard.used;
+  shard.payload_bytes -= entry->length;
+  shard.erase(entry);
+}
+
+IndexEntry* Index::Shard::place_of(const Digest& digest) {
+  size_t at = home_of(digest, table.size());
+  while (table[at].sequence != 0 && table[at].digest != digest) {
+    if (++at == table.size()) at = 0;
+  }
+  return &table[at];
+}
+
+void Index::Shard::grow() {
+  std::vector<IndexEntry> old(
+      std::max(kPlacesMin, static_cast<size_t>(kGrowth * static_cast<double>(table.size()))));
+  old.swap(table);
+  for (const IndexEntry& entry : old) {
+    if (entry.sequence != 0) *place_of(entry.digest) = entry;
+  }
+}
+
+// Closes the gap: an entry behind it moves into it unless that is before its home.
+void Index::Shard::erase(IndexEntry* entry) {
+  size_t gap = static_cast<size_t>(entry - table.data());
+  for (size_t at = gap;;) {
+    if (++at == table.size()) at = 0;
+    if (table[at].sequence == 0) break;
+    const size_t home = home_of(table[at].digest, table.size());
+    const bool home_behind_gap = gap <= at ? gap < home && home <= at : gap < home || home <= at;
+    if (home_behind_gap) continue;
+    table[gap] = table[at];
+    gap = at;
+  }
+  table[gap] = IndexEntry{};
+}
+
+}  // namespace peercached::disk

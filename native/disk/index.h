@@ -1,0 +1,129 @@
+// Where each page is on the disk: 64 bytes a page in flat tables, 75 to 115 bytes with the room
+// to grow.
+//
+// 256 shards, each an open-addressed table under a mutex of its own, so that growing one stops
+// nobody for long. The mutexes are held for one entry, or for one shard during a scan, and
+// nothing but the namespace table is called under them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "disk/disk_tier.h"
+#include "disk/namespace_table.h"
+
+namespace peercached::disk {
+
+struct IndexEntry {
+  Digest digest;
+  uint64_t sequence = 0;  // of its record; 0: an empty place of the table
+  uint64_t checksum = 0;
+  uint64_t mark = 0;
+  uint32_t namespace_number = 0;
+  uint32_t length = 0;   // 0: a removal, seen during recovery only
+  uint32_t segment = 0;  // number; 0: queued, not on disk yet
+  uint32_t unit = 0;     // the record's place in the segment, in kUnitBytes
+  uint32_t touched = 0;  // number of the segment that was written when it was used last; or 0
+  uint32_t reserved = 0;
+
+  bool on_disk() const { return segment != 0; }
+};
+static_assert(sizeof(IndexEntry) == 64);
+
+// A copy of an entry, and its page with the names in full.
+struct IndexedPage {
+  IndexEntry entry;
+  DiskPage page;
+};
+
+class Index {
+ public:
+  enum class Verdict : uint8_t { keep, erase };
+
+  explicit Index(NamespaceTable& namespaces);
+  ~Index();
+
+  // Entries of dropped epochs are not found, but are seen by change() and scan() until erased.
+  std::optional<IndexedPage> find(const Digest& digest) const;
+
+  // False, and nothing changed, if the digest is there. The namespace is `page`'s.
+  bool insert(const DiskPage& page, const IndexEntry& entry);
+  // Inserts; or replaces an older record of this digest, or an equal one of an earlier segment.
+  void merge_newest(const DiskPage& page, const IndexEntry& entry);
+  // Calls change(entry) under the shard's lock; it must leave digest and namespace alone.
+  // False: not there.
+  template <typename Change>
+  bool change(const Digest& digest, Change&& change);
+  // Calls visit(entry) for every entry, each shard under its lock; one that is kept may be seen
+  // twice if others are erased.
+  template <typename Visit>
+  void scan(Visit&& visit);
+  // Appends the live pages on disk of one shard.
+  void pages_of(unsigned shard, std::vector<DiskPage>& pages) const;
+
+  DiskPage page_of(const IndexEntry& entry) const;  // while its shard is locked
+  bool live(const IndexEntry& entry) const { return namespaces_.live(entry.namespace_number); }
+
+  struct Totals {
+    uint64_t pages = 0, payload_bytes = 0, bytes = 0;  // pages: queued ones too
+  };
+  Totals totals() const;
+
+  static constexpr unsigned kShards = 256;
+
+ private:
+  struct Shard {
+    mutable std::mutex mutex;
+    std::vector<IndexEntry> table;
+    size_t used = 0;
+    uint64_t payload_bytes = 0;
+
+    // The entry's place, or the empty one where it would go; the table is not empty.
+    IndexEntry* place_of(const Digest& digest);
+    void grow();
+    void erase(IndexEntry* entry);
+  };
+  static size_t home_of(const Digest& digest, size_t places) {
+    return static_cast<size_t>((digest.lo >> 32) * places >> 32);
+  }
+  Shard& shard_of(const Digest& digest) const { return shards_[digest.hi % kShards]; }
+  void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry);
+  void erase(Shard& shard, IndexEntry* entry);
+
+  NamespaceTable& namespaces_;
+  std::unique_ptr<Shard[]> shards_;
+};
+
+template <typename Change>
+bool Index::change(const Digest& digest, Change&& change) {
+  Shard& shard = shard_of(digest);
+  std::lock_guard lock(shard.mutex);
+  if (shard.used == 0) return false;
+  IndexEntry* entry = shard.place_of(digest);
+  if (entry->sequence == 0) return false;
+  if (change(*entry) == Verdict::erase) erase(shard, entry);
+  return true;
+}
+
+template <typename Visit>
+void Index::scan(Visit&& visit) {
+  for (unsigned s = 0; s < kShards; ++s) {
+    Shard& shard = shards_[s];
+    std::lock_guard lock(shard.mutex);
+    for (size_t i = 0; i < shard.table.size();) {
+      IndexEntry& entry = shard.table[i];
+      if (entry.sequence != 0 && visit(entry) == Verdict::erase) {
+        erase(shard, &entry);  // what was behind it may have moved here: look again
+      } else {
+        ++i;
+      }
+    }
+  }
+}
+
+}  // namespace peercached::disk

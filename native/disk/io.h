@@ -1,0 +1,73 @@
+// The system calls of the disk tier, behind one small interface, so that tests and the fault plan
+// can stand between (faulty_io.h, tests/native/disk/).
+//
+// All calls return -errno when they fail, else a value >= 0. Thread safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peercached::disk {
+
+class Io {
+ public:
+  virtual ~Io() = default;
+
+  // O_CLOEXEC is added. `flags` as for open(2).
+  virtual int open(const std::string& path, int flags, mode_t mode) = 0;
+  virtual void close(int fd) = 0;
+  // May do less than asked; see read_all and write_all.
+  virtual ssize_t pread(int fd, std::byte* to, size_t bytes, uint64_t offset) = 0;
+  virtual ssize_t pwrite(int fd, const std::byte* from, size_t bytes, uint64_t offset) = 0;
+  virtual int fdatasync(int fd) = 0;
+  virtual int sync_directory(const std::string& path) = 0;
+  // Makes the file that long, with its blocks set aside where the file system can.
+  virtual int allocate(int fd, uint64_t bytes) = 0;
+  virtual int truncate(int fd, uint64_t bytes) = 0;
+  virtual int64_t size(int fd) = 0;
+  virtual int rename(const std::string& from, const std::string& to) = 0;
+  virtual int unlink(const std::string& path) = 0;
+  virtual int make_directory(const std::string& path) = 0;
+  virtual int list(const std::string& path, std::vector<std::string>& names) = 0;
+  // An exclusive flock that does not wait: -EWOULDBLOCK if somebody else has it.
+  virtual int lock(int fd) = 0;
+
+  // Whether reads may go to the kernel by another way than pread (io_uring).
+  virtual bool is_plain() const { return false; }
+};
+
+// The real thing; lives for ever.
+Io& posix_io();
+
+// Until all is done: 0 or -errno; -EIO where a file ends too early.
+int read_all(Io& io, int fd, std::byte* to, size_t bytes, uint64_t offset);
+int write_all(Io& io, int fd, const std::byte* from, size_t bytes, uint64_t offset);
+
+// A file descriptor of an Io that closes itself.
+class File {
+ public:
+  File() = default;
+  File(Io& io, int fd) : io_(&io), fd_(fd) {}
+  File(File&& other) noexcept : io_(other.io_), fd_(std::exchange(other.fd_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    std::swap(io_, other.io_);
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~File() {
+    if (fd_ >= 0) io_->close(fd_);
+  }
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  Io* io_ = nullptr;
+  int fd_ = -1;
+};
+
+}  // namespace peercached::disk

@@ -1,0 +1,243 @@
+#include "disk/log.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace peercached::disk {
+
+Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, Health& health,
+         uint32_t next_number, std::function<void()> need_room)
+    : io_(io),
+      config_(config),
+      segments_(segments),
+      index_(index),
+      health_(health),
+      need_room_(std::move(need_room)),
+      next_number_(next_number) {}
+
+size_t Log::append(std::span<LogItem> items, bool may_open, AlignedBuffer& buffer, IoClock& clock) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Open> open =
+      open_with_room(lock, items.front().entry.length, may_open, clock);
+  if (open == nullptr) return 0;
+  const Batch batch = place(*open, items);
+  if (batch.bytes == 0) return batch.items;
+  ++open->in_flight;
+  lock.unlock();
+
+  items = items.first(batch.items);
+  const int error = write(*open, batch, items, buffer, clock);
+  settle(items, error);
+
+  lock.lock();
+  for (const LogItem& item : items) {
+    if (item.outcome == LogItem::Outcome::written) open->entries.push_back(item.entry);
+  }
+  if (error != 0) {  // what is behind a failed write is not trusted with more
+    open->closing = true;
+    if (open_ == open) open_ = nullptr;
+  }
+  const bool last = --open->in_flight == 0 && open->closing;
+  lock.unlock();
+  if (error == 0) {
+    health_.wrote();
+  } else {
+    health_.write_failed("writing to segment " + std::to_string(open->segment->number), -error);
+  }
+  if (last) seal_segment(*open, clock);
+  return batch.items;
+}
+
+bool Log::needs_room() const {
+  return segments_.bytes() + config_.segment_bytes > config_.size_bytes ||
+         segments_.count() >= kSegmentsMax;
+}
+
+void Log::room_made() {
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void Log::probe(IoClock& clock) {
+  std::unique_lock lock(mutex_);
+  if (stopping_ || opening_ || needs_room()) return;
+  if (open_ != nullptr || open_segment(lock, clock)) health_.recovered();
+}
+
+uint32_t Log::head() const {
+  std::lock_guard lock(mutex_);
+  return next_number_ - 1;
+}
+
+void Log::stop() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+void Log::close(IoClock& clock) {
+  std::shared_ptr<Open> open;
+  {
+    std::lock_guard lock(mutex_);
+    open.swap(open_);
+  }
+  if (open != nullptr) seal_segment(*open, clock);
+}
+
+// The open segment, with room for that record; nullptr: none is to be had.
+std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
+                                               bool may_open, IoClock& clock) {
+  for (;;) {
+    if (stopping_ || !health_.writable()) return nullptr;
+    if (open_ != nullptr && fits(*open_, open_->end + record_bytes(length))) return open_;
+    if (!may_open) return nullptr;
+    if (opening_ || needs_room()) {
+      // With a time limit, because the disk may become unwritable meanwhile.
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+    } else if (!open_segment(lock, clock)) {
+      return nullptr;
+    }
+  }
+}
+
+// Replaces the open segment by a new one. Releases the mutex meanwhile.
+bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
+  opening_ = true;
+  const std::shared_ptr<Open> full = std::exchange(open_, nullptr);
+  const uint32_t number = next_number_++;
+  bool seal_now = false;
+  if (full != nullptr) {
+    full->closing = true;
+    seal_now = full->in_flight == 0;
+  }
+  lock.unlock();
+  if (seal_now) seal_segment(*full, clock);
+  auto open = std::make_shared<Open>();
+  int error;
+  {
+    InIo in_io(clock);
+    error = create_segment(io_, config_.directory, number, config_.segment_bytes, config_.identity,
+                           config_.sync != SyncPolicy::never, open->segment);
+  }
+  if (error == 0) {
+    segments_.add(open->segment);
+    counters_.disk_bytes_written += kBlockBytes;
+  } else {
+    health_.cannot_make_room("making segment " + std::to_string(number), -error);
+  }
+  if (needs_room()) need_room_();
+  lock.lock();
+  opening_ = false;
+  if (error == 0) open_ = std::move(open);
+  changed_.notify_all();
+  return error == 0;
+}
+
+// Whether records may go up to `end`, with one record more in the footer.
+bool Log::fits(const Open& open, uint64_t end) const {
+  return block_ceil(end) + footer_bytes(open.placed + 1) <= config_.segment_bytes;
+}
+
+bool Log::wanted(const LogItem& item) {
+  if (item.entry.kind != RecordKind::page) return true;
+  bool wanted = false;
+  index_.change(item.entry.digest, [&](IndexEntry& entry) {
+    wanted = entry.sequence == item.entry.sequence && entry.segment == item.carried_from &&
+             index_.live(entry);
+    return Index::Verdict::keep;
+  });
+  return wanted;
+}
+
+Log::Batch Log::place(Open& open, std::span<LogItem> items) {
+  Batch batch{open.end, 0, 0};
+  for (LogItem& item : items) {
+    const uint64_t bytes = record_bytes(item.entry.length);
+    if (batch.bytes > 0 && batch.bytes + bytes > kBatchBytes) break;
+    if (!fits(open, batch.offset + batch.bytes + bytes)) break;
+    ++batch.items;
+    if (!wanted(item)) {
+      item.outcome = LogItem::Outcome::unwanted;
+      continue;
+    }
+    item.entry.unit = static_cast<uint32_t>((batch.offset + batch.bytes) / kUnitBytes);
+    item.segment = open.segment;
+    batch.bytes += bytes;
+    ++open.placed;
+  }
+  batch.bytes = block_ceil(batch.bytes);
+  open.end += batch.bytes;
+  return batch;
+}
+
+int Log::write(const Open& open, const Batch& batch, std::span<const LogItem> items,
+               AlignedBuffer& buffer, IoClock& clock) {
+  buffer.reserve(batch.bytes);
+  std::byte* to = buffer.data();
+  for (const LogItem& item : items) {
+    if (item.segment == nullptr) continue;
+    RecordHeader header = header_of(item.entry);
+    seal(header, open.segment->salt);
+    std::memcpy(to, &header, sizeof header);
+    const uint64_t bytes = record_bytes(item.entry.length),
+                   filled = sizeof header + item.entry.length;
+    if (item.entry.length > 0) std::memcpy(to + sizeof header, item.payload, item.entry.length);
+    std::memset(to + filled, 0, bytes - filled);
+    to += bytes;
+  }
+  std::memset(to, 0, static_cast<size_t>(buffer.data() + batch.bytes - to));
+
+  InIo in_io(clock);
+  const int fd = open.segment->file.fd();
+  int error = write_all(io_, fd, buffer.data(), batch.bytes, batch.offset);
+  if (error == 0 && config_.sync == SyncPolicy::batch) error = io_.fdatasync(fd);
+  if (error == 0) counters_.disk_bytes_written += batch.bytes;
+  return error;
+}
+
+void Log::settle(std::span<LogItem> items, int error) {
+  for (LogItem& item : items) {
+    if (item.segment == nullptr) continue;
+    if (error != 0) {
+      item.outcome = LogItem::Outcome::failed;
+      continue;
+    }
+    item.outcome = LogItem::Outcome::written;
+    if (item.entry.kind != RecordKind::page) continue;
+    index_.change(item.entry.digest, [&](IndexEntry& entry) {
+      if (entry.sequence == item.entry.sequence && entry.segment == item.carried_from) {
+        entry.segment = item.segment->number;
+        entry.unit = item.entry.unit;
+        if (item.carried_from != 0) entry.touched = 0;
+      }
+      return Index::Verdict::keep;
+    });
+    if (item.carried_from != 0) {
+      ++counters_.pages_carried;
+    } else {
+      ++counters_.pages_written;
+      counters_.payload_bytes_written += item.entry.length;
+    }
+  }
+}
+
+void Log::seal_segment(Open& open, IoClock& clock) {
+  Segment& segment = *open.segment;
+  uint64_t file_bytes = 0;
+  int error;
+  {
+    InIo in_io(clock);
+    error = write_footer(io_, segment, open.entries, open.end, config_.sync != SyncPolicy::never,
+                         file_bytes);
+  }
+  if (error == 0) {
+    counters_.disk_bytes_written += file_bytes - open.end;
+    segments_.resize(segment.number, file_bytes);
+  } else {  // it is read in full at the next start
+    health_.write_failed("sealing segment " + std::to_string(segment.number), -error);
+  }
+  segment.sealed.store(true, std::memory_order_release);
+  if (needs_room()) need_room_();
+}
+
+}  // namespace peercached::disk

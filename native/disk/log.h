@@ -1,0 +1,119 @@
+// The log's head: places records in the open segment, writes them in batches, seals segments.
+//
+// Several threads append at once: each gets a range of the file under the mutex, then builds and
+// writes its batch without it. A record is placed only if the index still wants it at that
+// moment, under the same mutex; so a removal, which leaves the index first and is appended later,
+// is always behind every copy of what it removes, and may go with its segment.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "disk/aligned_buffer.h"
+#include "disk/disk_tier.h"
+#include "disk/health.h"
+#include "disk/index.h"
+#include "disk/segment.h"
+
+namespace peercached::disk {
+
+inline constexpr uint64_t kBatchBytes = 2 << 20;  // a batch is not larger, unless one record is
+inline constexpr size_t kSegmentsMax = 2048;      // each has an open file
+
+struct LogItem {
+  enum class Outcome : uint8_t {
+    pending,   // not tried
+    written,   // the index knows its place
+    unwanted,  // it was removed, replaced or dropped before it was placed
+    failed,    // the disk failed; the record may or may not be there
+  };
+  FooterEntry entry;  // `unit` is set by append()
+  const std::byte* payload = nullptr;
+  uint32_t carried_from = 0;           // the segment where it was so far; 0: new
+  std::shared_ptr<Segment> segment;    // out: where it was placed
+  std::function<void(bool)> done;      // for the caller; not called in here
+  Outcome outcome = Outcome::pending;  // out
+};
+
+struct LogConfig {
+  std::string directory;
+  uint64_t size_bytes = 0, segment_bytes = 0;
+  SyncPolicy sync = SyncPolicy::segment;
+  Identity identity = {};
+};
+
+struct LogCounters {
+  std::atomic<uint64_t> pages_written{0}, payload_bytes_written{0}, disk_bytes_written{0},
+      pages_carried{0};
+};
+
+class Log {
+ public:
+  // `need_room` is called, without the mutex, when the oldest segment should go.
+  Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, Health& health,
+      uint32_t next_number, std::function<void()> need_room);
+
+  // Appends one batch from the front of `items` and returns how many of them have an outcome: 0 if
+  // the disk does not take anything now, or stop() was called, or, without `may_open`, if the open
+  // segment is full. Waits for room in the directory only with `may_open`.
+  size_t append(std::span<LogItem> items, bool may_open, AlignedBuffer& buffer, IoClock& clock);
+
+  // Whether another segment would be too much.
+  bool needs_room() const;
+  void room_made();
+  // While nothing can be written: tries to make a segment; tells `health` how it went.
+  void probe(IoClock& clock);
+  uint32_t head() const;  // number of the segment that is written, or was last
+  void stop();
+  // Seals what is open; nobody appends any more.
+  void close(IoClock& clock);
+
+  const LogCounters& counters() const { return counters_; }
+
+ private:
+  struct Open {
+    std::shared_ptr<Segment> segment;
+    uint64_t end = kRecordsBegin;      // where the next batch goes
+    uint64_t placed = 0;               // records
+    std::vector<FooterEntry> entries;  // those written
+    unsigned in_flight = 0;            // batches
+    bool closing = false;              // takes no more; sealed by whoever ends the last batch
+  };
+  struct Batch {
+    uint64_t offset = 0, bytes = 0;
+    size_t items = 0;
+  };
+
+  std::shared_ptr<Open> open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
+                                       bool may_open, IoClock& clock);
+  bool open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock);
+  bool fits(const Open& open, uint64_t end) const;
+  bool wanted(const LogItem& item);
+  Batch place(Open& open, std::span<LogItem> items);
+  int write(const Open& open, const Batch& batch, std::span<const LogItem> items,
+            AlignedBuffer& buffer, IoClock& clock);
+  void settle(std::span<LogItem> items, int error);
+  void seal_segment(Open& open, IoClock& clock);
+
+  Io& io_;
+  const LogConfig config_;
+  SegmentSet& segments_;
+  Index& index_;
+  Health& health_;
+  const std::function<void()> need_room_;
+  LogCounters counters_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // room made, a segment opened, or stopping
+  std::shared_ptr<Open> open_;
+  uint32_t next_number_;
+  bool opening_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace peercached::disk

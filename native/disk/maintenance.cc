@@ -1,0 +1,211 @@
+#include "disk/maintenance.h"
+
+#include <algorithm>
+
+namespace peercached::disk {
+
+Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, Log& log,
+                         SegmentSet& segments, Index& index, Health& health, DiskEvicted on_evicted,
+                         std::function<void()> writable_again)
+    : io_(io),
+      config_(config),
+      carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
+      log_(log),
+      segments_(segments),
+      index_(index),
+      health_(health),
+      on_evicted_(std::move(on_evicted)),
+      writable_again_(std::move(writable_again)),
+      clock_(health.add_clock()) {}
+
+void Maintenance::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Maintenance::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+}
+
+void Maintenance::wake() {
+  std::lock_guard lock(mutex_);
+  woken_ = true;
+  wake_.notify_one();
+}
+
+void Maintenance::sweep_dropped() {
+  std::lock_guard lock(mutex_);
+  sweep_ = woken_ = true;
+  wake_.notify_one();
+}
+
+void Maintenance::add_to(DiskStats& stats) const {
+  stats.pages_evicted = pages_evicted_;
+  stats.segments_evicted = segments_evicted_;
+}
+
+void Maintenance::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const bool sweep = std::exchange(sweep_, false);
+    woken_ = false;
+    lock.unlock();
+    if (sweep) erase_dropped();
+    const bool probe = !health_.writable() && Clock::now() >= health_.next_probe();
+    if (probe || health_.writable()) {
+      while (!stopping() && log_.needs_room() && evict_oldest()) {
+      }
+    }
+    if (probe) {
+      log_.probe(clock_);
+      if (health_.writable()) writable_again_();
+    }
+    lock.lock();
+    const auto called = [&] { return woken_ || stopping_; };
+    if (health_.writable()) {
+      // Now and then without a call, for the moment when the disk becomes unwritable.
+      wake_.wait_for(lock, std::chrono::seconds(1), called);
+    } else {
+      wake_.wait_until(lock, health_.next_probe(), called);
+    }
+  }
+}
+
+bool Maintenance::stopping() {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+// Queued pages are left to the writers, which find that nobody wants them.
+void Maintenance::erase_dropped() {
+  index_.scan([&](const IndexEntry& entry) {
+    return entry.on_disk() && !index_.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;
+  });
+}
+
+// False: it cannot go now. Nothing younger may go before it, for removals must outlive what they
+// remove.
+bool Maintenance::evict_oldest() {
+  const std::shared_ptr<Segment> segment = segments_.oldest();
+  if (segment == nullptr || !segment->sealed.load(std::memory_order_acquire)) return false;
+  Victims victims = choose(*segment);
+  carry(*segment, victims.carried, victims.lost);
+  int error;
+  {
+    InIo in_io(clock_);
+    error = io_.unlink(segment_path(config_.directory, segment->number));
+  }
+  pages_evicted_ += victims.lost.size();
+  if (error == 0 || error == -ENOENT) {
+    segments_.remove(segment->number);
+    ++segments_evicted_;
+    log_.room_made();
+  } else {
+    health_.cannot_make_room("deleting segment " + std::to_string(segment->number), -error);
+  }
+  if (!victims.lost.empty()) on_evicted_(victims.lost);
+  return error == 0 || error == -ENOENT;
+}
+
+// Pages that were used lately are carried, the latest first, up to the budget; the others leave
+// the index.
+Maintenance::Victims Maintenance::choose(const Segment& segment) {
+  Victims victims;
+  std::vector<IndexEntry>& used = victims.carried;
+  index_.scan([&](const IndexEntry& entry) {
+    if (entry.segment != segment.number) return Index::Verdict::keep;
+    const bool live = index_.live(entry);
+    if (live && entry.touched != 0) {
+      used.push_back(entry);
+      return Index::Verdict::keep;
+    }
+    if (live) victims.lost.push_back(index_.page_of(entry));
+    return Index::Verdict::erase;
+  });
+  std::ranges::sort(used, std::greater(), &IndexEntry::touched);
+  uint64_t bytes = 0;
+  size_t carried = 0;
+  while (carried < used.size() && bytes + record_bytes(used[carried].length) <= carry_bytes_max_) {
+    bytes += record_bytes(used[carried++].length);
+  }
+  for (const IndexEntry& entry : std::span(used).subspan(carried)) erase(entry, victims.lost);
+  used.resize(carried);
+  std::ranges::sort(used, std::less(), &IndexEntry::unit);
+  return victims;
+}
+
+// Into the open segment as far as it has room: opening another one would need the room that this
+// one has.
+void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entries,
+                        std::vector<DiskPage>& lost) {
+  AlignedBuffer payloads, buffer;
+  std::vector<std::shared_ptr<Segment>> written_to;
+  for (bool room = true; !entries.empty();) {
+    std::vector<LogItem> items;
+    const size_t loaded = load(segment, entries, payloads, items);
+    for (std::span<LogItem> left = items; room && !left.empty();) {
+      const size_t settled = log_.append(left, false, buffer, clock_);
+      room = settled > 0;
+      left = left.subspan(settled);
+    }
+    for (const LogItem& item : items) {
+      if (item.outcome == LogItem::Outcome::written &&
+          (written_to.empty() || written_to.back() != item.segment)) {
+        written_to.push_back(item.segment);
+      }
+    }
+    // What has moved stays in the index, for it names another segment now.
+    for (const IndexEntry& entry : entries.first(loaded)) erase(entry, lost);
+    entries = entries.subspan(loaded);
+  }
+  // What was on the medium must be there before the old copy goes.
+  if (config_.sync != SyncPolicy::segment) return;
+  InIo in_io(clock_);
+  for (const auto& one : written_to) io_.fdatasync(one->file.fd());
+}
+
+// Reads about one batch of records; returns how many entries were looked at. `payloads` is what
+// `items` point into.
+size_t Maintenance::load(const Segment& segment, std::span<const IndexEntry> entries,
+                         AlignedBuffer& payloads, std::vector<LogItem>& items) {
+  uint64_t bytes = 0;
+  size_t count = 0;
+  do {
+    bytes += record_bytes(entries[count++].length);
+  } while (count < entries.size() && bytes + record_bytes(entries[count].length) <= kBatchBytes);
+  payloads.reserve(bytes);
+  AlignedBuffer bounce(kReadBytesMax);
+  std::byte* to = payloads.data();
+  for (const IndexEntry& entry : entries.first(count)) {
+    RecordRead record(entry, segment.salt, to);
+    bool right = true;
+    while (right && !record.complete()) {
+      const RecordRead::Range range = record.next();
+      InIo in_io(clock_);
+      right = read_all(io_, segment.file.fd(), bounce.data(), range.bytes, range.offset) == 0 &&
+              record.take(bounce.data());
+    }
+    if (!right) continue;
+    LogItem& item = items.emplace_back();
+    item.entry = entry_of(record.header(), 0);
+    item.payload = to;
+    item.carried_from = segment.number;
+    to += record_bytes(entry.length);
+  }
+  return count;
+}
+
+void Maintenance::erase(const IndexEntry& victim, std::vector<DiskPage>& lost) {
+  index_.change(victim.digest, [&](const IndexEntry& entry) {
+    if (entry.sequence != victim.sequence || entry.segment != victim.segment)
+      return Index::Verdict::keep;
+    lost.push_back(index_.page_of(entry));
+    return Index::Verdict::erase;
+  });
+}
+
+}  // namespace peercached::disk

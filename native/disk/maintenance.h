@@ -1,0 +1,63 @@
+// The tier's housekeeping thread: evicts the oldest segment when room is needed, asks a failing
+// disk again, and takes what drop_namespace() has made dead out of the index.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "disk/log.h"
+#include "disk/record_read.h"
+
+namespace peercached::disk {
+
+class Maintenance {
+ public:
+  Maintenance(Io& io, const LogConfig& config, double carry, Log& log, SegmentSet& segments,
+              Index& index, Health& health, DiskEvicted on_evicted,
+              std::function<void()> writable_again);
+
+  void start();
+  void stop();  // ends the thread; an eviction under way is finished first
+  void wake();
+  void sweep_dropped();  // soon, on the thread
+
+  void add_to(DiskStats& stats) const;
+
+ private:
+  struct Victims {
+    std::vector<IndexEntry> carried;  // in the order of their places
+    std::vector<DiskPage> lost;
+  };
+  void run();
+  bool stopping();
+  void erase_dropped();
+  bool evict_oldest();
+  Victims choose(const Segment& segment);
+  void carry(const Segment& segment, std::span<const IndexEntry> entries,
+             std::vector<DiskPage>& lost);
+  size_t load(const Segment& segment, std::span<const IndexEntry> entries, AlignedBuffer& payloads,
+              std::vector<LogItem>& items);
+  void erase(const IndexEntry& victim, std::vector<DiskPage>& lost);
+
+  Io& io_;
+  const LogConfig config_;
+  const uint64_t carry_bytes_max_;
+  Log& log_;
+  SegmentSet& segments_;
+  Index& index_;
+  Health& health_;
+  const DiskEvicted on_evicted_;
+  const std::function<void()> writable_again_;
+  IoClock& clock_;
+  std::atomic<uint64_t> pages_evicted_{0}, segments_evicted_{0};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool woken_ = false, sweep_ = false, stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace peercached::disk

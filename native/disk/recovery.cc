@@ -1,0 +1,126 @@
+#include "disk/recovery.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "disk/segment_scan.h"
+
+namespace peercached::disk {
+namespace {
+
+class Recovery {
+ public:
+  Recovery(Io& io, const Directory& directory, const Identity& identity, bool sync,
+           SegmentSet& segments, Index& index)
+      : io_(io),
+        directory_(directory),
+        identity_(identity),
+        sync_(sync),
+        segments_(segments),
+        index_(index) {}
+
+  void scan_all() {
+    const size_t threads =
+        std::min<size_t>(directory_.segments.size(), 2 * std::thread::hardware_concurrency() + 1);
+    std::vector<std::jthread> running;
+    for (size_t i = 0; i < threads; ++i) running.emplace_back([this] { scan_some(); });
+  }
+
+  Recovered result;
+  std::map<Digest, uint64_t> floors;
+
+ private:
+  void scan_some() {
+    for (;;) {
+      const size_t i = next_.fetch_add(1);
+      if (i >= directory_.segments.size()) return;
+      const uint32_t number = directory_.segments[i];
+      ScannedSegment scanned = scan_segment(io_, directory_.path, number, identity_);
+      merge(scanned, number);
+      settle(scanned, number);
+    }
+  }
+
+  void merge(const ScannedSegment& scanned, uint32_t number) {
+    uint64_t last_sequence = 0;
+    for (const FooterEntry& found : scanned.entries) {
+      last_sequence = std::max(last_sequence, found.sequence);
+      if (found.kind == RecordKind::clear) {
+        std::lock_guard lock(mutex_);
+        uint64_t& floor = floors[found.namespace_id];
+        floor = std::max(floor, found.epoch);
+        continue;
+      }
+      IndexEntry entry;
+      entry.digest = found.digest;
+      entry.sequence = found.sequence;
+      entry.checksum = found.checksum;
+      entry.length = found.length;
+      entry.segment = number;
+      entry.unit = found.unit;
+      index_.merge_newest(
+          {found.digest, found.namespace_id, found.epoch, found.checksum, found.length, 0}, entry);
+    }
+    std::lock_guard lock(mutex_);
+    result.last_sequence = std::max(result.last_sequence, last_sequence);
+    result.walked += scanned.verdict == ScannedSegment::Verdict::by_records ||
+                     scanned.verdict == ScannedSegment::Verdict::unreadable;
+    result.rejected += scanned.verdict == ScannedSegment::Verdict::rejected;
+    result.corrupt += scanned.corrupt;
+    result.segments += scanned.segment != nullptr;
+  }
+
+  // Keeps the file, sealed if it can be, or takes it away.
+  void settle(ScannedSegment& scanned, uint32_t number) {
+    const bool empty =
+        scanned.verdict == ScannedSegment::Verdict::by_records && scanned.entries.empty();
+    if (empty || scanned.verdict == ScannedSegment::Verdict::unfinished ||
+        scanned.verdict == ScannedSegment::Verdict::rejected) {
+      io_.unlink(segment_path(directory_.path, number));
+      return;
+    }
+    if (scanned.segment == nullptr) return;
+    Segment& segment = *scanned.segment;
+    if (scanned.verdict == ScannedSegment::Verdict::by_records && scanned.writable) {
+      uint64_t file_bytes = 0;
+      if (write_footer(io_, segment, scanned.entries, scanned.records_end, sync_, file_bytes) == 0)
+        segment.file_bytes = file_bytes;  // else it is walked again next time
+    }
+    segment.sealed.store(true, std::memory_order_release);
+    segments_.add(std::move(scanned.segment));
+  }
+
+  Io& io_;
+  const Directory& directory_;
+  const Identity& identity_;
+  const bool sync_;
+  SegmentSet& segments_;
+  Index& index_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
+                  SegmentSet& segments, Index& index, NamespaceTable& namespaces) {
+  const TimePoint begin = Clock::now();
+  Recovery recovery(io, directory, identity, sync, segments, index);
+  recovery.scan_all();
+  for (const auto& [id, epoch] : recovery.floors) namespaces.raise_floor(id, epoch);
+  index.scan([&](const IndexEntry& entry) {
+    return entry.length == 0 || !index.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;
+  });
+  Recovered& result = recovery.result;
+  if (!directory.segments.empty()) result.next_number = directory.segments.back() + 1;
+  result.ms = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+  return result;
+}
+
+}  // namespace peercached::disk

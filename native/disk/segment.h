@@ -1,0 +1,62 @@
+// Segment files, and the set of those that there are.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "disk/format.h"
+#include "disk/io.h"
+
+namespace peercached::disk {
+
+// An open file. Unlinked or not, it can be read for as long as somebody has it.
+struct Segment {
+  uint32_t number = 0;
+  uint64_t salt = 0;
+  File file;
+  bool direct = false;              // O_DIRECT
+  uint64_t file_bytes = 0;          // guarded by SegmentSet once it is in there
+  std::atomic<bool> sealed{false};  // nothing is written to it any more: it may be evicted
+};
+
+std::string segment_path(const std::string& directory, uint32_t number);
+// The number in a file's name; 0: not a segment's name.
+uint32_t segment_number(const std::string& name);
+
+// Opens with O_DIRECT where the file system can, else without. `direct` is out. -errno as Io.
+int open_direct(Io& io, const std::string& path, int flags, bool& direct);
+
+// Makes the file, sets its blocks aside and writes the header. On failure nothing is left, as far
+// as the disk lets us. `sync`: header and name are on the medium when this returns. 0 or -errno.
+int create_segment(Io& io, const std::string& directory, uint32_t number, uint64_t bytes,
+                   const Identity& identity, bool sync, std::shared_ptr<Segment>& made);
+
+// Writes the footer at `records_end` (a multiple of kBlockBytes) and cuts the file behind it.
+// `sync`: the records are on the medium before the footer, and that before the return. 0 or -errno.
+int write_footer(Io& io, Segment& segment, std::span<const FooterEntry> entries,
+                 uint64_t records_end, bool sync, uint64_t& file_bytes);
+
+// Thread safe.
+class SegmentSet {
+ public:
+  void add(std::shared_ptr<Segment> segment);
+  std::shared_ptr<Segment> get(uint32_t number) const;  // nullptr: not there
+  std::shared_ptr<Segment> oldest() const;
+  void resize(uint32_t number, uint64_t file_bytes);
+  void remove(uint32_t number);
+  uint64_t bytes() const;
+  size_t count() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<Segment>> segments_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace peercached::disk

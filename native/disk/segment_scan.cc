@@ -1,0 +1,177 @@
+#include "disk/segment_scan.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/copy.h"
+#include "disk/aligned_buffer.h"
+
+namespace peercached::disk {
+namespace {
+
+constexpr int kReadErrorsMax = 16;  // then the rest of the segment is given up
+
+// The file through a window of some megabytes.
+class Window {
+ public:
+  Window(Io& io, int fd, uint64_t file_bytes) : io_(io), fd_(fd), file_bytes_(file_bytes) {}
+
+  // [at, at + bytes) of the file, which has so many; nullptr if the disk fails.
+  const std::byte* view(uint64_t at, uint64_t bytes) {
+    if (at < begin_ || at + bytes > end_) {
+      if (!load(at, bytes)) return nullptr;
+    }
+    return buffer_.data() + (at - begin_);
+  }
+  int errors() const { return errors_; }
+
+ private:
+  static constexpr uint64_t kWindowBytes = 4 << 20;
+
+  bool load(uint64_t at, uint64_t bytes) {
+    const uint64_t begin = block_floor(at);
+    const uint64_t wanted = std::max(block_ceil(at + bytes) - begin, kWindowBytes);
+    const uint64_t end = std::min(begin + wanted, block_floor(file_bytes_));
+    begin_ = end_ = 0;
+    buffer_.reserve(wanted);
+    if (at + bytes > end || read_all(io_, fd_, buffer_.data(), end - begin, begin) != 0) {
+      ++errors_;
+      return false;
+    }
+    begin_ = begin;
+    end_ = end;
+    return true;
+  }
+
+  Io& io_;
+  const int fd_;
+  const uint64_t file_bytes_;
+  AlignedBuffer buffer_;
+  uint64_t begin_ = 0, end_ = 0;
+  int errors_ = 0;
+};
+
+// by_records if it is good.
+ScannedSegment::Verdict read_header(Io& io, Segment& segment, const Identity& identity) {
+  if (segment.file_bytes < kBlockBytes) return ScannedSegment::Verdict::unfinished;
+  AlignedBuffer block(kBlockBytes);
+  if (read_all(io, segment.file.fd(), block.data(), kBlockBytes, 0) != 0)
+    return ScannedSegment::Verdict::unreadable;
+  if (std::all_of(block.data(), block.data() + kBlockBytes,
+                  [](auto b) { return b == std::byte{}; }))
+    return ScannedSegment::Verdict::unfinished;
+  SegmentHeader header;
+  std::memcpy(&header, block.data(), sizeof header);
+  if (!sealed(header) || header.number != segment.number || header.identity != identity)
+    return ScannedSegment::Verdict::rejected;
+  segment.salt = header.salt;
+  return ScannedSegment::Verdict::by_records;
+}
+
+bool sane(const FooterEntry& entry, uint64_t records_end) {
+  const uint64_t begin = uint64_t{entry.unit} * kUnitBytes;
+  return entry.sequence != 0 && begin >= kRecordsBegin &&
+         begin + record_bytes(entry.length) <= records_end && entry.length <= kPageBytesMax &&
+         (entry.kind == RecordKind::page) == (entry.length > 0);
+}
+
+bool read_footer(Io& io, const Segment& segment, std::vector<FooterEntry>& entries) {
+  const uint64_t file_bytes = segment.file_bytes;
+  if (file_bytes % kBlockBytes != 0 || file_bytes < kRecordsBegin + kBlockBytes) return false;
+  AlignedBuffer block(kBlockBytes);
+  const uint64_t trailer_at = file_bytes - kBlockBytes;
+  if (read_all(io, segment.file.fd(), block.data(), kBlockBytes, trailer_at) != 0) return false;
+  FooterTrailer trailer;
+  std::memcpy(&trailer, block.data(), sizeof trailer);
+  if (!sealed(trailer, segment.salt) || trailer.number != segment.number ||
+      trailer.entries > file_bytes / sizeof(FooterEntry) ||
+      trailer.entries_offset + footer_bytes(trailer.entries) != file_bytes) {
+    return false;
+  }
+  if (trailer.entries == 0) return true;
+  const uint64_t bytes = trailer_at - trailer.entries_offset;
+  AlignedBuffer buffer(bytes);
+  if (read_all(io, segment.file.fd(), buffer.data(), bytes, trailer.entries_offset) != 0)
+    return false;
+  const std::span<const FooterEntry> found(reinterpret_cast<const FooterEntry*>(buffer.data()),
+                                           trailer.entries);
+  if (entries_check(found, segment.salt) != trailer.entries_check ||
+      !std::ranges::all_of(found, [&](const auto& e) { return sane(e, trailer.entries_offset); })) {
+    return false;
+  }
+  entries.assign(found.begin(), found.end());
+  return true;
+}
+
+// Looks at every place where a record may begin: batches may be missing, torn, or damaged.
+void walk(Io& io, ScannedSegment& scanned) {
+  const Segment& segment = *scanned.segment;
+  const uint64_t file_bytes = block_floor(segment.file_bytes);
+  Window window(io, segment.file.fd(), file_bytes);
+  for (uint64_t at = kRecordsBegin; at + sizeof(RecordHeader) <= file_bytes;) {
+    const std::byte* here = window.view(at, sizeof(RecordHeader));
+    if (here == nullptr) {
+      if (window.errors() > kReadErrorsMax) break;
+      at = block_floor(at) + kBlockBytes;
+      continue;
+    }
+    RecordHeader header;
+    std::memcpy(&header, here, sizeof header);
+    const bool good = header.magic == RecordHeader::kMagic && sealed(header, segment.salt);
+    const FooterEntry entry = entry_of(header, at);
+    if (!good || !sane(entry, file_bytes)) {
+      at += kUnitBytes;
+      continue;
+    }
+    const std::byte* payload = window.view(at + sizeof header, header.length);
+    if (header.length > 0 &&
+        (payload == nullptr || checksum(payload, header.length) != header.checksum)) {
+      ++scanned.corrupt;
+      at += kUnitBytes;
+      continue;
+    }
+    scanned.entries.push_back(entry);
+    at += record_bytes(header.length);
+    scanned.records_end = block_ceil(at);
+  }
+  scanned.verdict = window.errors() == 0 ? ScannedSegment::Verdict::by_records
+                                         : ScannedSegment::Verdict::unreadable;
+}
+
+}  // namespace
+
+ScannedSegment scan_segment(Io& io, const std::string& directory, uint32_t number,
+                            const Identity& identity) {
+  ScannedSegment scanned;
+  auto segment = std::make_shared<Segment>();
+  segment->number = number;
+  const std::string path = segment_path(directory, number);
+  int fd = open_direct(io, path, O_RDWR, segment->direct);
+  scanned.writable = fd >= 0;
+  if (fd < 0) fd = open_direct(io, path, O_RDONLY, segment->direct);
+  if (fd < 0) return scanned;
+  segment->file = File(io, fd);
+  const int64_t file_bytes = io.size(fd);
+  if (file_bytes < 0) return scanned;
+  segment->file_bytes = static_cast<uint64_t>(file_bytes);
+
+  scanned.verdict = read_header(io, *segment, identity);
+  if (scanned.verdict == ScannedSegment::Verdict::unfinished ||
+      scanned.verdict == ScannedSegment::Verdict::rejected) {
+    return scanned;
+  }
+  scanned.segment = std::move(segment);
+  if (scanned.verdict == ScannedSegment::Verdict::unreadable) return scanned;
+  if (read_footer(io, *scanned.segment, scanned.entries)) {
+    scanned.verdict = ScannedSegment::Verdict::by_footer;
+  } else {
+    scanned.entries.clear();
+    walk(io, scanned);
+  }
+  return scanned;
+}
+
+}  // namespace peercached::disk

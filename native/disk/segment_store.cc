@@ -1,0 +1,223 @@
+#include "disk/segment_store.h"
+
+#include <algorithm>
+
+#include "disk/directory.h"
+#include "disk/maintenance.h"
+#include "disk/reader.h"
+#include "disk/recovery.h"
+#include "disk/write_behind.h"
+
+namespace peercached {
+namespace disk {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kSegmentBytesMin = 64 << 10;
+constexpr int64_t kCloseMs = 2000;
+
+uint64_t segment_bytes_of(const DiskConfig& config) {
+  uint64_t bytes = config.segment_bytes;
+  if (bytes == 0) {
+    bytes = std::clamp(config.size_bytes / 64, 16 * kMiB, 256 * kMiB);
+    bytes = std::max(bytes, config.size_bytes / 1024);  // no more open files than that
+    bytes = std::min(bytes, config.size_bytes / 8);
+  }
+  bytes = block_floor(bytes);
+  if (config.size_bytes < kDiskBytesMin || bytes < kSegmentBytesMin ||
+      config.size_bytes < 4 * bytes) {
+    throw DiskError("disk_size of " + std::to_string(config.size_bytes) +
+                    " bytes is too small: it must be at least " + std::to_string(kDiskBytesMin) +
+                    ", and have room for 4 segments of " + std::to_string(bytes));
+  }
+  return bytes;
+}
+
+class SegmentStore final : public ColdTier {
+ public:
+  SegmentStore(const DiskConfig& config, DiskEvicted on_evicted, Io& io, HealthTimes times)
+      : size_bytes_(config.size_bytes),
+        segment_bytes_(segment_bytes_of(config)),
+        on_evicted_(std::move(on_evicted)),
+        directory_(open_directory(io, config.path, config.identity)),
+        index_(namespaces_),
+        recovered_(recover(io, directory_, config.identity, config.sync != SyncPolicy::never,
+                           segments_, index_, namespaces_)),
+        recovered_pages_(index_.totals().pages),
+        health_(config.path, times),
+        log_config_{config.path, config.size_bytes, segment_bytes_, config.sync, config.identity},
+        log_(io, log_config_, segments_, index_, health_, recovered_.next_number,
+             [this] { maintenance_.wake(); }),
+        reader_(io, health_, [this](const IndexEntry& entry) { lose(entry); }),
+        maintenance_(io, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
+                     [this] { write_behind_.writable_again(); }),
+        write_behind_(log_, index_, namespaces_, health_, config, segment_bytes_,
+                      recovered_.last_sequence) {
+    maintenance_.start();
+  }
+
+  ~SegmentStore() override {
+    write_behind_.drain(Deadline::after_ms(kCloseMs));
+    maintenance_.stop();
+    log_.stop();
+    write_behind_.join();
+    log_.close(health_.add_clock());
+  }
+
+  PutOutcome put(const DiskPage& page, const std::byte* payload,
+                 std::function<void(bool)> done) override {
+    return write_behind_.put(page, payload, std::move(done));
+  }
+
+  void contains(std::span<const Digest> digests, std::span<uint8_t> out) const override {
+    for (size_t i = 0; i < digests.size(); ++i) {
+      const auto found = index_.find(digests[i]);
+      out[i] = found && found->entry.on_disk();
+    }
+  }
+
+  std::optional<DiskPage> find(const Digest& digest) const override {
+    const auto found = index_.find(digest);
+    if (!found || !found->entry.on_disk()) return std::nullopt;
+    return found->page;
+  }
+
+  void set_mark(const Digest& digest, uint64_t mark) override {
+    index_.change(digest, [&](IndexEntry& entry) {
+      entry.mark = mark;
+      return Index::Verdict::keep;
+    });
+  }
+
+  void read(std::span<DiskRead> batch, Deadline deadline, bool urgent) override {
+    const bool stalled = health_.stalled();
+    std::vector<ReadJob> jobs;
+    jobs.reserve(batch.size());
+    for (DiskRead& one : batch) {
+      one.status = PageStatus::absent;
+      const auto found = index_.find(one.digest);
+      if (!found || !found->entry.on_disk() || found->entry.length != one.length) continue;
+      auto segment = segments_.get(found->entry.segment);
+      if (segment == nullptr) continue;  // evicted at this moment
+      one.status = stalled ? PageStatus::error : PageStatus::pending;
+      if (!stalled) jobs.push_back({found->entry, std::move(segment), &one});
+    }
+    reader_.read(std::make_shared<ReadBatch>(std::move(jobs)), deadline, urgent);
+    for (const DiskRead& one : batch) {
+      reads_absent_ += one.status == PageStatus::absent;
+      reads_late_ += one.status == PageStatus::deadline;
+      if (one.status == PageStatus::ok) touch({&one.digest, 1});
+    }
+  }
+
+  void touch(std::span<const Digest> digests) override {
+    const uint32_t head = log_.head();
+    for (const Digest& digest : digests) {
+      index_.change(digest, [&](IndexEntry& entry) {
+        entry.touched = head;
+        return Index::Verdict::keep;
+      });
+    }
+  }
+
+  void remove(std::span<const Digest> digests) override {
+    for (const Digest& digest : digests) write_behind_.remove(digest);
+  }
+
+  void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) override {
+    write_behind_.clear(namespace_id, below_epoch);
+    maintenance_.sweep_dropped();
+  }
+
+  void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
+    std::vector<DiskPage> pages;
+    for (unsigned shard = 0; shard < Index::kShards; ++shard) {
+      pages.clear();
+      index_.pages_of(shard, pages);
+      if (!pages.empty()) visit(pages);
+    }
+  }
+
+  bool flush(Deadline deadline) override { return write_behind_.flush(deadline); }
+
+  DiskStats stats() const override;
+
+ private:
+  // A page that turned out to be damaged, or not to be read.
+  void lose(const IndexEntry& entry) {
+    const auto found = index_.find(entry.digest);
+    write_behind_.drop_damaged(entry);
+    if (found && found->entry.sequence == entry.sequence) on_evicted_({&found->page, 1});
+  }
+
+  const uint64_t size_bytes_;
+  const uint64_t segment_bytes_;
+  const DiskEvicted on_evicted_;
+  const Directory directory_;
+  NamespaceTable namespaces_;
+  SegmentSet segments_;
+  Index index_;
+  const Recovered recovered_;
+  const uint64_t recovered_pages_;
+  Health health_;
+  const LogConfig log_config_;
+  Log log_;
+  std::atomic<uint64_t> reads_absent_{0}, reads_late_{0};
+  // Their threads end in the opposite order.
+  Reader reader_;
+  Maintenance maintenance_;
+  WriteBehind write_behind_;
+};
+
+DiskStats SegmentStore::stats() const {
+  DiskStats stats;
+  stats.state = health_.state();
+  stats.why = health_.why();
+  const auto oldest = segments_.oldest();
+  stats.io = oldest == nullptr || oldest->direct ? "direct, threads" : "buffered, threads";
+  stats.size_bytes = size_bytes_;
+  stats.used_bytes = segments_.bytes();
+  stats.segments = segments_.count();
+  const Index::Totals totals = index_.totals();
+  write_behind_.add_to(stats);
+  maintenance_.add_to(stats);
+  stats.pages = totals.pages - std::min(totals.pages, stats.queued_pages);
+  stats.payload_bytes = totals.payload_bytes - std::min(totals.payload_bytes, stats.queued_bytes);
+  stats.index_bytes = totals.bytes;
+  const LogCounters& log = log_.counters();
+  stats.pages_written = log.pages_written;
+  stats.payload_bytes_written = log.payload_bytes_written;
+  stats.disk_bytes_written = log.disk_bytes_written;
+  stats.pages_carried = log.pages_carried;
+  stats.write_errors = health_.write_errors();
+  const Reader::Counters& reads = reader_.counters();
+  stats.pages_read = reads.pages;
+  stats.payload_bytes_read = reads.payload_bytes;
+  stats.disk_bytes_read = reads.disk_bytes;
+  stats.reads_absent = reads_absent_;
+  stats.reads_late = reads_late_;
+  stats.reads_corrupt = reads.corrupt;
+  stats.reads_failed = reads.failed;
+  stats.recovery_ms = recovered_.ms;
+  stats.recovered_pages = recovered_pages_;
+  stats.recovered_segments = recovered_.segments;
+  stats.recovery_walked = recovered_.walked;
+  stats.recovery_rejected = recovered_.rejected;
+  stats.recovery_corrupt = recovered_.corrupt;
+  return stats;
+}
+
+}  // namespace
+
+std::unique_ptr<ColdTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
+                                             Io& io, HealthTimes times) {
+  return std::make_unique<SegmentStore>(config, std::move(on_evicted), io, times);
+}
+
+}  // namespace disk
+
+std::unique_ptr<ColdTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted) {
+  return disk::open_segment_store(config, std::move(on_evicted), disk::posix_io());
+}
+
+}  // namespace peercached

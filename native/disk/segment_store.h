@@ -1,0 +1,19 @@
+// The disk tier over a log of segments, put together from the parts of this folder.
+//
+//   put, remove -> WriteBehind -> Log -> segment files        Maintenance evicts the oldest
+//   find, read  -> Index -> Reader -> segment files           Health says when not to try
+#pragma once
+
+#include <memory>
+
+#include "disk/disk_tier.h"
+#include "disk/health.h"
+#include "disk/io.h"
+
+namespace peercached::disk {
+
+// As open_disk_tier, with the I/O and the times of a test. `io` must outlive the tier.
+std::unique_ptr<ColdTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
+                                             Io& io, HealthTimes times = {});
+
+}  // namespace peercached::disk

@@ -1,0 +1,292 @@
+#include "disk/write_behind.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+namespace peercached::disk {
+
+WriteBehind::WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Health& health,
+                         const DiskConfig& config, uint64_t segment_bytes, uint64_t last_sequence)
+    : log_(log),
+      index_(index),
+      namespaces_(namespaces),
+      health_(health),
+      queue_bytes_max_(config.queue_bytes),
+      page_bytes_max_(segment_bytes / 4),
+      last_sequence_(last_sequence) {
+  for (unsigned i = 0; i < kWriters; ++i) threads_.emplace_back([this, i] { run(i); });
+}
+
+PutOutcome WriteBehind::check(const DiskPage& page) {
+  if (const auto found = index_.find(page.digest)) {
+    if (found->page.length == page.length && found->page.checksum == page.checksum) {
+      index_.change(page.digest, [&](IndexEntry& entry) {
+        entry.touched = log_.head();
+        entry.mark = page.mark;
+        return Index::Verdict::keep;
+      });
+      return PutOutcome::held;
+    }
+    remove(page.digest);
+  }
+  if (page.length == 0 || page.length > page_bytes_max_) return PutOutcome::skipped_large;
+  if (!health_.writable()) return PutOutcome::skipped_off;
+  if (!namespaces_.live(page.namespace_id, page.epoch)) return PutOutcome::skipped_old;
+  return PutOutcome::queued;
+}
+
+PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
+                            std::function<void(bool)> done) {
+  PutOutcome outcome = check(page);
+  std::unique_lock lock(mutex_);
+  if (outcome == PutOutcome::queued) {
+    if (stopping_) outcome = PutOutcome::skipped_off;
+    if (held_bytes_ + page.length > queue_bytes_max_) outcome = PutOutcome::skipped_full;
+  }
+  skipped_full_ += outcome == PutOutcome::skipped_full;
+  skipped_off_ += outcome == PutOutcome::skipped_off;
+  skipped_old_ += outcome == PutOutcome::skipped_old;
+  skipped_large_ += outcome == PutOutcome::skipped_large;
+  if (outcome != PutOutcome::queued) return outcome;
+
+  IndexEntry entry;
+  entry.digest = page.digest;
+  entry.sequence = last_sequence_ + 1;
+  entry.checksum = page.checksum;
+  entry.length = page.length;
+  entry.mark = page.mark;
+  if (!index_.insert(page, entry)) return PutOutcome::held;  // somebody else was faster
+  ++last_sequence_;
+
+  QueuedPage queued;
+  queued.item.entry = {page.digest, page.namespace_id, page.epoch, page.checksum, entry.sequence, 0,
+                       page.length, RecordKind::page,  0};
+  queued.item.payload = payload;
+  queued.item.done = std::move(done);
+  queued.since = Clock::now();
+  const bool first = pages_.empty();
+  const uint64_t half_batches = waiting_bytes_ / (kBatchBytes / 2);
+  waiting_bytes_ += page.length;
+  held_bytes_ += page.length;
+  ++held_pages_;
+  pages_.push_back(std::move(queued));
+  const bool wake = first || waiting_bytes_ / (kBatchBytes / 2) != half_batches;
+  lock.unlock();
+  if (wake) wake_.notify_one();
+  return PutOutcome::queued;
+}
+
+void WriteBehind::remove(const Digest& digest) {
+  std::lock_guard lock(mutex_);
+  removed_ += erase(digest, [](const IndexEntry&) { return true; });
+}
+
+void WriteBehind::drop_damaged(const IndexEntry& damaged) {
+  std::lock_guard lock(mutex_);
+  erase(damaged.digest, [&](const IndexEntry& entry) {
+    return entry.sequence == damaged.sequence && entry.segment == damaged.segment;
+  });
+}
+
+// Out of the index, and off the disk. Under the mutex, with which every new record of this digest
+// gets its sequence: so the removal is older than whatever is put after it.
+template <typename Condition>
+bool WriteBehind::erase(const Digest& digest, Condition&& condition) {
+  bool erased = false;
+  index_.change(digest, [&](const IndexEntry& entry) {
+    erased = condition(entry);
+    return erased ? Index::Verdict::erase : Index::Verdict::keep;
+  });
+  if (!erased) return false;
+  FooterEntry entry;
+  entry.digest = digest;
+  entry.kind = RecordKind::removal;
+  queue_removal(entry);
+  return true;
+}
+
+void WriteBehind::clear(const Digest& namespace_id, uint64_t below_epoch) {
+  if (!namespaces_.raise_floor(namespace_id, below_epoch)) return;
+  FooterEntry entry;
+  entry.namespace_id = namespace_id;
+  entry.epoch = below_epoch;
+  entry.kind = RecordKind::clear;
+  std::lock_guard lock(mutex_);
+  queue_removal(entry);
+}
+
+void WriteBehind::queue_removal(FooterEntry entry) {
+  entry.sequence = ++last_sequence_;
+  LogItem item;
+  item.entry = entry;
+  removals_.push_back(std::move(item));
+  if (removals_.size() == 1) wake_.notify_one();
+}
+
+bool WriteBehind::flush(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const uint64_t upto = last_sequence_;
+  hurry_ = true;
+  wake_.notify_all();
+  const bool done =
+      settled_.wait_until(lock, deadline.at, [&] { return oldest_outstanding() > upto; });
+  hurry_ = false;
+  return done;
+}
+
+void WriteBehind::writable_again() {
+  std::lock_guard lock(mutex_);
+  wake_.notify_all();
+}
+
+void WriteBehind::drain(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  stop_by_ = deadline;
+  wake_.notify_all();
+  // In steps, because the disk may become unwritable meanwhile.
+  while (oldest_outstanding() != UINT64_MAX && health_.writable() && !deadline.passed()) {
+    settled_.wait_until(lock, std::min(deadline.at, Clock::now() + std::chrono::milliseconds(50)));
+  }
+}
+
+void WriteBehind::join() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_by_ = Deadline{};
+    wake_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WriteBehind::add_to(DiskStats& stats) const {
+  std::lock_guard lock(mutex_);
+  stats.queued_pages = held_pages_;
+  stats.queued_bytes = held_bytes_;
+  stats.skipped_full = skipped_full_;
+  stats.skipped_off = skipped_off_;
+  stats.skipped_old = skipped_old_;
+  stats.skipped_large = skipped_large_;
+  stats.removed = removed_;
+  stats.removals_waiting = removals_.size();
+}
+
+void WriteBehind::run(unsigned writer) {
+  AlignedBuffer buffer(kBatchBytes);
+  IoClock& clock = health_.add_clock();
+  std::unique_lock lock(mutex_);
+  while (wait_for_work(lock)) {
+    std::vector<LogItem> items = take_batch();
+    in_hand_[writer] = UINT64_MAX;
+    for (const LogItem& item : items)
+      in_hand_[writer] = std::min(in_hand_[writer], item.entry.sequence);
+    if (!pages_.empty()) wake_.notify_one();
+    lock.unlock();
+    append(items, buffer, clock);
+    finish(items);
+    buffer.shrink(kBatchBytes);
+    lock.lock();
+    in_hand_[writer] = 0;
+    settled_.notify_all();
+  }
+}
+
+// False: the thread should end.
+bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    const bool may_write = health_.writable() && !(stopping_ && stop_by_.passed());
+    // Pages are taken even when nothing can be written, to be let go.
+    const bool work = !pages_.empty() || (!removals_.empty() && may_write);
+    if (work) {
+      const bool enough =
+          waiting_bytes_ >= kBatchBytes / 2 || hurry_ || stopping_ || !may_write || pages_.empty();
+      const TimePoint linger_until =
+          enough ? TimePoint{} : pages_.front().since + std::chrono::milliseconds(kLingerMs);
+      if (enough || Clock::now() >= linger_until) return true;
+      wake_.wait_until(lock, linger_until);
+    } else if (stopping_) {
+      return false;
+    } else {
+      wake_.wait(lock);
+    }
+  }
+}
+
+std::vector<LogItem> WriteBehind::take_batch() {
+  std::vector<LogItem> items;
+  uint64_t bytes = 0;
+  const auto fits = [&](const LogItem& item) {
+    const uint64_t more = record_bytes(item.entry.length);
+    if (bytes > 0 && bytes + more > kBatchBytes) return false;
+    bytes += more;
+    return true;
+  };
+  if (health_.writable()) {
+    while (!removals_.empty() && fits(removals_.front())) {
+      items.push_back(std::move(removals_.front()));
+      removals_.pop_front();
+    }
+  }
+  while (!pages_.empty() && fits(pages_.front().item)) {
+    waiting_bytes_ -= pages_.front().item.entry.length;
+    items.push_back(std::move(pages_.front().item));
+    pages_.pop_front();
+  }
+  return items;
+}
+
+void WriteBehind::append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoClock& clock) {
+  for (std::span<LogItem> left = items; !left.empty();) {
+    const size_t settled = log_.append(left, true, buffer, clock);
+    if (settled == 0) return;
+    left = left.subspan(settled);
+  }
+}
+
+void WriteBehind::finish(std::vector<LogItem>& items) {
+  for (LogItem& item : items | std::views::reverse) {  // removals go back in their order
+    const bool written = item.outcome == LogItem::Outcome::written;
+    if (item.entry.kind != RecordKind::page) {
+      if (written) continue;
+      std::lock_guard lock(mutex_);
+      removals_.push_front(std::move(item));
+      removals_.front().outcome = LogItem::Outcome::pending;
+      removals_.front().segment = nullptr;
+      continue;
+    }
+    if (!written) give_up(item);
+    item.done(written);
+    std::lock_guard lock(mutex_);
+    held_bytes_ -= item.entry.length;
+    --held_pages_;
+  }
+}
+
+// A failed write may have left the page on the disk, so that it needs a removal too.
+void WriteBehind::give_up(const LogItem& item) {
+  const auto ours = [&](const IndexEntry& entry) {
+    return entry.sequence == item.entry.sequence && !entry.on_disk();
+  };
+  std::lock_guard lock(mutex_);
+  if (item.outcome == LogItem::Outcome::failed) {
+    erase(item.entry.digest, ours);
+  } else {
+    index_.change(item.entry.digest, [&](const IndexEntry& entry) {
+      return ours(entry) ? Index::Verdict::erase : Index::Verdict::keep;
+    });
+  }
+}
+
+// The lowest sequence that is not settled; UINT64_MAX: none.
+uint64_t WriteBehind::oldest_outstanding() const {
+  uint64_t oldest = UINT64_MAX;
+  if (!pages_.empty()) oldest = pages_.front().item.entry.sequence;
+  if (!removals_.empty()) oldest = std::min(oldest, removals_.front().entry.sequence);
+  for (const uint64_t sequence : in_hand_) {
+    if (sequence != 0) oldest = std::min(oldest, sequence);
+  }
+  return oldest;
+}
+
+}  // namespace peercached::disk
