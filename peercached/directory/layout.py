@@ -59,6 +59,8 @@ def pack_mapping(mapping: dict[int, int]) -> bytes:
 
 def differing_buckets(ours: bytes, theirs: bytes) -> bytes:
     """256 bytes, 1 where two packed summaries differ."""
+    if ours == theirs:
+        return bytes(BUCKETS)
     a, b = memoryview(ours), memoryview(theirs)
     return bytes(a[i : i + 16] != b[i : i + 16] for i in range(0, SUMMARY_BYTES, 16))
 

@@ -14,14 +14,20 @@ have settled all its digests, nobody waits for it any more.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, NO_HOLDER, ROW_BYTES, SELF, pack_mapping
+from peercached.directory.layout import (
+    DIGEST_BYTES,
+    NO_HOLDER,
+    ROW_BYTES,
+    SELF,
+    holders_of,
+    pack_mapping,
+)
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Placement
+from peercached.directory.placement import Node, Placement
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -33,11 +39,13 @@ OVERDUE_MAX = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """One owner to ask. `tried`: all that were or are being asked for these digests."""
+    """One owner to ask. `tried`: all that were or are being asked for these digests. `former`: it
+    owned them in an earlier view, so that its "not here" says nothing about today."""
 
     owner: int
     digests: bytes
     tried: frozenset[int]
+    former: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +78,8 @@ class Lookup:
         self._counters = counters
         self._digests = digests
         self._now = now
-        self._found: list[bytes] = []
+        # Rows, and which node each holder index in them stood for.
+        self._found: list[tuple[bytes, dict[int, Node]]] = []
         self._overdue: dict[Ask, bytes] = {}  # which digests nobody else has settled
         self.outstanding = 0
 
@@ -83,7 +92,7 @@ class Lookup:
             if chosen is None:
                 break  # all owners of these are suspect: misses at once
             owner, part = chosen
-            asks += self._ask(owner, part, frozenset((owner,)))
+            asks += self._ask(Ask(owner, part, frozenset((owner,))))
             if len(part) == len(remaining):
                 break
             remaining = self._native.missing(remaining, part, DIGEST_BYTES)
@@ -114,13 +123,18 @@ class Lookup:
         """`holders`: (node id, incarnation) by the holder number in `rows`. ValueError, and
         nothing changed, if the rows do not fit them."""
         mapping: dict[int, int] = {}
+        named: dict[int, Node] = {}
         for number, (node_id, incarnation) in enumerate(holders):
             node = self._placement.find(node_id, incarnation)
-            mapping[number] = node.index if node is not None else NO_HOLDER
-            self._counters.foreign_holders += node is None
+            mapping[number] = NO_HOLDER
+            if node is None:
+                self._counters.foreign_holders += 1
+            else:
+                mapping[number] = node.index
+                named[node.index] = node
         mapped = self._native.map_rows(rows, pack_mapping(mapping))
         self.outstanding -= 1
-        return self._take(ask, mapped, final)
+        return self._take(ask, mapped, named, final)
 
     def failed(self, ask: Ask) -> list[Ask]:
         self.outstanding -= 1
@@ -140,11 +154,22 @@ class Lookup:
         return self.outstanding == len(self._overdue) and not any(self._overdue.values())
 
     def rows(self) -> bytes:
-        return self._found[0] if len(self._found) == 1 else b"".join(self._found)
+        """All records found, of holders that are still in the view: a node that came meanwhile
+        may have the index of one that went."""
+        parts = [self._still_there(rows, named) for rows, named in self._found]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _take(self, ask: Ask, rows: bytes, final: bool) -> list[Ask]:
+    def _still_there(self, rows: bytes, named: dict[int, Node]) -> bytes:
+        nodes = self._placement.nodes
+        if all(nodes.get(index) is node for index, node in named.items()):
+            return rows
+        kept = {i: i if nodes.get(i) is node else NO_HOLDER for i, node in named.items()}
+        return self._native.map_rows(rows, pack_mapping(kept))
+
+    def _take(self, ask: Ask, rows: bytes, named: dict[int, Node], final: bool) -> list[Ask]:
+        final = final and not ask.former
         if rows:
-            self._found.append(rows)
+            self._found.append((rows, named))
         was_overdue = self._overdue.pop(ask, None) is not None
         for other, open_ in self._overdue.items():
             self._overdue[other] = (
@@ -157,29 +182,33 @@ class Lookup:
         missing = self._native.missing(ask.digests, rows, ROW_BYTES)
         return self._elsewhere(missing, ask.tried) if missing else []
 
-    def _ask(self, owner: int, digests: bytes, tried: frozenset[int]) -> list[Ask]:
+    def _ask(self, ask: Ask) -> list[Ask]:
+        owner, digests = ask.owner, ask.digests
         if owner != SELF:
             self.outstanding += 1
             self._counters.asked += 1
-            return [Ask(owner, digests, tried)]
+            return [ask]
         rows = self._engine.shard_lookup(digests)
         final = self._owner_side.final(self._placement.view.number)
-        return self._take(Ask(SELF, digests, tried), rows, final)
+        nodes = self._placement.nodes
+        named = {index: nodes[index] for index in holders_of(rows) if index in nodes}
+        return self._take(ask, rows, named, final)
 
     def _elsewhere(self, digests: bytes, tried: frozenset[int]) -> list[Ask]:
         self._counters.fell_through += 1
-        parts = self._engine.split(digests, DIGEST_BYTES)
-        parts += self._placement.former_owners(digests, self._now)
-        by_owner: dict[int, bytes] = {}
-        more: defaultdict[int, list[bytes]] = defaultdict(list)
-        for owner, part in parts:
-            if owner in tried or not self._may_ask(owner):
-                continue
-            if by_owner.setdefault(owner, part) is not part and by_owner[owner] != part:
-                more[owner].append(part)
-        everybody = tried | by_owner.keys()
+        # Who is an owner now and was one before is asked once, if it is for the same digests.
+        asked: dict[tuple[int, bytes], bool] = {}
+        for owner, part in self._engine.split(digests, DIGEST_BYTES):
+            asked[owner, part] = False
+        for owner, part in self._placement.former_owners(digests, self._now):
+            asked.setdefault((owner, part), True)
+        chosen = [
+            (owner, part, former)
+            for (owner, part), former in asked.items()
+            if owner not in tried and self._may_ask(owner)
+        ]
+        everybody = tried | {owner for owner, _, _ in chosen}
         asks: list[Ask] = []
-        for owner, part in by_owner.items():
-            for each in (part, *more[owner]):
-                asks += self._ask(owner, each, everybody)
+        for owner, part, former in chosen:
+            asks += self._ask(Ask(owner, part, everybody, former))
         return asks

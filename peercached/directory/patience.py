@@ -13,6 +13,8 @@ MARGIN_S = 0.02
 DIGEST_S = 2e-6  # a large batch takes longer, and says nothing about a small one
 DEVIATIONS = 4.0
 FIRST_S = 0.1  # the mean while nothing is known yet
+# What waited out a hang says nothing about the next lookup: an engine does not wait for seconds.
+DELAY_MAX_S = 0.5
 _MEAN_GAIN = 1 / 8
 _DEVIATION_GAIN = 1 / 4
 
@@ -26,7 +28,8 @@ class Patience:
     _asked: bool = False
 
     def delay_s(self, digests: int) -> float:
-        return self._mean_s + max(MARGIN_S, DEVIATIONS * self._deviation_s) + digests * DIGEST_S
+        usual_s = self._mean_s + max(MARGIN_S, DEVIATIONS * self._deviation_s)
+        return min(usual_s, DELAY_MAX_S) + digests * DIGEST_S
 
     def answered(self, took_s: float, digests: int) -> None:
         """Also for one that was late: if that is what it takes, it is not overdue."""

@@ -19,6 +19,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.directory.messages import Ack, Batch
+from peercached.directory.placement import Node
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.observe.port_holder import port_holder
@@ -72,11 +73,11 @@ class NodeService(Protocol):
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
     async def probe(self, target: NodeAddress) -> bool: ...
-    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> int:
-        """The holder's index for `batch`."""
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
+        """The holder, for `batch`."""
 
-    def batch(self, holder: int, batch: Batch) -> Ack | None: ...
-    def close_stream(self, holder: int, epoch: int) -> None: ...
+    def batch(self, holder: Node, batch: Batch) -> Ack | None: ...
+    def close_stream(self, holder: Node, epoch: int) -> None: ...
     def lookup(
         self, digests: bytes, view_number: int
     ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
@@ -213,7 +214,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def Publish(self, request_iterator: Any, context: Any) -> None:
         del request_iterator  # read from the context: cheaper, and one loop for both directions
-        holder: int | None = None
+        holder: Node | None = None
         epoch = 0
         # An acknowledgement that waited for our view may be sent beside the one of a batch.
         sending = asyncio.Lock()

@@ -20,7 +20,7 @@ from peercached.directory.layout import (
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Placement
+from peercached.directory.placement import Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts
@@ -63,7 +63,7 @@ class LocalNode:
         self._adopts = adopts
         self._timeout_s = timeout_s
         self._handle_events = handle_events
-        self._senders: dict[int, tuple[int, SendAck]] = {}
+        self._senders: dict[Node, tuple[int, SendAck]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def address(self) -> NodeAddress:
@@ -89,28 +89,35 @@ class LocalNode:
 
     # --- directory, as an owner
 
-    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> int:
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
         node = self._placement.find(caller.node_id, caller.incarnation)
         if node is None:
             raise LookupError(
                 f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
                 f"{self._placement.view.number} of {self.address().node_id}"
             )
-        self._senders[node.index] = (epoch, send)
-        return node.index
+        self._senders[node] = (epoch, send)
+        return node
 
-    def batch(self, holder: int, batch: Batch) -> Ack | None:
-        return self._owner_side.batch(holder, batch)
+    def batch(self, holder: Node, batch: Batch) -> Ack | None:
+        if not self._is_member(holder):
+            raise LookupError(f"{holder.address.node_id} is not in our view any more")
+        return self._owner_side.batch(holder.index, batch)
 
-    def close_stream(self, holder: int, epoch: int) -> None:
+    def close_stream(self, holder: Node, epoch: int) -> None:
         if self._senders.get(holder, (None, None))[0] == epoch:
             del self._senders[holder]
-        self._owner_side.closed(holder, epoch)
+        if self._is_member(holder):
+            self._owner_side.closed(holder.index, epoch)
+
+    def _is_member(self, holder: Node) -> bool:
+        """Its index may be another node's by now, and stream epochs are alike everywhere."""
+        return self._placement.nodes.get(holder.index) is holder
 
     def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
         """Acknowledgements that waited for our view."""
         for holder, epoch, ack in answers:
-            sender = self._senders.get(holder)
+            sender = self._senders.get(self._placement.nodes[holder])
             if sender is not None and sender[0] == epoch:
                 task = asyncio.ensure_future(_send(sender[1], ack))
                 self._tasks.add(task)

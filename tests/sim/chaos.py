@@ -1,13 +1,9 @@
-"""One seed, one story: a cluster of random size with everything going wrong that can.
-
-PYTHONPATH=tests .venv/bin/python -m sim.chaos 3000           seeds 0 to 2999
-PYTHONPATH=tests .venv/bin/python -m sim.chaos --seed 77      that one again
-"""
+"""Everything goes wrong that can, by seed; then nothing more, and the nodes must agree."""
 
 from __future__ import annotations
 
 import random
-import sys
+from collections.abc import Callable
 
 from sim.members import TIMING, Members
 
@@ -34,8 +30,17 @@ def chaos(seed: int, nodes_max: int = 12) -> Members:
     for name in rng.sample(cluster.names, size):
         cluster.start(name)
         cluster.run(rng.choice([0.0, 0.1, 2.0]))
-    for _ in range(STEPS):
-        cluster.run(rng.expovariate(0.7))
+    members_trouble(cluster, rng, STEPS, lambda: cluster.run(rng.expovariate(0.7)))
+    return cluster
+
+
+def members_trouble(
+    cluster: Members, rng: random.Random, steps: int, step: Callable[[], None]
+) -> None:
+    """Something happens after each of the steps. AssertionError if there is no agreement in the
+    end, or if it does not last."""
+    for _ in range(steps):
+        step()
         _one_fate(cluster, rng)
     cluster.net.calm()
     for node in list(cluster.nodes.values()):
@@ -49,7 +54,6 @@ def chaos(seed: int, nodes_max: int = 12) -> Members:
     cluster.run(4 * TIMING.member_ttl_s)
     assert cluster.agreed(), f"the agreement did not last:\n{cluster.describe()}"
     assert cluster.changes == changes, "views change although nothing happens"
-    return cluster
 
 
 def _one_fate(cluster: Members, rng: random.Random) -> None:
@@ -75,23 +79,3 @@ def _one_fate(cluster: Members, rng: random.Random) -> None:
         cluster.cut([rng.choice(cluster.names)], [rng.choice(cluster.names)], both_ways=False)
     else:
         cluster.net.cuts.clear()
-
-
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--seed"]:
-        print(chaos(int(arguments[1])).describe())
-        return
-    failed = []
-    for seed in range(int(arguments[0])):
-        try:
-            chaos(seed)
-        except AssertionError as error:
-            failed.append(seed)
-            print(f"seed {seed}: {error}", flush=True)
-        if seed % 100 == 99:
-            print(f"{seed + 1} stories, {len(failed)} of them came to no agreement", flush=True)
-    sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

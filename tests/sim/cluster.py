@@ -1,424 +1,308 @@
-"""A cluster in virtual time: the state machines of membership and directory, a network that
-loses, delays and doubles messages, and nodes that crash and come back. Replayed by seed."""
+"""Whole daemons without their sockets in virtual time: the membership of members.py, and on top of
+it the directory's state machines, lookups and READs, with the data plane of fake_engine.py."""
 
 from __future__ import annotations
 
-import heapq
-import random
+from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
-from itertools import count
 from typing import Any, cast
 
-from peercached.directory.layout import ROW_BYTES, holders_of, pack_mapping
+from peercached.directory.layout import withdrawals_of
 from peercached.directory.local import LocalShard
-from peercached.directory.lookup import Lookup, LookupCounters
-from peercached.directory.messages import Ack, Batch, Kind
+from peercached.directory.messages import Ack
 from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Node as Placed
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
-from peercached.directory.stream import HolderStream
-from peercached.membership import (
-    Action,
-    Heartbeat,
-    Membership,
-    NodeAddress,
-    Probe,
-    PushView,
-    SendBeat,
-    Timing,
-    View,
-    ViewChanged,
-)
-from sim.fake_engine import FakeEngine, FakeNative, build_ring
+from peercached.membership import State, View
+from peercached.peer.service import LocalNode
+from peercached.peer.suspects import Suspects
+from peercached.peer.trouble import PING_TIMEOUT_S
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, unpack_rows
+from sim.members import TIMING, Members, Node
+from sim.net import Line, Work
+from sim.reads import RPC_TIMEOUT_S, SimReads
+from sim.streams import SimStreams
 
-TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 REPLICAS = 2
-RECONNECT_S = 0.3
-SCAN_S = 0.05
+TICK_S = 0.5
+PUBLISH_TIMEOUT_S = 1.0
+# From the withdrawal of a record at a drain until the page is dropped (peer/drain.py).
+READERS_DONE_S = 0.5
+
+__all__ = ["TIMING", "SimCluster", "SimNode"]
 
 
-class Network:
-    """Virtual time. Probabilities hold until `calm()`."""
+class _Service(LocalNode):
+    """What the node does when peers call; without an event loop."""
 
-    def __init__(self, seed: int, drop: float, double: float, delay_s: float) -> None:
-        self.rng = random.Random(seed)
-        self.now = 0.0
-        self.drop, self.double, self.delay_s = drop, double, delay_s
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-
-    def calm(self) -> None:
-        self.drop = self.double = 0.0
-
-    def after(self, delay_s: float, work: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (self.now + delay_s, next(self._order), work))
-
-    def send(self, work: Callable[[], None]) -> None:
-        """A message: arrives after a while of its own, perhaps twice, perhaps never."""
-        for _ in range(1 + (self.rng.random() < self.double)):
-            if self.rng.random() >= self.drop:
-                self.after(self.rng.uniform(0.001, self.delay_s), work)
-
-    def run_until(self, time: float) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, work = heapq.heappop(self._queue)
-            work()
-        self.now = time
+    def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
+        for holder, epoch, ack in answers:
+            sender = self._senders.get(self._placement.nodes[holder])
+            if sender is not None and sender[0] == epoch:
+                sender[1](ack)
 
 
-class Connection:
-    """A stream's: in order both ways, until a lost message cuts it; both ends hear of that."""
-
-    def __init__(self, net: Network, on_cut: Callable[[], None]) -> None:
-        self._net = net
-        self._on_cut = on_cut
-        self._arrival = [0.0, 0.0]
-        self.cut = False
-
-    def send(self, direction: int, work: Callable[[], None]) -> None:
-        net = self._net
-        if self.cut:
-            return
-        if net.rng.random() < net.drop:
-            self.close()
-            return
-        at = max(self._arrival[direction], net.now + net.rng.uniform(0.001, net.delay_s))
-        self._arrival[direction] = at
-        net.after(at - net.now, lambda: None if self.cut else work())
-
-    def close(self) -> None:
-        if not self.cut:
-            self.cut = True
-            self._net.after(self._net.delay_s, self._on_cut)
-
-
-class SimNode:
+class SimNode(Node):
     """One daemon start."""
 
-    def __init__(self, cluster: SimCluster, name: str, incarnation: int) -> None:
-        self.cluster = cluster
-        self.net = net = cluster.net
-        self.name = name
-        self.alive = True
-        self.address = NodeAddress(name, incarnation, name, 1, 2)
-        heads = [f"{head}:1" for head in cluster.heads]
-        rank = cluster.heads.index(name) if name in cluster.heads else None
-        self.membership = Membership(self.address, heads, rank, TIMING, net.now, net.rng)
+    cluster: SimCluster
+
+    def prepare(self) -> None:
         self.engine = FakeEngine()
-        engine = cast(Any, self.engine)
-        self.placement = Placement(
-            engine, self.address, build_ring, cast(Any, FakeNative), REPLICAS
-        )
+        engine, native, none = cast(Any, self.engine), cast(Any, FakeNative), cast(Any, None)
+        self.placement = Placement(engine, self.address, build_ring, native, REPLICAS)
         self.side = OwnerSide(engine)
         self.local = LocalShard(engine)
-        self.streams: dict[int, HolderStream] = {}
-        self.lines: dict[int, tuple[int, Connection]] = {}  # by owner: epoch, connection
-        self.inbound: dict[int, Connection] = {}  # by holder
-        self.publisher = Publisher(engine, self.local, self, 1.0)
-        self.epochs = count(1)
-        self._on_view(self.membership.view)
-        self.tick()
+        self.local.on_refused = self.side.own_records_refused
+        self.streams = SimStreams(self)
+        self.publisher = Publisher(engine, self.local, self.streams, PUBLISH_TIMEOUT_S)
+        self.suspects = Suspects()
+        self.reads = SimReads(self)
+        self.service = _Service(
+            engine, native, self.placement, self.side, self.publisher, none, none, none, none,
+            RPC_TIMEOUT_S, lambda: None,
+        )  # fmt: skip
+        self.inbound: list[Line] = []
+        self._ping_at = float("inf")
+        self._apply(self.membership.view)
+        self._tick()
 
     # --- time
 
-    def tick(self) -> None:
-        if not self.alive:
-            return
-        now = self.net.now
-        self.act(self.membership.tick(now))
-        self.publisher.expire(now)
-        for owner in list(self.streams):
-            self.streams[owner].check(now)
-            self.pump(owner)
-        self.scan()
+    def later(self, seconds: float, work: Work) -> None:
+        """By this node's clock."""
+        self.net.after(max(seconds, 0.0) / self.drift, lambda: self.do(work))
+
+    def answers(self) -> bool:
+        return self.up and not self.hung
+
+    def _tick(self) -> None:
+        now = self.clock
+        for owner in self.publisher.expire(now):
+            if owner in self.placement.nodes:
+                self.suspect(self.placement.nodes[owner])
+        self.streams.check(now)
         if self.placement.trim_due(now):
             self.engine.shard_trim()
-        self.net.after(0.1, self.tick)
+        self.later(TICK_S, self._tick)
 
-    def crash(self) -> None:
-        self.alive = False
-        self.engine.stop()
+    # --- views
 
-    # --- membership
+    def take_view(self, view: View) -> None:
+        super().take_view(view)
+        self._apply(view)
 
-    def act(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, SendBeat):
-                self._send_heartbeat(action)
-            elif isinstance(action, Probe):
-                self._probe(action)
-            elif isinstance(action, PushView):
-                beat = action.beat
-                to = action.to
-                self.net.send(partial(self.cluster.heartbeat_to, to.node_id, beat))
-            elif isinstance(action, ViewChanged):
-                self._on_view(action.view)
+    def _apply(self, view: View) -> None:
+        self.side.view_changes()
+        change = self.placement.apply(view, self.clock)
+        for node in change.removed:
+            self.suspects.forget(node)
+        number = self.placement.view.number
+        answers = self.side.set_view(number, self.placement.nodes)
+        self.streams.set_view(number, change.added, change.removed)
+        self.service.send_late(answers)
 
-    def _send_heartbeat(self, action: SendBeat) -> None:
-        endpoint = action.endpoint
-        name = endpoint.rpartition(":")[0]
-        done = [False]
+    # --- suspicion
 
-        def first() -> bool:
-            before, done[0] = done[0], True
-            return self.alive and not before
+    def suspect(self, node: Placed) -> None:
+        if self.placement.nodes.get(node.index) is not node or node is self.placement.own:
+            return
+        if self.suspects.suspect(node, "", self.clock):
+            self.engine.suspect_node(node.index, True)
+            self.publisher.stop_waiting_for(node.index)
+            self.reads.stop_waiting_for(node)
+            self._ping_later()
+
+    def _ping_later(self) -> None:
+        at = self.suspects.next_at()
+        if at < self._ping_at:
+            self._ping_at = at
+            self.later(max(at - self.clock, 0.001), self._ping_due)
+
+    def _ping_due(self) -> None:
+        self._ping_at = float("inf")
+        for node in self.suspects.due(self.clock):
+            self._ping(node)
+        self._ping_later()
+
+    def _ping(self, node: Placed) -> None:
+        to, ended = node.address, [False]
+
+        def end(alive: bool) -> None:
+            if ended[0]:
+                return
+            ended[0] = True
+            if not alive:
+                self.suspects.silent(node, self.clock)
+            elif self.suspects.answered(node, self.clock):
+                self.engine.suspect_node(node.index, False)
+            self._ping_later()
 
         def asked() -> None:
-            answer = self.cluster.heartbeat_to(name, action.beat)
-            if answer is not None:
-                self.net.send(lambda: answered(answer))
+            there = self.cluster.process(to)
+            if there is not None:
+                there.do(
+                    lambda: self.net.carry(
+                        to.node_id, self.name, lambda: self.do(lambda: end(True))
+                    )
+                )
 
-        def answered(answer: Any) -> None:
-            if first():
-                self.act(self.membership.answered(endpoint, answer, self.net.now))
-
-        def late() -> None:
-            if first():
-                self.act(self.membership.failed(endpoint, "no answer", self.net.now))
-
-        self.net.send(asked)
-        self.net.after(TIMING.call_deadline_s, late)
-
-    def _probe(self, probe: Probe) -> None:
-        """Of a network without cuts: a live node is reached, by itself and through others."""
-
-        def result() -> None:
-            if self.alive:
-                alive = self.cluster.process(probe.target) is not None
-                self.act(self.membership.probed(probe, alive, self.net.now))
-
-        self.net.after(self.net.delay_s, result)
-
-    def _on_view(self, view: View) -> None:
-        self.side.view_changes()
-        change = self.placement.apply(view, self.net.now)
-        for node in change.removed:
-            self.publisher.lost(node.index, self.streams.pop(node.index).disconnect())
-            if node.index in self.lines:
-                self.lines.pop(node.index)[1].close()
-        answers = self.side.set_view(view.number, self.placement.nodes)
-        self.local.set_view(view.number)
-        for stream in self.streams.values():
-            stream.set_view(view.number)
-        for node in change.added:
-            self.streams[node.index] = HolderStream(node.index, view.number)
-            self._connect_later(node.index)
-        for holder, _, ack in answers:
-            self._send_ack(holder, ack)
-
-    # --- streams
-
-    def _connect_later(self, owner: int) -> None:
-        stream, node = self.streams[owner], self.placement.nodes[owner]
-
-        def cut(epoch: int) -> None:
-            peer = self.cluster.process(node.address)
-            if peer is not None:
-                peer.on_cut(self.address, epoch)
-            if self.alive and self.lines.get(owner, (0, None))[0] == epoch:
-                del self.lines[owner]
-                self.publisher.lost(owner, stream.disconnect())
-                if self.streams.get(owner) is stream:
-                    self._connect_later(owner)
-
-        def connect() -> None:
-            if self.alive and self.streams.get(owner) is stream and owner not in self.lines:
-                epoch = next(self.epochs)
-                self.lines[owner] = (epoch, Connection(self.net, partial(cut, epoch)))
-                stream.connect(epoch)
-                self.pump(owner)
-
-        self.net.after(RECONNECT_S, connect)
-
-    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
-        tracked = self.streams[owner].offer(rows, ticket)
-        self.net.after(0.0, lambda: self.pump(owner))
-        return tracked
-
-    def pump(self, owner: int) -> None:
-        stream, line = self.streams.get(owner), self.lines.get(owner)
-        if not self.alive or stream is None or line is None:
-            return
-        connection = line[1]
-        if stream.broken:
-            connection.close()
-            return
-        to = self.placement.nodes[owner].address
-        while (batch := stream.next_batch(self.net.now)) is not None:
-            arrive = partial(self.cluster.batch_to, to, self.address, batch, connection)
-            connection.send(0, arrive)
-
-    def on_batch(self, sender: NodeAddress, batch: Batch, connection: Connection) -> None:
-        holder = self.placement.find(sender.node_id, sender.incarnation)
-        if holder is None:
-            connection.close()
-            return
-        if batch.kind is Kind.HELLO:
-            self.inbound[holder.index] = connection
-        ack = self.side.batch(holder.index, batch)
-        if ack is not None:
-            self._send_ack(holder.index, ack)
-
-    def on_cut(self, sender: NodeAddress, epoch: int) -> None:
-        holder = self.placement.find(sender.node_id, sender.incarnation)
-        if holder is not None:
-            self.side.closed(holder.index, epoch)
-
-    def _send_ack(self, holder: int, ack: Ack) -> None:
-        to = self.placement.nodes[holder].address
-        self.inbound[holder].send(1, partial(self.cluster.ack_to, to, self.address, ack))
-
-    def on_ack(self, sender: NodeAddress, ack: Ack) -> None:
-        node = self.placement.find(sender.node_id, sender.incarnation)
-        if node is not None:
-            self.publisher.acknowledged(node.index, self.streams[node.index].ack(ack))
-            self.pump(node.index)
-
-    def scan(self) -> None:
-        wanted = [(0, cast(Any, self.local))] + [(o, cast(Any, s)) for o, s in self.streams.items()]
-        for owner, stream in wanted:
-            want = stream.wanted()
-            if want is None:
-                continue
-            stream.scanning(want)
-            # The pool is read at one moment, the answer comes at another.
-            if want.mask:
-                as_of, rows = self.engine.pool_rows(owner, want.mask)
-                buckets = dict(FakeNative.split_buckets(rows))
-                give = partial(stream.give_rows, want.attempt, as_of, buckets)
-            else:
-                as_of, summaries = self.engine.pool_summaries()
-                summary = summaries.get(owner, bytes(4096))
-                give = partial(stream.give_summary, want.attempt, as_of, summary)
-            self.net.after(self.net.rng.uniform(0, SCAN_S), partial(self._given, owner, give))
-
-    def _given(self, owner: int, give: Callable[[], None]) -> None:
-        if self.alive:
-            give()
-            self.side.own_records_in_sync(self.local.in_sync_for)
-            self.pump(owner)
+        self.net.carry(self.name, to.node_id, asked)
+        self.later(PING_TIMEOUT_S, lambda: end(False))
 
     # --- pages
 
-    def set_page(self, digest: bytes, done: Callable[[], None] = lambda: None) -> None:
-        self.publisher.publish(self.engine.set_page(digest), self.net.now, 1.0, done)
+    def set_page(self, digest: bytes, done: Work = lambda: None) -> None:
+        rows = self.engine.set_page(digest)
+        self.cluster.is_true(self, rows)
+
+        def published() -> None:
+            if digest in self.engine.published:
+                self.cluster.shows(digest, self)
+            done()
+
+        self.publisher.publish(rows, self.clock, PUBLISH_TIMEOUT_S, published)
 
     def evict(self, digest: bytes) -> None:
+        self.cluster.hides(digest, self)
         self.publisher.forward(self.engine.drop_page(digest))
 
-    def answer_lookup(
-        self, digests: bytes, view_number: int
-    ) -> tuple[bytes, list[tuple[str, int]], bool]:
-        rows = self.engine.shard_lookup(digests)
-        table, mapping = [], {}
-        for holder in holders_of(rows):
-            address = self.placement.nodes[holder].address
-            mapping[holder] = len(table)
-            table.append((address.node_id, address.incarnation))
-        mapped = FakeNative.map_rows(rows, pack_mapping(mapping))
-        return mapped, table, self.side.final(view_number)
-
     def find(self, digests: bytes) -> dict[bytes, set[tuple[str, int]]]:
-        """Digest -> the node incarnations that are said to hold it."""
-        lookup = Lookup(
-            cast(Any, self.engine),
-            cast(Any, FakeNative),
-            self.placement,
-            self.side,
-            LookupCounters(),
-            digests,
-            self.net.now,
-        )
-        asks = lookup.start()
-        while asks:
-            ask = asks.pop()
-            target = self.cluster.process(self.placement.nodes[ask.owner].address)
-            if target is None:
-                asks += lookup.failed(ask)
-            else:
-                number = self.placement.view.number
-                asks += lookup.answered(ask, *target.answer_lookup(ask.digests, number))
-        assert lookup.outstanding == 0
+        """Digest -> the node incarnations that are said to hold it, at this very moment."""
+        rows = self.reads.find_now(digests)
+        self.cluster.check_truth(self, rows)
         found: dict[bytes, set[tuple[str, int]]] = {}
-        rows = lookup.rows()
-        for at in range(0, len(rows), ROW_BYTES):
-            row = rows[at : at + ROW_BYTES]
-            address = self.placement.nodes[int.from_bytes(row[40:42], "little")].address
-            found.setdefault(row[:16], set()).add((address.node_id, address.incarnation))
+        for row in unpack_rows(rows):
+            address = self.placement.nodes[row[5]].address
+            found.setdefault(row[0], set()).add((address.node_id, address.incarnation))
         return found
 
+    # --- planned ends
 
-class SimCluster:
-    def __init__(
-        self,
-        seed: int,
-        nodes: int,
-        heads: int = 1,
-        drop: float = 0.0,
-        double: float = 0.0,
-        delay_s: float = 0.05,
-    ) -> None:
-        self.net = Network(seed, drop, double, delay_s)
-        self.names = [f"n{i:02}" for i in range(nodes)]
-        self.heads = self.names[:heads]
-        self.nodes: dict[str, SimNode] = {}
-        self.incarnations = count(1)
-        for name in self.names:
-            self.start(name)
+    def drain(self, done: Work) -> None:
+        """Hands every page to another node, one after the other; then `done`."""
+        self.act(self.membership.announce_drain(self.clock))
+        pages = list(self.engine.pool)
+        rng = self.cluster.rng
 
-    def start(self, name: str) -> SimNode:
-        self.nodes[name] = SimNode(self, name, next(self.incarnations))
-        return self.nodes[name]
+        def next_page() -> None:
+            takers = [
+                n
+                for n in self.placement.nodes.values()
+                if n is not self.placement.own and not (n.suspect or n.leaving)
+            ]
+            if not pages or not takers:
+                self.later(READERS_DONE_S, done)
+                return
+            digest = pages.pop()
+            process = self.cluster.process(rng.choice(takers).address)
+            if process is None:
+                next_page()
+                return
+            taker = cast(SimNode, process)
+            self.net.carry(
+                self.name, taker.name, lambda: taker.do(lambda: self._adopt(taker, digest, taken))
+            )
 
-    def crash(self, name: str) -> None:
-        self.nodes.pop(name).crash()
+        def taken(digest: bytes) -> None:
+            self.cluster.hides(digest, self)
+            rows = withdrawals_of(self.engine.local_rows(digest))
+            self.publisher.publish(rows, self.clock, PUBLISH_TIMEOUT_S, lambda: None)
+            self.later(READERS_DONE_S, lambda: self.evict(digest))
+            next_page()
 
-    def run(self, seconds: float) -> None:
-        self.net.run_until(self.net.now + seconds)
+        next_page()
 
-    # --- the network's ends
+    def _adopt(self, taker: SimNode, digest: bytes, taken: Callable[[bytes], None]) -> None:
+        def here() -> None:
+            self.net.carry(taker.name, self.name, lambda: self.do(lambda: taken(digest)))
 
-    def process(self, address: NodeAddress) -> SimNode | None:
-        node = self.nodes.get(address.node_id)
-        return node if node is not None and node.address.same_process(address) else None
-
-    def heartbeat_to(self, name: str, beat: Heartbeat) -> Any:
-        node = self.nodes.get(name)
-        if node is None:
-            return None
-        answer, actions = node.membership.on_heartbeat(beat, self.net.now)
-        node.act(actions)
-        return answer
-
-    def batch_to(
-        self, to: NodeAddress, sender: NodeAddress, batch: Batch, connection: Connection
-    ) -> None:
-        node = self.process(to)
-        if node is None:
-            connection.close()
+        if digest in taker.engine.pool:
+            here()
         else:
-            node.on_batch(sender, batch, connection)
+            taker.set_page(digest, here)
 
-    def ack_to(self, to: NodeAddress, sender: NodeAddress, ack: Ack) -> None:
-        node = self.process(to)
-        if node is not None:
-            node.on_ack(sender, ack)
 
-    # --- what must hold when everything is quiet
+class SimCluster(Members):
+    """`visible`: which live processes hold a page that their owners know. `gaps` counts how often
+    a page was nowhere: what was visible all the time has the same count after as before."""
+
+    nodes: dict[str, SimNode]  # type: ignore[assignment]
+
+    def __init__(self, *settings: Any, **more: Any) -> None:
+        self.visible: dict[bytes, set[SimNode]] = defaultdict(set)
+        self.gaps: dict[bytes, int] = defaultdict(int)
+        self._truth: set[tuple[str, int, bytes, int]] = set()
+        super().__init__(*settings, **more)
+
+    def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
+        return SimNode(self, name, incarnation, kept)
+
+    def crash(self, name: str, machine: bool = False) -> None:
+        """Of a process: its connections end. Of a `machine`: they fall silent."""
+        node = self.nodes[name]
+        super().crash(name)
+        node.engine.stop()
+        for digest in list(self.visible):
+            self.hides(digest, node)
+        if not machine:
+            node.streams.close_all()
+            for line in node.inbound:
+                line.close(1)
+
+    # --- what is so
+
+    def is_true(self, node: SimNode, rows: bytes) -> None:
+        for row in unpack_rows(rows):
+            self._truth.add((node.name, node.address.incarnation, row[0], row[2]))
+
+    def shows(self, digest: bytes, node: SimNode) -> None:
+        if node.up and digest in node.engine.pool:
+            self.visible[digest].add(node)
+
+    def hides(self, digest: bytes, node: SimNode) -> None:
+        holders = self.visible[digest]
+        if node in holders:
+            holders.remove(node)
+            self.gaps[digest] += not holders
+
+    # --- what must hold
+
+    def check_truth(self, node: SimNode, rows: bytes) -> None:
+        """Always: a record that is returned was made by the very process that it names, which is
+        in the reader's view. So none names an incarnation that the reader knows to be dead."""
+        for digest, _, generation, _, _, holder, _ in unpack_rows(rows):
+            named = node.placement.nodes.get(holder)
+            if named is None:
+                continue  # the engine has no such index any more
+            address = named.address
+            record = (address.node_id, address.incarnation, digest, generation)
+            assert record in self._truth, f"{node.name} was given a record that never was: {record}"
+            assert node.placement.view.has(address) or named is node.placement.own
 
     def check_quiet(self) -> None:
-        live = sorted(node.address for node in self.nodes.values())
-        views = {node.placement.view for node in self.nodes.values()}
-        assert len(views) == 1, f"views differ: {sorted(v.number for v in views)}"
-        (view,) = views
-        assert [member.address for member in view.members] == live
+        """When nothing happens any more: one view of all, and every live page of a live holder is
+        found through every live node, and nothing else."""
+        assert self.agreed(), self.describe()
         pages: dict[bytes, set[tuple[str, int]]] = {}
         for node in self.nodes.values():
             for digest in node.engine.pool:
-                pages.setdefault(digest, set()).add(
-                    (node.address.node_id, node.address.incarnation)
-                )
+                pages.setdefault(digest, set()).add((node.name, node.address.incarnation))
+        nothing = {digest for digest in self.visible if digest not in pages}
         for node in self.nodes.values():
+            assert node.streams.in_sync, f"a stream of {node.name} is not in sync"
             assert node.engine.shard_final, f"{node.name} waits for {node.side.unsynced()}"
+            assert not node.suspects.reasons(), f"{node.name} suspects somebody"
             assert node.find(b"".join(pages)) == pages, f"{node.name} finds something else"
+            assert not node.find(b"".join(nothing)), f"{node.name} finds what is nowhere"
+
+    def readers(self) -> list[SimNode]:
+        """Members that are not about to leave."""
+        return [
+            node
+            for node in self.nodes.values()
+            if node.answers()
+            and node.placement.view.number
+            and node.membership.own.state is State.ALIVE
+        ]

@@ -8,6 +8,8 @@ import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import count
 from typing import Any
 
 ROW = struct.Struct("<16sQQIIHB5x")
@@ -23,13 +25,15 @@ def build_ring(
     members: Mapping[str, int], pool_bytes: object = None, vnodes: int = 16
 ) -> tuple[bytes, bytes]:
     """All nodes alike, whatever their pools."""
-    points = sorted(
-        (int.from_bytes(hashlib.blake2b(f"{n}#{i}".encode(), digest_size=8).digest(), "big"), n)
-        for n in members
-        for i in range(vnodes)
-    )
+    points = sorted((place, n) for n in members for place in _places(n, vnodes))
     positions = struct.pack(f"<{len(points)}Q", *(p for p, _ in points))
     return positions, struct.pack(f"<{len(points)}H", *(members[n] for _, n in points))
+
+
+@cache
+def _places(node_id: str, vnodes: int) -> list[int]:
+    each = (hashlib.blake2b(f"{node_id}#{i}".encode(), digest_size=8) for i in range(vnodes))
+    return [int.from_bytes(one.digest(), "big") for one in each]
 
 
 def unpack_rows(rows: bytes) -> list[tuple[Any, ...]]:
@@ -41,8 +45,15 @@ class RingTable:
         self._positions = struct.unpack(f"<{len(positions) // 8}Q", positions)
         self._nodes = struct.unpack(f"<{len(nodes) // 2}H", nodes)
         self._replicas = min(replicas, len(set(self._nodes)))
+        self._found: dict[bytes, list[int]] = {}
 
     def owners(self, digest: bytes) -> list[int]:
+        found = self._found.get(digest)
+        if found is None:
+            found = self._found[digest] = self._search(digest)
+        return found
+
+    def _search(self, digest: bytes) -> list[int]:
         at = bisect_left(self._positions, int.from_bytes(digest[8:], "little"))
         owners: list[int] = []
         while len(owners) < self._replicas:
@@ -68,11 +79,13 @@ def _term(digest: bytes, generation: int, flags: int) -> int:
 
 
 def _summary(records: Iterable[tuple[bytes, int, int]]) -> bytes:
-    hashes, counts = [0] * BUCKETS, [0] * BUCKETS
+    summary = bytearray(BUCKETS * 16)
     for digest, generation, flags in records:
-        hashes[digest[0]] = (hashes[digest[0]] + _term(digest, generation, flags)) % 2**64
-        counts[digest[0]] += 1
-    return b"".join(struct.pack("<QQ", h, c) for h, c in zip(hashes, counts, strict=True))
+        at = 16 * digest[0]
+        hash_, found = struct.unpack_from("<QQ", summary, at)
+        term = _term(digest, generation, flags)
+        struct.pack_into("<QQ", summary, at, (hash_ + term) % 2**64, found + 1)
+    return bytes(summary)
 
 
 class FakeNative:
@@ -126,7 +139,6 @@ class FakeEngine:
         self.ring: RingTable | None = None
         self._events: list[tuple[int, int, float, bytes]] = []
         self._generation = 0
-        self._next_index = 1
         self._next_ticket = 1
 
     def start(self) -> None: ...
@@ -151,6 +163,7 @@ class FakeEngine:
         """Evicts a page; returns its withdrawal."""
         if self.pool.pop(digest, None) is None:
             return b""
+        self.published.discard(digest)
         return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
 
     def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
@@ -178,7 +191,8 @@ class FakeEngine:
     # --- nodes and ring
 
     def add_node(self, node_id: str, incarnation: int) -> int:
-        index, self._next_index = self._next_index, self._next_index + 1
+        # As the native table: the lowest that is free, also one that another node had.
+        index = next(i for i in count(1) if i not in self.nodes)
         self.nodes[index] = (node_id, incarnation)
         return index
 
@@ -260,13 +274,12 @@ class FakeEngine:
         return added, changed, withdrawn, old, full
 
     def shard_lookup(self, digests: bytes) -> bytes:
-        out = []
-        for at in range(0, len(digests), 16):
-            digest = digests[at : at + 16]
-            for (stored, holder), row in self.shard.items():
-                if stored == digest:
-                    out.append(ROW.pack(*row[:5], holder, row[6]))
-        return b"".join(out)
+        wanted = {digests[at : at + 16] for at in range(0, len(digests), 16)}
+        return b"".join(
+            ROW.pack(*row[:5], holder, row[6])
+            for (digest, holder), row in self.shard.items()
+            if digest in wanted
+        )
 
     def _owned(self, holder: int) -> list[bytes]:
         return [d for d, h in self.shard if h == holder and 0 in self.owners(d)]

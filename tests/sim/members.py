@@ -4,7 +4,6 @@ Everything random comes from one seed, so a run that failed fails again the same
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
 from functools import partial
@@ -24,41 +23,10 @@ from peercached.membership import (
     View,
     ViewChanged,
 )
+from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 PEER_PORT, DATA_PORT = 31998, 31999
-
-
-class Net:
-    """Virtual time, and messages that have their own fate each."""
-
-    def __init__(self, seed: int, drop: float = 0.0, double: float = 0.0, delay_s: float = 0.02):
-        self.rng = random.Random(seed)
-        self.now = 0.0
-        self.drop, self.double, self.delay_s = drop, double, delay_s
-        self.cuts: set[tuple[str, str]] = set()  # (from, to): nothing passes
-        self.messages = 0
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-
-    def after(self, delay_s: float, work: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (self.now + delay_s, next(self._order), work))
-
-    def send(self, source: str, to: str, work: Callable[[], None]) -> None:
-        self.messages += 1
-        for _ in range(1 + (self.rng.random() < self.double)):
-            if (source, to) not in self.cuts and self.rng.random() >= self.drop:
-                self.after(self.rng.uniform(0.0005, self.delay_s), work)
-
-    def calm(self) -> None:
-        self.drop = self.double = 0.0
-        self.cuts.clear()
-
-    def run_until(self, time: float) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, work = heapq.heappop(self._queue)
-            work()
-        self.now = time
 
 
 class Node:
@@ -81,7 +49,10 @@ class Node:
             cluster.max_masters, remembered,
         )  # fmt: skip
         self._tick_at = float("inf")
-        self._wake()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What else there is of a daemon, before anything happens."""
 
     @property
     def clock(self) -> float:
@@ -100,7 +71,7 @@ class Node:
         for work in waiting:
             self.do(work)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.act(self.membership.tick(self.clock))
 
     def _schedule(self) -> None:
@@ -112,7 +83,7 @@ class Node:
         def due() -> None:
             if self._tick_at == at:
                 self._tick_at = float("inf")
-                self._wake()
+                self.wake()
 
         self._tick_at = at
         self.net.after(wait_s, lambda: self.do(due))
@@ -127,11 +98,14 @@ class Node:
             elif isinstance(action, Probe):
                 self._probe(action)
             elif isinstance(action, ViewChanged):
-                self.views.append(action.view)
-                self.cluster.on_view(self, action.view)
+                self.take_view(action.view)
             elif isinstance(action, Refused):
                 self.refused += 1
         self._schedule()
+
+    def take_view(self, view: View) -> None:
+        self.views.append(view)
+        self.cluster.on_view(self, view)
 
     def _send(self, action: SendBeat) -> None:
         to = action.endpoint.rpartition(":")[0]
@@ -237,8 +211,12 @@ class Members:
 
     def start(self, name: str, cold: bool = False) -> Node:
         kept = None if cold else self.kept.get(name)
-        node = self.nodes[name] = Node(self, name, next(self._incarnations), kept)
+        node = self.nodes[name] = self._make(name, next(self._incarnations), kept)
+        node.wake()
         return node
+
+    def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
+        return Node(self, name, incarnation, kept)
 
     def crash(self, name: str) -> None:
         node = self.nodes.pop(name)

@@ -39,18 +39,9 @@ def never(cluster: Members, seconds: float, wrong: Callable[[], bool], what: str
         assert not wrong(), what
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(100))
 def test_whatever_happened_a_quiet_cluster_agrees_and_stays_so(seed: int) -> None:
     chaos(seed)
-
-
-def test_a_seed_replays_exactly() -> None:
-    def story() -> list[tuple[str, int, int]]:
-        cluster = chaos(77)
-        views = [(n.name, v.number, len(n.views)) for n in cluster.nodes.values() for v in n.views]
-        return [*views, ("messages", cluster.net.messages, 0)]
-
-    assert story() == story()
 
 
 def test_masters_are_the_heads_in_order_then_others_by_name() -> None:
@@ -251,6 +242,7 @@ def test_two_processes_with_one_name_the_second_is_refused() -> None:
     cluster = formed(4)
     first = cluster.nodes["n0003"]
     twin = Node(cluster, "n0003", 999, None)
+    twin.wake()
     # Somewhere else on the network: answers to it do not reach the first.
     object.__setattr__(twin.membership.own.address, "host", "elsewhere")
     cluster.run(3 * TTL)

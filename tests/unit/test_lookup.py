@@ -253,3 +253,38 @@ def test_lookups_that_hang_at_one_owner_are_bounded() -> None:
     reader.node("b").overdue = reader.node("c").overdue = OVERDUE_MAX
     assert reader.lookup(digest).start() == []
     assert reader.placement.nodes[SELF] is reader.placement.own
+
+
+def test_a_former_owner_says_nothing_about_what_the_owners_of_today_have() -> None:
+    reader = Reader("b", "c")
+    page = reader.digests_of("b", "c")
+    # They own it no longer, but stay members and asked.
+    names = [f"d{number}" for number in range(40)]
+    reader.view(2, "b", "c", *names, now=NOW)
+    owners = {reader.placement.nodes[i].address.node_id for i in reader.engine.owners(page)}
+    assert not owners & {"b", "c"}, "the test needs other names"
+    lookup = reader.lookup(page)
+    first = ask_of(lookup.start())
+    others = lookup.overdue(first)
+    assert {"b", "c"} <= set(reader.names(others))
+    former = [ask for ask in others if ask.former]
+    for ask in former:
+        lookup.answered(ask, b"", [], True)
+    assert not lookup.settled, "its owners have not answered"
+    (owner,) = (ask for ask in others if not ask.former)
+    lookup.answered(owner, b"", [], True)
+    assert lookup.settled
+
+
+def test_records_of_a_node_that_went_are_not_given_out_as_another_ones() -> None:
+    reader = Reader("b", "c", "d")
+    page = reader.digests_of("b", "c")
+    lookup = reader.lookup(page)
+    first = ask_of(lookup.start())
+    lookup.answered(first, record(page), [("d", 1)], False)
+    index = reader.node("d").index
+    assert [row[5] for row in ROW.iter_unpack(lookup.rows())] == [index]
+    reader.view(2, "b", "c")
+    reader.view(3, "b", "c", "e")
+    assert reader.node("e").index == index
+    assert lookup.rows() == b""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peercached.directory.patience import DIGEST_S, FIRST_S, MARGIN_S, Patience
+from peercached.directory.patience import DELAY_MAX_S, DIGEST_S, FIRST_S, MARGIN_S, Patience
 
 
 def after(*took_s: float) -> Patience:
@@ -29,6 +29,10 @@ def test_a_distant_owner_gets_what_its_lookups_take_and_a_margin() -> None:
 
 def test_one_slow_answer_is_forgotten() -> None:
     assert after(0.5, *[0.001] * 100).delay_s(0) == pytest.approx(MARGIN_S, rel=0.1)
+
+
+def test_lookups_that_waited_out_a_hang_do_not_make_the_next_one_wait_as_long() -> None:
+    assert after(*[0.01] * 20, 2.0, 1.8, 1.6, 1.4).delay_s(0) == DELAY_MAX_S
 
 
 def test_a_large_batch_gets_more_time_and_says_nothing_about_small_ones() -> None:

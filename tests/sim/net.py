@@ -1,0 +1,145 @@
+"""Virtual time, and a network that delays, loses, doubles and cuts. All of it comes from one seed,
+so a run that failed fails again the same way."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+Work = Callable[[], None]
+
+# Whoever sends on a connection sends a lost packet again after this.
+RESEND_S = 0.2
+# Twice in a row nothing answers its probes: then a connection is over.
+KEEPALIVE_S = 3.5
+UNSTALL_S = 0.25
+
+
+class Net:
+    """Probabilities and cuts hold until `calm()`."""
+
+    def __init__(self, seed: int, drop: float = 0.0, double: float = 0.0, delay_s: float = 0.02):
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.drop, self.double, self.delay_s = drop, double, delay_s
+        self.cuts: set[tuple[str, str]] = set()  # (from, to): nothing passes
+        self.messages = 0
+        self._queue: list[tuple[float, int, Work]] = []
+        self._order = count()
+
+    def after(self, delay_s: float, work: Work) -> None:
+        heapq.heappush(self._queue, (self.now + delay_s, next(self._order), work))
+
+    def delay(self) -> float:
+        return self.rng.uniform(0.0005, self.delay_s)
+
+    def send(self, source: str, to: str, work: Work) -> None:
+        """A message with a fate of its own: it may be lost, or come twice."""
+        self.messages += 1
+        for _ in range(1 + (self.rng.random() < self.double)):
+            if (source, to) not in self.cuts and self.rng.random() >= self.drop:
+                self.after(self.delay(), work)
+
+    def carry(self, source: str, to: str, work: Work) -> None:
+        """A part of a call over a connection: once and complete, or late, or never."""
+        self.messages += 1
+        if (source, to) not in self.cuts:
+            self.after(self.delay() + self.resends_s(), work)
+
+    def resends_s(self) -> float:
+        late = 0.0
+        while self.rng.random() < self.drop:
+            late += RESEND_S
+        return late
+
+    def calm(self) -> None:
+        self.drop = self.double = 0.0
+        self.cuts.clear()
+
+    def run_until(self, time: float) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, work = heapq.heappop(self._queue)
+            work()
+        self.now = time
+
+
+@dataclass
+class End:
+    """A node's end of a connection. `do`: now, or when it no longer hangs, or never if it is down.
+    `ended`: called once when the connection is over, unless this end has closed it itself."""
+
+    name: str
+    do: Callable[[Work], None]
+    ended: Work
+    answers: Callable[[], bool]  # its process is there and does not hang
+    closed: bool = False
+    last: float = 0.0  # when the last that is under way comes in
+    stalled: list[Work] = field(default_factory=list)
+
+
+class Line:
+    """A connection. In order each way; a cut stalls it, and ends it if it lasts."""
+
+    def __init__(self, net: Net, ends: tuple[End, End]) -> None:
+        self._net = net
+        self._ends = ends
+        self._silent = False
+        net.after(KEEPALIVE_S, self._keep_alive)
+
+    def send(self, sender: int, work: Work) -> None:
+        net, to = self._net, self._ends[1 - sender]
+        if self._ends[sender].closed:
+            return
+        net.messages += 1
+        to.last = max(to.last, net.now + net.delay() + net.resends_s())
+        net.after(to.last - net.now, lambda: self._arrive(1 - sender, work))
+
+    def close(self, closer: int) -> None:
+        """The other end hears of it behind all that was sent."""
+        if not self._ends[closer].closed:
+            self.send(closer, lambda: self._end(1 - closer))
+            self._ends[closer].closed = True
+
+    def _cut(self, to: int) -> bool:
+        return (self._ends[1 - to].name, self._ends[to].name) in self._net.cuts
+
+    def _arrive(self, at: int, work: Work) -> None:
+        end = self._ends[at]
+        if end.closed:
+            return
+        if end.stalled or self._cut(at):
+            end.stalled.append(work)
+            if len(end.stalled) == 1:
+                self._net.after(UNSTALL_S, lambda: self._unstall(at))
+        else:
+            end.do(lambda: None if end.closed else work())
+
+    def _unstall(self, at: int) -> None:
+        end = self._ends[at]
+        if self._cut(at) and not end.closed:
+            self._net.after(UNSTALL_S, lambda: self._unstall(at))
+            return
+        works, end.stalled = end.stalled, []
+        for work in works:
+            self._arrive(at, work)
+
+    def _end(self, at: int) -> None:
+        end = self._ends[at]
+        if not end.closed:
+            end.closed = True
+            end.do(end.ended)
+
+    def _keep_alive(self) -> None:
+        if self._ends[0].closed and self._ends[1].closed:
+            return
+        silent = self._cut(0) or self._cut(1)
+        for at, end in enumerate(self._ends):
+            other = self._ends[1 - at]
+            gone = silent or other.closed or not other.answers()
+            if gone and self._silent and end.answers():
+                self._end(at)
+        self._silent = silent or any(end.closed or not end.answers() for end in self._ends)
+        self._net.after(KEEPALIVE_S, self._keep_alive)

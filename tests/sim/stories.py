@@ -1,0 +1,230 @@
+"""Stories of the whole cluster, membership and directory together, one per kind and seed.
+
+    PYTHONPATH=tests .venv/bin/python -m sim.stories 3000              seeds 0 to 2999 of each kind
+    PYTHONPATH=tests .venv/bin/python -m sim.stories --seed planned 77  that one again
+
+members   everything goes wrong that can; membership alone, so that there can be many nodes
+pages     the same with pages that are set, evicted, looked up and read meanwhile
+planned   joins, drains, leaves and restarts: nobody misses a page that was visible all the time
+hung      a master hangs: nobody but it is thrown out, nobody misses a page of the others
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+
+from sim.chaos import chaos, members_trouble
+from sim.cluster import TIMING, SimCluster, SimNode
+from sim.fake_engine import digest_of
+from sim.members import Members
+
+TTL_S = TIMING.member_ttl_s
+PAGES = [digest_of(f"page {page}") for page in range(40)]
+PAGES_AT_ONCE = 8
+
+
+class Reader:
+    """Some node reads some pages, again and again. `missed`: those that were visible all the time
+    at nodes of `steady`, and were not got by one of them."""
+
+    def __init__(
+        self, cluster: SimCluster, pause_s: float, steady: Callable[[SimNode], bool]
+    ) -> None:
+        self.reads = 0
+        self.missed: list[str] = []
+        self._cluster = cluster
+        self._pause_s = pause_s
+        self._steady = steady
+        self._rng = random.Random(cluster.rng.random())
+        self.stopped = False
+        self._next()
+
+    def _next(self) -> None:
+        if self.stopped:
+            return
+        self._cluster.net.after(self._rng.expovariate(1 / self._pause_s), self._next)
+        if not (readers := self._cluster.readers()):
+            return
+        reader, cluster = self._rng.choice(readers), self._cluster
+        wanted = self._rng.sample(PAGES, PAGES_AT_ONCE)
+        before = {
+            digest: cluster.gaps[digest]
+            for digest in wanted
+            if self._steady(reader) and any(map(self._steady, cluster.visible[digest]))
+        }
+        began = cluster.net.now
+
+        def done(got: set[bytes]) -> None:
+            self.reads += 1
+            for digest, gaps in before.items():
+                steady = any(map(self._steady, cluster.visible[digest]))
+                if digest not in got and steady and cluster.gaps[digest] == gaps:
+                    page, holders = PAGES.index(digest), cluster.visible[digest]
+                    self.missed.append(
+                        f"{reader.name} missed page {page} of {[h.name for h in holders]} "
+                        f"between {began:.3f} and {cluster.net.now:.3f} s"
+                    )
+
+        reader.reads.get(wanted, done)
+
+
+def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
+    """Some pages are set, or evicted where they are."""
+    nodes = cluster.readers()
+    for digest in rng.sample(PAGES, pages if nodes else 0):
+        node = rng.choice(nodes)
+        if digest in node.engine.pool:
+            node.evict(digest)
+        else:
+            node.set_page(digest)
+
+
+def pages(seed: int) -> SimCluster:
+    rng = random.Random(seed)
+    size = rng.randint(3, 6)
+    cluster = SimCluster(
+        seed,
+        size,
+        heads=rng.randint(1, 3),
+        max_masters=rng.randint(1, 3),
+        drop=rng.choice([0.0, 0.02, 0.1]),
+        double=rng.choice([0.0, 0.1]),
+        delay_s=rng.choice([0.01, 0.1, 0.5]),
+    )
+    reader = Reader(cluster, 1.0, lambda node: False)
+
+    def step() -> None:
+        for _ in range(rng.randint(1, 6)):
+            _turn_over(cluster, rng, rng.randint(1, 3))
+            cluster.run(rng.expovariate(3.0))
+
+    members_trouble(cluster, rng, 25, step)
+    reader.stopped = True
+    assert reader.reads
+    cluster.run(4 * TTL_S)
+    cluster.check_quiet()
+    return cluster
+
+
+def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
+    cluster = SimCluster(
+        seed,
+        size,
+        heads=heads,
+        drop=rng.choice([0.0, 0.01]),
+        double=rng.choice([0.0, 0.1]),
+        delay_s=rng.choice([0.002, 0.02, 0.05]),
+    )
+    cluster.until_agreed(30.0)
+    cluster.run(2.0)
+    for digest in PAGES:
+        for node in rng.sample(cluster.readers(), rng.choice([1, 1, 1, 2])):
+            node.set_page(digest)
+    cluster.run(2.0)
+    return cluster
+
+
+def planned(seed: int) -> SimCluster:
+    rng = random.Random(seed)
+    size = rng.randint(3, 6)
+    cluster = _formed(seed, size, rng, rng.randint(1, 2))
+    reader = Reader(cluster, 0.05, lambda node: True)
+    for change in range(rng.randint(2, 5)):
+        up = list(cluster.nodes)
+        if len(up) > 2 and rng.random() < 0.6:
+            name = rng.choice(up)
+            gone: list[str] = []
+
+            def leave(name: str = name, gone: list[str] = gone) -> None:
+                cluster.leave(name)
+                gone.append(name)
+
+            cluster.nodes[name].drain(leave)
+            while not gone:
+                cluster.run(0.5)
+            if name in cluster.heads or rng.random() < 0.6:
+                cluster.run(rng.choice([0.0, 0.1, 3.0]))
+                cluster.start(name)
+        else:
+            cluster.start(f"x{change}")
+        # The next change may come while this one is still under way.
+        cluster.run(rng.choice([0.05, 0.5, 3.0]))
+        _turn_over(cluster, rng, 3)
+        assert not reader.missed, "\n".join(reader.missed)
+    cluster.run(3.0)
+    reader.stopped = True
+    cluster.run(TTL_S)
+    assert not reader.missed, "\n".join(reader.missed)
+    assert reader.reads > 20
+    cluster.check_quiet()
+    return cluster
+
+
+def hung(seed: int) -> SimCluster:
+    rng = random.Random(seed)
+    heads = rng.randint(1, 3)
+    cluster = _formed(seed, rng.randint(4, 6), rng, heads)
+    masters = cluster.names[:3]
+    victim = cluster.nodes[rng.choice(masters)]
+    others = [name for name in cluster.names if name != victim.name]
+    reader = Reader(cluster, 0.2, lambda node: node is not victim)
+
+    def somebody_else_is_out() -> bool:
+        views = [cluster.nodes[name].membership.view.by_id for name in others]
+        return any(name not in view for view in views for name in others)
+
+    def nobody_else_goes(seconds: float) -> None:
+        until = cluster.net.now + seconds
+        while cluster.net.now < until:
+            cluster.run(0.25)
+            assert not somebody_else_is_out(), f"{victim.name} hangs and others are thrown out"
+
+    for _ in range(rng.randint(1, 2)):
+        before = cluster.changes
+        victim.hung = True
+        nobody_else_goes(rng.choice([0.5, 1.0, 3.0]) * TTL_S)
+        victim.resume()
+        nobody_else_goes(TTL_S)
+        # It is taken out and comes back, each time one view for each of the nodes, or two where two
+        # masters have come to it at once.
+        assert cluster.changes - before <= 6 * len(cluster.nodes), "views change again and again"
+        assert not reader.missed, "\n".join(reader.missed)
+    reader.stopped = True
+    cluster.until_agreed(4 * TTL_S)
+    cluster.run(2 * TTL_S)
+    assert reader.reads
+    cluster.check_quiet()
+    return cluster
+
+
+KINDS: dict[str, Callable[[int], Members]] = {
+    "members": chaos,
+    "pages": pages,
+    "planned": planned,
+    "hung": hung,
+}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--seed"]:
+        print(KINDS[arguments[1]](int(arguments[2])).describe())
+        return
+    failed = 0
+    for kind, story in KINDS.items():
+        began = time.monotonic()
+        for seed in range(int(arguments[0])):
+            try:
+                story(seed)
+            except AssertionError as error:
+                failed += 1
+                print(f"--seed {kind} {seed}: {error}", flush=True)
+        print(f"{kind}: {arguments[0]} stories, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{failed} failed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
