@@ -45,6 +45,8 @@ from peercached.peer.streams import Streams
 from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
+from peercached.service.settings import Settings
+from peercached.service.signals import Stop
 from peercached.transport_health import describe
 from peercached.web.routes import routes
 from peercached.web.server import WebServer
@@ -58,6 +60,8 @@ TICK_S = 0.1
 FLUSH_S = 1.0
 LEAVE_S = 0.5
 SERVER_GRACE_S = 0.2
+# What stop() may take, with room for a busy machine.
+STOP_S = 20.0
 GREETINGS_AT_ONCE_MAX = 64
 
 
@@ -250,6 +254,7 @@ class Daemon:
         self._greetings: set[asyncio.Task[None]] = set()
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
         self._ticker: asyncio.Task[None] | None = None
+        self.settings = Settings.fixed(config)
         self.node_status = NodeStatus(self)
         self.web = WebServer(config.metrics_host, config.metrics_port, routes(self.status))
 
@@ -427,6 +432,11 @@ class Daemon:
         )
         node.data_ready = True
 
+    def take(self, settings: Settings) -> None:
+        """The keys that may change while it runs."""
+        self.settings = settings
+        settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
+
     # --- for the admin socket
 
     def status(self) -> Mapping[str, Any]:
@@ -450,11 +460,18 @@ class Daemon:
         return await self.cluster_wide.clear(namespace)
 
 
-async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | None = None) -> None:
-    """Runs the node until `stop` is set. What is wrong at start is an OSError, RuntimeError or
+async def run(
+    settings: Settings,
+    stop: Stop,
+    ready: Callable[[Callable[[], str]], None],
+    stopping: Callable[[float], None],
+) -> None:
+    """Runs the node until `stop` is asked for. `ready` is told how to describe it in a line,
+    `stopping` how long the end may take. What is wrong at start is an OSError, RuntimeError or
     ValueError that says what to do."""
     from peercached import _native
 
+    config = settings.config
     secret = Secret.load(config.cluster_secret_file)
     tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
     incarnation = new_incarnation()
@@ -481,15 +498,18 @@ async def run(config: Config, stop: asyncio.Event, ready: Callable[[], None] | N
         lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         remembered,
     )
+    daemon.take(settings)
     admin = AdminServer(config.admin_socket, daemon)
     try:
         await daemon.start()
         await admin.start()
         if config.metrics_enabled:
             await daemon.web.start()
-        if ready is not None:
-            ready()
-        await stop.wait()
+        ready(daemon.node_status.line)
+        await stop.asked.wait()
+        seconds = settings.config.stop_drain_s if stop.hand_over else 0.0
+        stopping(seconds + STOP_S)
+        await daemon.drain.before_stop(seconds)
     finally:
         await daemon.web.stop()
         await admin.stop()

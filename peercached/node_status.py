@@ -78,6 +78,22 @@ class NodeStatus:
             ],
         }
 
+    def line(self) -> str:
+        """For the service manager's one line."""
+        now = self.document()
+        members, pool = now["membership"]["members"], now["pool"]
+        used = pool.get("used_bytes", 0) / max(pool.get("capacity_bytes", 0), 1)
+        health = now["health"]
+        worst = next(
+            (h for severity in ("error", "warning") for h in health if h["severity"] == severity),
+            None,
+        )
+        others = len(members) - 1
+        return (
+            f"Serving, with {others} other node{'' if others == 1 else 's'}; pool {used:.0%} used; "
+            + (worst["sentence"] if worst else "healthy.")
+        )
+
     def _control_counters(self, stats: dict[str, Any]) -> dict[str, int]:
         daemon = self._daemon
         lookups = daemon.lookups.counters
@@ -167,6 +183,7 @@ class NodeStatus:
         self._say_directory(say, stats)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
+        self._daemon.settings.say(say)
         faults = self._daemon.config.faults
         if faults:
             say(

@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ import click
 from peercached import __version__
 from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
-from peercached.config import Config, ConfigError, Effective, load
+from peercached.config import ConfigError, Effective, load
 from peercached.observe import log
+from peercached.service.heart import Heart
+from peercached.service.notify import Notifier
+from peercached.service.settings import Settings
+from peercached.service.signals import Reloads, Stop, handle_signals
 
 EXIT_START_FAILED = 1
 EXIT_BAD_CONFIG = 2
@@ -32,11 +36,16 @@ _log = logging.getLogger("peercached")
 def main(context: click.Context, /, config_file: Path | None, **values: Any) -> None:
     """Runs the daemon through which the SGLang hosts of a cluster share KV-cache pages.
 
+    SIGTERM hands warm pages to peers first (stop_drain_s), SIGINT does not, a second one stops at
+    once; SIGHUP reads the configuration again.
+
     Exit codes: 0 stopped by SIGTERM or SIGINT, 1 could not start or failed, 2 bad configuration.
     """
     context.obj = (config_file, given(values))
     if context.invoked_subcommand is None:
-        sys.exit(_serve(_load_or_exit(config_file, given(values))))
+        options = given(values)
+        effective = _load_or_exit(config_file, options)
+        sys.exit(_serve(effective, lambda: load(config_file, os.environ, options)))
 
 
 @main.command("config")
@@ -85,29 +94,39 @@ def _load_or_exit(config_file: Path | None, options: dict[str, Any]) -> Effectiv
         sys.exit(EXIT_BAD_CONFIG)
 
 
-def _serve(effective: Effective) -> int:
+def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
     # gRPC would print lines of its own beside our log; what goes wrong reaches us as errors anyway.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
 
-    config = effective.config
-    log.set_up(config.log_level, config.log_format)
+    settings = Settings(effective, read)
+    log.set_up(settings.config.log_level, settings.config.log_format)
+    settings.on_change(lambda config: log.set_up(config.log_level, config.log_format))
     _log.info("peercached %s starts (pid %d)", __version__, os.getpid())
     for name, source in effective.sources.items():
         if not source.startswith("default"):
-            _log.info("%s = %s (%s)", name, getattr(config, name), source)
-    return int(uvloop.run(_run_until_stopped(config)))
+            _log.info("%s = %s (%s)", name, getattr(settings.config, name), source)
+    return int(uvloop.run(_run_until_stopped(settings)))
 
 
-async def _run_until_stopped(config: Config) -> int:
-    stop = asyncio.Event()
+async def _run_until_stopped(settings: Settings) -> int:
+    stop = Stop()
+    notifier = Notifier.from_environment(os.environ)
     started = False
     task = asyncio.current_task()
     assert task is not None
 
-    def ready() -> None:
-        nonlocal started
+    def describe() -> str:
+        return "Starting."
+
+    def tell() -> str:
+        return describe()
+
+    def ready(describe_it: Callable[[], str]) -> None:
+        nonlocal started, describe
         started = True
+        describe = describe_it
+        config = settings.config
         _log.info(
             "ready: node %s, workers at %s, peers at %s:%d",
             config.node_id,
@@ -115,30 +134,33 @@ async def _run_until_stopped(config: Config) -> int:
             config.host,
             config.meta_port,
         )
+        notifier.ready(tell())
 
-    def on_signal(name: str) -> None:
-        if stop.is_set():
-            # Asked twice: the operator has waited long enough for a clean stop.
-            _log.warning("%s again: stops at once", name)
-            task.cancel()
-            return
-        _log.info("%s: stops", name)
-        stop.set()
+    async def reload() -> None:
+        # The manager waits for the second of the two, whatever is wrong with the configuration.
+        notifier.reloading()
+        try:
+            await settings.reload()
+        finally:
+            notifier.ready(tell())
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
+    reloads = Reloads(reload)
+    heart = Heart(notifier, tell)
+    heart.start()
+    handle_signals(stop, task.cancel, reloads.ask)
     try:
         # Here, not above: `peercached config` must work where the data plane cannot be loaded.
         from peercached.daemon import run
 
-        await run(config, stop, ready)
+        await run(settings, stop, ready, notifier.stopping)
     except asyncio.CancelledError:
-        if not stop.is_set():
+        if not stop.asked.is_set():
             raise
         return EXIT_START_FAILED
     except Exception as error:
         return _failed(error, started)
+    finally:
+        heart.stop()
     _log.info("stopped")
     return 0
 

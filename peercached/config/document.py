@@ -28,6 +28,8 @@ later ones win:
 secrets are in files, and keys name them.
 """
 
+_LIVE = "- Changes while the daemon runs: `peercachectl reload`, or SIGHUP\n"
+
 
 def document() -> str:
     """The whole page."""
@@ -45,6 +47,7 @@ def _entry(key: Key) -> str:
         f"- Default: {key.default}\n"
         f"- Values: {key.accepts}\n"
         f"- Option `{key.option}`, variable `{key.variable}`\n"
+        f"{_LIVE if key.live else ''}"
         f"- When to change it: {key.when[0].lower() + key.when[1:]}\n"
     )
 

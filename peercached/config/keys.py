@@ -27,6 +27,7 @@ class Key:
     section: str
     what: str
     when: str
+    live: bool  # changes with a reload
 
     @property
     def option(self) -> str:
@@ -98,6 +99,7 @@ def _key(name: str) -> Key:
         section=str(extra["section"]),
         what=str(field.description),
         when=str(extra["when"]),
+        live=bool(extra["live"]),
     )
 
 

@@ -37,9 +37,11 @@ def _key(
     *,
     unit: str = "",
     default_text: str = "",
+    live: bool = False,  # changes with a reload, without a restart
     **bounds: Any,
 ) -> Any:
     extra: dict[str, Any] = {
+        "live": live,
         "section": section,
         "when": when,
         "unit": unit,
@@ -57,7 +59,7 @@ _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
 _MONITORING = "Monitoring"
-_LOGS = "Logs"
+_SERVICE = "Service and logs"
 _TESTS = "Tests"
 
 
@@ -314,6 +316,7 @@ class Config(BaseModel):
         "the slow ones; their records follow on their streams.",
         "Shorter when `set` must never hold the engine up; longer on slow networks.",
         unit="ms",
+        live=True,
         ge=1,
         le=60_000,
     )
@@ -432,17 +435,32 @@ class Config(BaseModel):
         le=65535,
     )
 
+    stop_drain_s: Seconds = _key(
+        10.0,
+        _SERVICE,
+        "How long the daemon may hand its warm pages to peers after SIGTERM, before it leaves and "
+        "stops. 0: it leaves at once. SIGINT never waits, a second signal ends it at once.",
+        "Longer for large pools, together with the service manager's own limit (`TimeoutStopSec`, "
+        "`terminationGracePeriodSeconds`); 0 where nobody should get the pages.",
+        unit="s",
+        live=True,
+        ge=0.0,
+        le=3600.0,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _key(
         "info",
-        _LOGS,
+        _SERVICE,
         "The least severe messages to log (to standard error).",
         "`debug` while hunting a fault.",
+        live=True,
     )
     log_format: Literal["text", "json"] = _key(
         "text",
-        _LOGS,
-        "`text` for people, `json` for collectors: one object per line.",
+        _SERVICE,
+        "`text` for people, `json` for collectors: one object per line. Under systemd each line "
+        "of `text` carries its level for the journal, too.",
         "Logs go to a collector that parses JSON.",
+        live=True,
     )
 
     faults: Faults = _key(

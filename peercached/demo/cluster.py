@@ -98,6 +98,7 @@ class Daemon:
             "socket-path": str(self.socket_path),
             "admin-socket": str(self.admin_path),
             "state-dir": str(self.state_dir),
+            "stop-drain-s": 0,  # who stops a daemon here means it to be gone
             **({"discovery-addr": ",".join(self.heads)} if self.heads else {}),
             **self.options,
         }

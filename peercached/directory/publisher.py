@@ -57,6 +57,10 @@ class Publisher:
         self.unreached = 0  # batches answered although no owner had all their records
         self.timeouts = 0
 
+    def wait_at_most(self, timeout_ms: float) -> None:
+        """From the next batch on."""
+        self._timeout_s = timeout_ms / 1000
+
     def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
         self.batches += 1
         ticket = next(self._tickets)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -23,13 +24,20 @@ INTERVAL_S = 10.0
 PLACES_MAX = 1024
 
 
+# As syslog numbers them; the journal takes them from the head of a line (sd-daemon(3)).
+_PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+
+
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     """Directs all logging to `stream` (standard error), as configured. Replaces an earlier set-up.
 
     level: "debug", "info", "warning", "error". form: "text", "json".
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    journal = is_journal(stream, os.environ.get("JOURNAL_STREAM", ""))
+    formatter = JsonFormatter() if form == "json" else TextFormatter(with_time=not journal)
+    handler.setFormatter(JournalFormatter(formatter) if journal else formatter)
     handler.addFilter(RepetitionFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -38,11 +46,38 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
 
 
+def is_journal(stream: TextIO, variable: str) -> bool:
+    """Whether `stream` ends in systemd's journal: $JOURNAL_STREAM is its device and inode."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return variable == f"{status.st_dev}:{status.st_ino}"
+
+
+class JournalFormatter(logging.Formatter):
+    """Puts the priority before each line, where the journal looks for it and takes it off."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((p for level, p in _PRIORITIES if record.levelno >= level), 7)
+        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z WARNING peercached.peer: the message`"""
 
+    def __init__(self, with_time: bool = True) -> None:
+        super().__init__()
+        self._with_time = with_time
+
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_time(record)} {record.levelname} {record.name}: {_message(record)}"
+        text = f"{record.levelname} {record.name}: {_message(record)}"
+        if self._with_time:
+            text = f"{_time(record)} {text}"
         trace = _traceback(self, record)
         return f"{text}\n{trace}" if trace else text
 

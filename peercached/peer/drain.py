@@ -132,6 +132,16 @@ class Drain:
         self.progress = Progress()
         log.warning("not draining any more: sets are taken again")
 
+    async def before_stop(self, seconds: float) -> None:
+        """Hands pages over for so long at most, because the process is about to end."""
+        if self._task is None or self._task.done():
+            if seconds <= 0 or self.progress.state == "left" or not self._takers():
+                return
+            self.start(Limits(self._engine.stats()["pool"]["capacity_bytes"], seconds, stay=True))
+        assert self._task is not None
+        # An operator's drain has a time of its own, and may be longer than there is now.
+        await asyncio.wait([self._task], timeout=seconds + 2 * READERS_DONE_S)
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()

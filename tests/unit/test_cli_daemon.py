@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,9 +28,9 @@ from peercached.cli.daemon import main
 main(prog_name="peercached")
 """
 SERVES = """
-async def run(config, stop, ready=None):
-    ready()
-    await stop.wait()
+async def run(settings, stop, ready, stopping):
+    ready(lambda: "Serving.")
+    await stop.asked.wait()
 """
 
 
@@ -48,13 +50,14 @@ def daemons() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def start(
-    daemons: list[subprocess.Popen[str]], code: str, *arguments: str
+    daemons: list[subprocess.Popen[str]], code: str, *arguments: str, **variables: str
 ) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", DRIVER, code, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **variables},
     )
     daemons.append(process)
     return process
@@ -176,10 +179,99 @@ def test_a_second_signal_ends_a_stop_that_hangs(daemons: list[subprocess.Popen[s
     assert process.returncode == 1
 
 
+def test_a_second_signal_ends_even_a_stop_that_cannot_be_cancelled(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    hangs = SERVES + (
+        "    import asyncio\n"
+        "    while True:\n"
+        "        try: await asyncio.Event().wait()\n"
+        "        except asyncio.CancelledError: pass\n"
+    )
+    process = start(daemons, hangs)
+    wait_for_line(process, "ready")
+    process.terminate()
+    wait_for_line(process, "stops")
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 1
+
+
+def test_only_sigterm_leaves_time_for_handing_pages_over(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    tells = SERVES + "    print('hand over', stop.hand_over, flush=True)\n"
+    for number, expected in ((signal.SIGTERM, "True"), (signal.SIGINT, "False")):
+        process = start(daemons, tells)
+        wait_for_line(process, "ready")
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+        assert output == f"hand over {expected}\n"
+
+
+def test_sighup_reads_the_configuration_again(
+    daemons: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("vnodes = 7\n")
+    process = start(daemons, SERVES, "--config", str(file))
+    wait_for_line(process, "ready")
+    file.write_text('vnodes = 8\nlog_format = "json"\n')
+    process.send_signal(signal.SIGHUP)
+    assert "log_format = json" in wait_for_line(process, "reloaded: ")
+    entry = json.loads(wait_for_line(process, "restart"))
+    assert entry["message"] == "reloaded, but a restart is needed for: vnodes"
+    file.write_text("vnodes = nine\n")
+    process.send_signal(signal.SIGHUP)
+    assert "is not TOML" in wait_for_line(process, "not reloaded")
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_the_service_manager_hears_of_start_reload_hang_and_stop(
+    daemons: list[subprocess.Popen[str]],
+) -> None:
+    """In this order; and a loop that hangs is silent, so that the watchdog bites."""
+    hangs = """
+import asyncio, time
+async def run(settings, stop, ready, stopping):
+    await asyncio.sleep(0.3)
+    ready(lambda: "Serving.")
+    await stop.asked.wait()
+    stopping(1)
+    time.sleep(1000)
+"""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        address = f"{folder}/notify"
+        manager.bind(address)
+        manager.settimeout(30)
+        process = start(daemons, hangs, NOTIFY_SOCKET=address, WATCHDOG_USEC="300000")
+
+        def next_but(*skipped: str) -> str:
+            while (first := manager.recv(4096).decode().split("\n")[0]) in skipped:
+                pass
+            return first
+
+        assert next_but() == "WATCHDOG=1"
+        assert next_but("WATCHDOG=1") == "READY=1"
+        process.send_signal(signal.SIGHUP)
+        assert next_but("WATCHDOG=1") == "RELOADING=1"
+        assert next_but("WATCHDOG=1") == "READY=1"
+        process.terminate()
+        assert next_but("WATCHDOG=1") == "STOPPING=1"
+        manager.settimeout(1.0)  # three times the watchdog's patience
+        with pytest.raises(TimeoutError):
+            manager.recv(4096)
+
+
 def test_a_start_that_fails_says_so_in_one_line_with_1(
     daemons: list[subprocess.Popen[str]],
 ) -> None:
-    fails = "async def run(config, stop, ready=None): raise OSError('port 31998 is taken: free it')"
+    fails = "async def run(*_): raise OSError('port 31998 is taken: free it')"
     process = start(daemons, fails)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 1
@@ -188,7 +280,7 @@ def test_a_start_that_fails_says_so_in_one_line_with_1(
 
 
 def test_a_start_error_with_a_path_names_it(daemons: list[subprocess.Popen[str]]) -> None:
-    fails = "async def run(config, stop, ready=None): raise OSError(98, 'is taken', '/run/a.sock')"
+    fails = "async def run(*_): raise OSError(98, 'is taken', '/run/a.sock')"
     process = start(daemons, fails)
     _, error = process.communicate(timeout=30)
     assert error.splitlines()[-1] == "peercached: cannot start: /run/a.sock: is taken"
@@ -197,7 +289,7 @@ def test_a_start_error_with_a_path_names_it(daemons: list[subprocess.Popen[str]]
 def test_a_bug_while_running_leaves_a_traceback_and_1(
     daemons: list[subprocess.Popen[str]],
 ) -> None:
-    fails = "async def run(config, stop, ready=None):\n    ready()\n    raise KeyError('oops')"
+    fails = "async def run(_, stop, ready, stopping):\n    ready(str)\n    raise KeyError('oops')"
     process = start(daemons, fails)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 1

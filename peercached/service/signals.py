@@ -1,0 +1,70 @@
+"""Signals. SIGTERM: hand the warm pages over within the bound, leave, stop. SIGINT: stop. Either of
+them again: stop at once. SIGHUP: read the configuration again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("peercached")
+
+# From the second signal until the process ends by itself, whatever still hangs.
+AT_ONCE_S = 2.0
+EXIT_AT_ONCE = 1
+
+
+class Stop:
+    """Why and whether the daemon should stop."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.hand_over = False  # there is time for giving the warm pages away
+
+    def ask(self, hand_over: bool) -> None:
+        self.hand_over = hand_over
+        self.asked.set()
+
+
+def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[], None]) -> None:
+    """On the running loop. `cancel` ends the daemon's task when it is asked twice."""
+    loop = asyncio.get_running_loop()
+
+    def on_stop(number: signal.Signals) -> None:
+        if stop.asked.is_set():
+            # Asked twice: the operator has waited long enough for a clean stop.
+            log.warning("%s again: stops at once", number.name)
+            cancel()
+            # The kernel takes everything back, and peers and workers get over it.
+            loop.call_later(AT_ONCE_S, os._exit, EXIT_AT_ONCE)
+            return
+        log.info("%s: stops", number.name)
+        stop.ask(hand_over=number is signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop, number)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+class Reloads:
+    """One reload at a time; one more follows if it was asked for meanwhile."""
+
+    def __init__(self, reload: Callable[[], Awaitable[object]]) -> None:
+        self._reload = reload
+        self._again = False
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        self._again = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while self._again:
+            self._again = False
+            try:
+                await self._reload()
+            except Exception:
+                log.exception("the configuration could not be read again")

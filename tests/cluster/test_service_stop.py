@@ -1,0 +1,97 @@
+"""SIGTERM under a service manager: ready when served, pages handed over within the bound."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+
+from peercached.demo.cluster import wait_until
+
+KEYS = keys_of("page", 50)
+
+
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made,
+    ):
+        made.bind(str(Path(folder) / "notify"))
+        made.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", made.getsockname())
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+        yield made
+
+
+def wait_for(manager: socket.socket, what: str) -> list[str]:
+    while True:
+        lines = manager.recv(4096).decode().split("\n")
+        if what in lines:
+            return lines
+
+
+def test_ready_means_that_workers_are_served(
+    manager: socket.socket, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1, start=False)
+    cluster[0].start()
+    status = wait_for(manager, "READY=1")[1]
+    # At once, without waiting for anything else.
+    pages = attach(cluster[0])
+    assert all(pages.set(KEYS))
+    assert pages.has(KEYS)
+    assert status.startswith("STATUS=Serving, with 0 other nodes; pool 0% used; ")
+    wait_for(manager, "WATCHDOG=1")
+    cluster[0].freeze()
+    manager.settimeout(2.0)
+    with pytest.raises(TimeoutError):
+        while True:  # what was on its way
+            manager.recv(4096)
+    cluster[0].thaw()
+    wait_for(manager, "WATCHDOG=1")
+    cluster[0].stop()
+    assert wait_for(manager, "STOPPING=1")[2] == "EXTEND_TIMEOUT_USEC=20000000"
+
+
+def test_a_node_that_is_stopped_hands_its_pages_over(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, stop_drain_s=20)
+    assert all(attach(cluster[1]).set(KEYS))
+    reader = attach(cluster[0])
+    assert cluster[1].stop(timeout_s=30) == 0
+    cluster[0].wait_members(["a"])
+    assert reader.has(KEYS)
+    assert "50 of 50 pages were handed to peers" in cluster[1].log_text()
+
+
+def test_handing_over_ends_with_its_time(make_cluster: MakeCluster, attach: Attach) -> None:
+    # Every offer is slow, for the one who takes reads through faults.
+    cluster = make_cluster(
+        2, each=[{"faults": "seed=1,hang=1"}, {"stop_drain_s": 2}], rpc_timeout_ms=5000
+    )
+    assert all(attach(cluster[1]).set(KEYS))
+    began = time.monotonic()
+    assert cluster[1].stop(timeout_s=30) == 0
+    assert time.monotonic() - began < 15
+    assert "then the 2 s were over" in cluster[1].log_text()
+
+
+def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(
+        2, each=[{"faults": "seed=1,hang=1"}, {"stop_drain_s": 600}], rpc_timeout_ms=5000
+    )
+    leaving = cluster[1]
+    assert all(attach(leaving).set(KEYS))
+    leaving._signal(15)
+    wait_until(lambda: "draining: no more sets" in leaving.log_text(), 10, "it to drain")
+    began = time.monotonic()
+    assert leaving.stop(timeout_s=30) == 1
+    assert time.monotonic() - began < 15

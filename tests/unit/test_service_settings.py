@@ -1,0 +1,70 @@
+"""Reading the configuration again: what changes, what waits, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from peercached.config import Config
+from peercached.config.load import load
+from peercached.service.settings import Settings
+
+
+def settings_of(file: Path) -> Settings:
+    def read() -> object:
+        return load(file, {}, {})
+
+    return Settings(read(), read)  # type: ignore[arg-type]
+
+
+def reload(settings: Settings) -> tuple[list[str], list[str], list[str]]:
+    done = asyncio.run(settings.reload())
+    return done.changed, done.needs_restart, done.problems
+
+
+def sentences(settings: Settings) -> list[str]:
+    found: list[str] = []
+    settings.say(lambda severity, sentence, remedy: found.append(sentence))
+    return found
+
+
+def test_live_keys_change_and_the_others_wait(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('log_level = "info"\nvnodes = 7\n')
+    settings = settings_of(file)
+    heard: list[Config] = []
+    settings.on_change(heard.append)
+    file.write_text('stop_drain_s = 3\nlog_level = "debug"\nvnodes = 8\n')
+    assert reload(settings) == (["stop_drain_s", "log_level"], ["vnodes"], [])
+    assert settings.config.log_level == "debug"
+    assert settings.config.vnodes == 7
+    assert heard == [settings.config]
+    assert settings.sources["log_level"] == f"file {file}:2"
+    assert settings.sources["vnodes"] == f"file {file}:2", "the old value's source"
+    assert "vnodes" in sentences(settings)[0]
+
+
+def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('log_level = "debug"\n')
+    settings = settings_of(file)
+    before = settings.config
+    file.write_text('log_level = "info"\nvnodes = 0\nno_such_key = 1\n')
+    changed, needs_restart, problems = reload(settings)
+    assert (changed, needs_restart) == ([], [])
+    assert "vnodes = 0" in "".join(problems) or "no_such_key" in "".join(problems)
+    assert settings.config is before
+    assert "was not reloaded" in sentences(settings)[0]
+    file.unlink()
+    assert "cannot be read" in reload(settings)[2][0]
+
+
+def test_what_was_wrong_is_forgotten_once_it_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("vnodes = 7\n")
+    settings = settings_of(file)
+    file.write_text("vnodes = 0\n")
+    reload(settings)
+    file.write_text("vnodes = 7\n")
+    assert reload(settings) == ([], [], [])
+    assert sentences(settings) == []
