@@ -129,6 +129,16 @@ class Engine:
         """Rows withdrawn here, to be published."""
     def hold(self, digests: bytes, hold_ms: int) -> bytes:
         """The digests of those that are in our pool and stay there for so long."""
+    def evict(self, digests: bytes) -> tuple[int, int]:
+        """(pages, payload bytes) that left our pool as by any eviction; what is pinned stays."""
+    def evict_coldest(self, bytes: int) -> tuple[int, int]:
+        """As evict(): the coldest pages, up to the first that makes it so many bytes."""
+    def trace_get(
+        self, namespace: str, key: bytes, length: int, timeout_ms: int
+    ) -> tuple[int, float, float, list[tuple[str, float, float, int, int]]]:
+        """Gets one page into memory of its own: (status, begin, end, steps), each step (name,
+        begin, end, holder, status); times are time.monotonic()'s. Blocks: not on the event loop's
+        thread, which answers the lookups of a get."""
     def set_taking(self, taking: bool) -> None:
         """While false, sets are answered `draining` at once."""
     def handovers(self, bytes_max: int) -> list[tuple[bytes, int, int, bytes]]:

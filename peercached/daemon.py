@@ -27,6 +27,7 @@ from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
+from peercached.operations import Operations
 from peercached.peer.accepts import Accepts
 from peercached.peer.adopts import Adopts
 from peercached.peer.auth import AuthError, Secret, Sessions
@@ -39,6 +40,7 @@ from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
+from peercached.peer.relay import Relay
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
@@ -437,7 +439,7 @@ class Daemon:
         self.settings = settings
         settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
 
-    # --- for the admin socket
+    # --- for operators (operations.py)
 
     def status(self) -> Mapping[str, Any]:
         return self.node_status.document()
@@ -499,7 +501,10 @@ async def run(
         remembered,
     )
     daemon.take(settings)
-    admin = AdminServer(config.admin_socket, daemon)
+    operations = Operations(daemon, settings)
+    relay = Relay(operations, daemon.placement, daemon.peers, secret.present or tls is not None)
+    daemon.servicer.operate = relay.answer
+    admin = AdminServer(config.admin_socket, operations, relay)
     try:
         await daemon.start()
         await admin.start()

@@ -120,7 +120,9 @@ nb::list workers(const Engine& engine) {
 
 void bind_engine(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Engine>(module, "Engine")
+  nb::class_<Engine> engine(module, "Engine");
+  bind_operator(engine);
+  engine
       .def(
           "__init__",
           [](Engine* self, const std::string& node_id, Incarnation incarnation,

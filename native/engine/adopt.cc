@@ -2,49 +2,15 @@
 // pool, publish. The pool sees a page only once its bytes are known to be right, and the node that
 // drains drops its own only once ours is published.
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 
 #include "common/copy.h"
 #include "engine/engine.h"
+#include "engine/landing.h"
 
 namespace peercached {
 
 namespace {
-
-// Where pages land. Registered with the devices like a worker's region, so that RDMA may write to
-// it (the pool itself is for reading only), and fenced by nobody.
-class Landing {
- public:
-  Landing(Engine& engine, uint64_t bytes) : engine_(engine), bytes_(bytes) {
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<std::byte*>(mapped);
-    try {
-      engine_.region_mapped(base_, bytes_);
-    } catch (...) {
-      munmap(base_, bytes_);
-      throw;
-    }
-  }
-  ~Landing() {
-    engine_.region_unmapped(base_);
-    munmap(base_, bytes_);
-  }
-  Landing(const Landing&) = delete;
-  Landing& operator=(const Landing&) = delete;
-  std::byte* base() const { return base_; }
-  WriteGate& gate() { return gate_; }
-
- private:
-  Engine& engine_;
-  const uint64_t bytes_;
-  std::byte* base_ = nullptr;
-  WriteGatePage gate_page_{};
-  WriteGate gate_{&gate_page_};
-};
 
 uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/trace.h"
 #include "engine/control.h"
 #include "engine/crew.h"
 #include "engine/handover.h"
@@ -81,6 +82,13 @@ struct OperationCounters {
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
   // Pages taken over from nodes that drain, and pages that were offered and not taken.
   std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
+};
+
+// A get that was followed (common/trace.h).
+struct TracedGet {
+  TimePoint begin, end;
+  PageStatus status = PageStatus::pending;
+  std::vector<Trace::Step> steps;
 };
 
 class Engine final : public RequestHandler, public PeerWatcher, public rdma::Connector {
@@ -145,6 +153,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::vector<Handover> handovers(uint64_t bytes_max) const;
   // Takes pages of a node that drains: reads them, checks them, publishes them. engine/adopt.cc
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
+  // Gets one page of `length` into memory of its own. std::invalid_argument for a name that cannot
+  // be opened. engine/trace.cc
+  TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
+                      Deadline deadline);
   // Those held here from now on for so long (engine/holds.h).
   std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
   // The generation to resync against, and the summaries of our records by owner.
@@ -170,7 +182,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
     nothing,  // it has just misled us: ask the owners
   };
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
-              std::span<RecordRow> rows, std::span<PageStatus> why);
+              std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
   // Keeps present only what could be held, here or at rows[k].holder of the index[k]-th key.
   void hold_present(const RequestContext& context, std::span<const Digest> digests,

@@ -49,7 +49,7 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
 }  // namespace
 
 void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
-                    std::span<RecordRow> rows, std::span<PageStatus> why) {
+                    std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace) {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
   size_t open = digests.size();
@@ -60,13 +60,19 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
     --open;
   };
   const TimePoint now = Clock::now();
+  // Of the first digest, which is the only one where there is a trace.
+  const auto found_so_far = [&](TraceStep& step) {
+    if (trace != nullptr) step.done(why[0], rows[0].holder);
+  };
   if (trust != Trust::nothing) {
+    TraceStep step(trace, "location cache");
     const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
     for (size_t i = 0; i < digests.size(); ++i) {
       RecordRow cached;
       if (locations_.find(digests[i], since, cached) && nodes_.usable(cached.holder))
         take(i, cached);
     }
+    found_so_far(step);
   }
 
   auto merge = [&](std::vector<RecordRow>& found) {
@@ -98,9 +104,11 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
         own_index.push_back(i);
       }
     }
+    TraceStep step(own.empty() ? nullptr : trace, "own shard");
     std::vector<RecordRow> found;
     if (!own.empty()) shard_->lookup(own, found);
     merge(found);
+    found_so_far(step);
     for (size_t i : own_index) {
       // A fresh search asks the other owners too: ours may be what misled us.
       if (why[i] == PageStatus::pending && (alone || (final && trust != Trust::nothing))) {
@@ -117,6 +125,7 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
         asked.push_back(digests[i]);
       }
     }
+    TraceStep step(trace, "owners");
     counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
     counters_.lookup_keys_asked.fetch_add(asked.size(), std::memory_order_relaxed);
     auto answer =
@@ -130,6 +139,7 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
         if (status == PageStatus::pending) status = PageStatus::deadline;
       }
     }
+    found_so_far(step);
   }
   for (PageStatus& status : why) {
     if (status == PageStatus::pending) status = PageStatus::absent;

@@ -25,6 +25,7 @@ struct Engine::GetRun {
 };
 
 void Engine::GetRun::from_pool(const Digest* parent) {
+  TraceStep step(context.trace, "pool");
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -70,6 +71,11 @@ void Engine::GetRun::from_pool(const Digest* parent) {
       page.status = PageStatus::pending;  // another holder may have it
     }
   }
+  if (context.trace != nullptr) {
+    const PageStatus status = pages[0].status;
+    step.done(status == PageStatus::pending ? PageStatus::absent : status,
+              held.empty() ? kNoHolder : kSelfHolder);
+  }
 }
 
 void Engine::GetRun::from_peers(Trust trust) {
@@ -83,7 +89,7 @@ void Engine::GetRun::from_peers(Trust trust) {
   if (wanted.empty()) return;
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  engine.locate(wanted, trust, context.deadline, rows, why);
+  engine.locate(wanted, trust, context.deadline, rows, why, context.trace);
 
   std::map<HolderIndex, std::vector<size_t>> by_peer;  // indices into `wanted`
   for (size_t k = 0; k < wanted.size(); ++k) {
@@ -119,7 +125,9 @@ void Engine::GetRun::from_peers(Trust trust) {
         {peer, engine.nodes_.incarnation(peer), std::span(ops).subspan(first, members.size())});
   }
   if (batches.empty()) return;
+  TraceStep step(context.trace, "read");
   engine.transfer_->read(batches, context.deadline, *context.gate, engine.verifier_);
+  step.done(ops[0].status, batches[0].peer);
 
   for (size_t o = 0; o < ops.size(); ++o) {
     PageRef& page = pages[index[op_page[o]]];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/trace.h"
 #include "common/types.h"
 #include "common/write_gate.h"
 
@@ -34,6 +35,7 @@ struct RequestContext {
   WriteGate* gate = nullptr;
   std::string_view parent_key;  // empty: none given
   uint32_t hold_ms = 0;         // exists: keep what is present for so long
+  Trace* trace = nullptr;       // get: what it does is told here
 };
 
 struct ExistsAnswer {

@@ -1,5 +1,6 @@
 // How pages leave the pool.
 
+#include <algorithm>
 #include <cassert>
 
 #include "pool/pool_impl.h"
@@ -83,6 +84,52 @@ void Pool::Impl::evict_in_background() {
     evicted.clear();
     lock.lock();
   }
+}
+
+// --- on an operator's word ---------------------------------------------------------------------
+
+Evicted Pool::evict(std::span<const Digest> digests) {
+  Evicted evicted;
+  std::vector<RecordRow> rows;
+  for (size_t first = 0; first < digests.size(); first += kEvictPagesPerTurn) {
+    {
+      std::lock_guard lock(impl_->mutex);
+      for (const Digest& digest :
+           digests.subspan(first, std::min(kEvictPagesPerTurn, digests.size() - first))) {
+        const uint32_t id = impl_->find_committed(digest);
+        if (id == kNoSlot || impl_->slots[id].pins > 0) continue;
+        ++evicted.pages;
+        evicted.bytes += impl_->slots[id].length;
+        impl_->evict(id, rows);
+      }
+    }
+    if (!rows.empty() && impl_->on_evict) impl_->on_evict(rows);
+    rows.clear();
+  }
+  return evicted;
+}
+
+Evicted Pool::evict_coldest(uint64_t bytes) {
+  Evicted evicted;
+  std::vector<RecordRow> rows;
+  for (bool more = true; more;) {
+    {
+      std::lock_guard lock(impl_->mutex);
+      while (rows.size() < kEvictPagesPerTurn) {
+        const uint32_t id = evicted.bytes < bytes ? impl_->recency.coldest() : kNoSlot;
+        if (id == kNoSlot) {
+          more = false;
+          break;
+        }
+        ++evicted.pages;
+        evicted.bytes += impl_->slots[id].length;
+        impl_->evict(id, rows);
+      }
+    }
+    if (!rows.empty() && impl_->on_evict) impl_->on_evict(rows);
+    rows.clear();
+  }
+  return evicted;
 }
 
 }  // namespace peercached

@@ -80,6 +80,11 @@ struct WarmPage {
   uint64_t stamp = 0;    // greater: used more recently
 };
 
+struct Evicted {
+  uint64_t pages = 0;
+  uint64_t bytes = 0;  // of payload
+};
+
 struct PoolStats {
   uint64_t capacity_bytes = 0;  // of all units
   uint64_t used_bytes = 0;      // stride bytes of slots not free
@@ -151,6 +156,10 @@ class Pool {
   size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // Drops the committed pages of a namespace slot, at most `limit` a call; returns how many.
   size_t sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows);
+  // Eviction on an operator's word, through the sink as any other: of these pages, or of the
+  // coldest ones up to the first that makes it `bytes` (of payload). What is pinned stays.
+  Evicted evict(std::span<const Digest> digests);
+  Evicted evict_coldest(uint64_t bytes);
 
   // --- directory -----------------------------------------------------------------------
   // Calls `visit` with batches of rows of all committed pages, unlocking in between. A page

@@ -13,13 +13,18 @@ import grpc
 from pydantic import ValidationError
 
 from peercached import __version__
+from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
+from peercached.admin.effective import EffectiveConfig
 from peercached.admin.ring import Ring
 from peercached.admin.status import SCHEMA_VERSION, Located, Status
-from peercached.proto import admin_pb2, admin_pb2_grpc
+from peercached.admin.trace import Trace
+from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar("_Document", Status, Located, Ring)
+_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Trace)
+# Of the caller's patience, what a traced get may take.
+_OF_THE_TIMEOUT = 0.8
 
 
 class Unreachable(Exception):
@@ -31,12 +36,16 @@ class Refused(Exception):
 
 
 class AdminClient:
-    """One connection; a context manager. Raises Unreachable and Refused, nothing else of gRPC."""
+    """One connection; a context manager. `node`: the member that is asked, through the daemon here.
+    Raises Unreachable and Refused, nothing else of gRPC."""
 
-    def __init__(self, path: str, timeout_s: float = 5.0) -> None:
+    def __init__(self, path: str, timeout_s: float = 5.0, node: str = "") -> None:
         check_socket(path, "admin socket", "admin_socket")
         self._path = path
         self._timeout_s = timeout_s
+        self._node = node
+        self._metadata = ((NODE_KEY, node.encode()),) if node else ()
+        self.version = ""  # of the daemon at `path`, once it has answered
         self._channel = grpc.insecure_channel(
             f"unix:{Path(path).absolute()}",
             options=[
@@ -44,7 +53,6 @@ class AdminClient:
                 ("grpc.enable_http_proxy", 0),
             ],
         )
-        self._stub: Any = admin_pb2_grpc.AdminStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> AdminClient:
         return self
@@ -54,40 +62,75 @@ class AdminClient:
 
     def status(self) -> Status:
         """The daemon's whole status."""
-        reply = self._call(self._stub.Status, admin_pb2.StatusRequest())
-        return self._parse(Status, reply.json)
+        return self._parse(Status, self._call("Status", pb.StatusRequest(), pb.StatusReply).json)
 
     def locate(self, namespace: str, key: bytes) -> Located:
         """What the cluster knows of a key."""
-        request = admin_pb2.LocateRequest(namespace=namespace, key=key)
-        return self._parse(Located, self._call(self._stub.Locate, request).json)
+        request = pb.LocateRequest(namespace=namespace, key=key)
+        return self._parse(Located, self._call("Locate", request, pb.LocateReply).json)
 
     def ring(self) -> Ring:
         """Who owns which part of the digests, and how far the records have come."""
-        return self._parse(Ring, self._call(self._stub.Ring, admin_pb2.RingRequest()).json)
+        return self._parse(Ring, self._call("Ring", pb.RingRequest(), pb.RingReply).json)
+
+    def config(self) -> EffectiveConfig:
+        """What is in force, and where each value came from."""
+        reply = self._call("Config", pb.ConfigRequest(), pb.ConfigReply)
+        return self._parse(EffectiveConfig, reply.json)
+
+    def trace(self, namespace: str, key: bytes) -> Trace:
+        """Lets the daemon get one page, and tells where the time went."""
+        seconds = self._timeout_s * _OF_THE_TIMEOUT
+        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(seconds, 60.0))
+        return self._parse(Trace, self._call("Trace", request, pb.TraceReply).json)
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         """Begins; `status().drain` shows how far it is."""
-        request = admin_pb2.DrainRequest(bytes_max=bytes_max, seconds=seconds, stay=stay)
-        self._call(self._stub.Drain, request)
+        request = pb.DrainRequest(bytes_max=bytes_max, seconds=seconds, stay=stay)
+        self._call("Drain", request, pb.DrainReply)
 
     def undrain(self) -> None:
         """Takes sets again."""
-        self._call(self._stub.Undrain, admin_pb2.UndrainRequest())
+        self._call("Undrain", pb.UndrainRequest(), pb.UndrainReply)
 
     def clear(self, namespace: str) -> list[str]:
         """Clears a namespace cluster-wide; the nodes that were not reached."""
-        request = admin_pb2.ClearRequest(namespace=namespace)
-        return list(self._call(self._stub.Clear, request).unreached)
+        request = pb.ClearRequest(namespace=namespace)
+        return list(self._call("Clear", request, pb.ClearReply).unreached)
 
-    def _call(self, method: Any, request: Any) -> Any:
+    def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
+        """(pages, bytes) that left the node's pool."""
+        return self._evict(pb.EvictRequest(namespace=namespace, keys=keys))
+
+    def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
+        """As evict(), None: everything."""
+        return self._evict(pb.EvictRequest(bytes=bytes_wanted or 0, all=bytes_wanted is None))
+
+    def _evict(self, request: pb.EvictRequest) -> tuple[int, int]:
+        reply = self._call("Evict", request, pb.EvictReply)
+        return reply.pages, reply.bytes
+
+    def reload(self) -> tuple[list[str], list[str], list[str]]:
+        """(keys changed, keys that need a restart, problems)"""
+        reply = self._call("Reload", pb.ReloadRequest(), pb.ReloadReply)
+        return list(reply.changed), list(reply.needs_restart), list(reply.problems)
+
+    def _call(self, method: str, request: Any, reply: Any) -> Any:
+        ask = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )
         try:
-            return method(request, timeout=self._timeout_s)
+            answer, call = ask.with_call(request, timeout=self._timeout_s, metadata=self._metadata)
+            self._note_version(call)
+            return answer
         except grpc.RpcError as error:
+            self._note_version(error)
             code, details = error.code(), error.details()
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             raise Unreachable(
-                f"the daemon at {self._path} did not answer within {self._timeout_s:g} s: it hangs "
+                f"{self._who()} did not answer within {self._timeout_s:g} s: it hangs "
                 "or is stopped; look at its log, or give --timeout more seconds"
             )
         if code == grpc.StatusCode.UNAVAILABLE:
@@ -97,6 +140,18 @@ class AdminClient:
         if code == grpc.StatusCode.UNIMPLEMENTED:
             raise Refused(self._skew(f"it does not know this call ({details})"))
         raise Refused(str(details))
+
+    def _note_version(self, call: Any) -> None:
+        for key, value in call.trailing_metadata() or ():
+            if key == VERSION_KEY:
+                self.version = str(value)
+
+    def _who(self) -> str:
+        return (
+            f"{self._node} (through the daemon at {self._path})"
+            if self._node
+            else f"the daemon at {self._path}"
+        )
 
     def _parse(self, model: type[_Document], text: str) -> _Document:
         try:
@@ -112,9 +167,10 @@ class AdminClient:
         return document
 
     def _skew(self, what: str) -> str:
+        there = f" ({self.version})" if self.version else ""
         return (
-            f"the daemon at {self._path} is of another version than this peercachectl "
-            f"{__version__}: {what}; use the peercachectl that was installed with the daemon"
+            f"{self._who()} is of another version{there} than this peercachectl {__version__}: "
+            f"{what}; use the peercachectl that was installed with the daemon"
         )
 
 

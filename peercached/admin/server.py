@@ -1,128 +1,49 @@
 """The Admin service (proto/admin.proto) on this host's admin socket.
 
 Whoever may open the socket is an operator: its mode (0660, from the moment it exists) is the
-only check. The service knows nothing of the daemon but a `StatusSource`.
+only check. A call may name another member: it goes there through the `Relay`.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 
-from peercached.admin.ring import Ring
-from peercached.admin.status import Located, Status
-from peercached.proto import admin_pb2, admin_pb2_grpc
+from peercached import __version__
+from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
+from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
 
-_log = logging.getLogger(__name__)
-
+# For those who set no deadline.
+RELAYED_S_MAX = 3600.0
 _STOP_GRACE_S = 1.0
 _REQUEST_BYTES_MAX = 1 << 20
 _PEER = struct.Struct("3i")  # ucred: pid, uid, gid
 
 
-class StatusSource(Protocol):
-    """What the composition root lets operators see and do. Called on the event loop's thread."""
+class Relay(Protocol):
+    """The way to other members."""
 
-    def status(self) -> Mapping[str, Any]:
-        """The fields of `peercached.admin.status.Status`. Must not block."""
-
-    async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
-        """The fields of `peercached.admin.status.Located`. ValueError for a bad key."""
-
-    def ring(self) -> Mapping[str, Any]:
-        """The fields of `peercached.admin.ring.Ring`. Must not block."""
-
-    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
-        """Returns at once; `status` shows how far it is. ValueError if that cannot be."""
-
-    async def undrain(self) -> None:
-        """ValueError if it is too late."""
-
-    async def clear(self, namespace: str) -> list[str]:
-        """Clears it cluster-wide; the nodes that were not reached. ValueError for a bad name."""
-
-
-class _Service(admin_pb2_grpc.AdminServicer):
-    def __init__(self, source: StatusSource) -> None:
-        self._source = source
-
-    async def Status(self, request: Any, context: Any) -> Any:
-        try:
-            document = Status.model_validate(dict(self._source.status()))
-        except Exception as error:
-            await _abort(context, "status", error)
-            raise
-        return admin_pb2.StatusReply(json=document.model_dump_json())
-
-    async def Locate(self, request: Any, context: Any) -> Any:
-        try:
-            found = await self._source.locate(request.namespace, request.key)
-            document = Located.model_validate(dict(found))
-        except Exception as error:
-            await _abort(context, "locate", error)
-            raise
-        return admin_pb2.LocateReply(json=document.model_dump_json())
-
-    async def Ring(self, request: Any, context: Any) -> Any:
-        try:
-            document = Ring.model_validate(dict(self._source.ring()))
-        except Exception as error:
-            await _abort(context, "ring", error)
-            raise
-        return admin_pb2.RingReply(json=document.model_dump_json())
-
-    async def Drain(self, request: Any, context: Any) -> Any:
-        try:
-            self._source.start_drain(request.bytes_max, request.seconds, request.stay)
-        except Exception as error:
-            await _abort(context, "drain", error)
-            raise
-        return admin_pb2.DrainReply()
-
-    async def Undrain(self, request: Any, context: Any) -> Any:
-        try:
-            await self._source.undrain()
-        except Exception as error:
-            await _abort(context, "undrain", error)
-            raise
-        return admin_pb2.UndrainReply()
-
-    async def Clear(self, request: Any, context: Any) -> Any:
-        try:
-            unreached = await self._source.clear(request.namespace)
-        except Exception as error:
-            await _abort(context, "clear", error)
-            raise
-        return admin_pb2.ClearReply(unreached=unreached)
-
-
-async def _abort(context: Any, call: str, error: Exception) -> None:
-    """Ends the call with the operator's mistake, or with ours (and a traceback in the log)."""
-    # pydantic's ValidationError is a ValueError too, but a document that does not fit is our bug.
-    if isinstance(error, ValueError) and type(error).__module__.split(".")[0] != "pydantic_core":
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    _log.error("admin call %s failed", call, exc_info=error)
-    await context.abort(
-        grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error} (traceback in the daemon's log)"
-    )
+    async def ask(self, node_id: str, method: str, packed: bytes, left_s: float) -> bytes:
+        """That member's reply. Refusal, its own or of the way there."""
 
 
 class AdminServer:
-    """Serves one `StatusSource` until stopped; the socket is there only in between."""
+    """Serves one `StatusSource` until stopped; the socket is there only in between. Without a
+    `relay` there are no other members to ask."""
 
-    def __init__(self, path: str, source: StatusSource) -> None:
+    def __init__(self, path: str, source: StatusSource, relay: Relay | None = None) -> None:
         self._path = Path(path)
         self._source = source
+        self._relay = relay
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -134,7 +55,10 @@ class AdminServer:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        admin_pb2_grpc.add_AdminServicer_to_server(_Service(self._source), server)  # type: ignore[no-untyped-call]
+        handlers = {
+            method: grpc.unary_unary_rpc_method_handler(self._handler(method)) for method in CALLS
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         # Under the umask, so that the socket is never open to others, not even for a moment.
         before = os.umask(0o117)
         try:
@@ -151,12 +75,37 @@ class AdminServer:
         await server.start()
         self._server = server
 
+    def _handler(self, method: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def handle(packed: bytes, context: Any) -> bytes:
+            context.set_trailing_metadata(((VERSION_KEY, __version__),))
+            node_id = _node_wanted(context)
+            try:
+                if not node_id:
+                    return await answer(self._source, method, packed, "an operator of this host")
+                if self._relay is None:
+                    raise Refusal(grpc.StatusCode.NOT_FOUND, "this daemon has no peers to ask")
+                left_s = min(context.time_remaining() or RELAYED_S_MAX, RELAYED_S_MAX)
+                return await self._relay.ask(node_id, method, packed, left_s)
+            except Refusal as refusal:
+                await context.abort(refusal.code, refusal.details)
+                raise
+
+        return handle
+
     async def stop(self) -> None:
         """Ends calls within a second and removes the socket."""
         if self._server is None:
             return
         await self._server.stop(_STOP_GRACE_S)  # gRPC removes the socket that it has bound
         self._server = None
+
+
+def _node_wanted(context: Any) -> str:
+    """As the client put it: node ids are text, metadata of any text is bytes."""
+    for key, value in context.invocation_metadata() or ():
+        if key == NODE_KEY:
+            return bytes(value).decode(errors="replace")
+    return ""
 
 
 def _make_way(path: Path) -> None:

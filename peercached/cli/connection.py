@@ -31,6 +31,7 @@ class Target:
     admin_socket: str = ""
     config_file: Path | None = None
     timeout_s: float = 0.0
+    node: str = ""  # the member that is asked, through the daemon of this host
 
     def over(self, before: Target) -> Target:
         """These options after those before the command's name; later wins."""
@@ -55,17 +56,25 @@ class Target:
         """A connection to the admin socket. Unreachable if there is none."""
         from peercached.admin.client import AdminClient
 
-        return AdminClient(self.admin_path(), self.timeout_s or TIMEOUT_S)
+        return AdminClient(self.admin_path(), self.timeout_s or TIMEOUT_S, self.node)
 
     def worker(self, namespace: str) -> Client:
         """A worker's client. Unreachable if nobody listens: the client itself would just miss."""
         from peercached.admin.client import check_socket
 
+        self.must_be_here("pages go through the workers' socket")
         path = self.socket_path()
         check_socket(path, "socket", "socket_path")
         from peercache_client import Client
 
         return Client(path, namespace=namespace, timeout_s=self.timeout_s or TIMEOUT_S)
+
+    def must_be_here(self, why: str) -> None:
+        """A Failure if another node is meant."""
+        if self.node:
+            from peercached.cli.exits import USAGE, Failure
+
+            raise Failure(f"--node {self.node}: {why} of this host; run it on that node", USAGE)
 
     def _configured(self, key: str) -> str:
         # Only the sockets matter here: a pool size that no longer fits must not keep an
@@ -75,8 +84,14 @@ class Target:
 
 
 def target_options(command: _Command) -> _Command:
-    """`--socket`, `--admin-socket`, `--config`, `--timeout`: before or after the command's name."""
+    """`--socket`, `--admin-socket`, `--config`, `--timeout`, `--node`: before or after the
+    command's name."""
     for option in (
+        click.option(
+            "--node",
+            metavar="NAME",
+            help="Another member, which the daemon of this host asks.",
+        ),
         click.option(
             "--timeout",
             "timeout_s",
@@ -99,4 +114,5 @@ def target_from(options: dict[str, Any]) -> Target:
         admin_socket=options.pop("admin_socket", None) or "",
         config_file=options.pop("config_file", None),
         timeout_s=options.pop("timeout_s", None) or 0.0,
+        node=options.pop("node", None) or "",
     )

@@ -20,7 +20,7 @@ def devices(target: Target, as_json: bool) -> None:
 
     The names are what device_names takes.
     """
-    del target
+    target.must_be_here("it looks at the hardware")
     from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices
 
     try:

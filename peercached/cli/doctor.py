@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from peercached.cli.output import print_json
 
 if TYPE_CHECKING:
     from peercached.admin.status import Status
+    from peercached.doctor.finding import Finding
 
 _EXITS = "Exit codes: 0 all is well, 1 there are warnings, 2 there are failures (or wrong usage)."
 _MARKS = {"failure": "FAILURE", "warning": "WARNING", "ok": "ok     ", "skipped": "skipped"}
@@ -27,29 +28,13 @@ def doctor(target: Target, as_json: bool) -> None:
     Give it the daemon's configuration (--config, PEERCACHED_ variables): it tells what is needed.
     Run it as the daemon's user, or as root, who also sees the packet filters.
     """
-    from peercached.config import Config, ConfigError, load
-    from peercached.doctor.examine import examine
-    from peercached.doctor.finding import Finding, exit_code
+    from peercached.doctor.finding import exit_code
 
-    findings: list[Finding] = []
-    try:
-        config = load(target.config_file, os.environ, {}).config
-    except ConfigError as error:
-        findings = [Finding("configuration", "failure", str(p)) for p in error.problems]
-        config = Config()
-    status, why = _status(target)
-    findings += examine(config, status, why)
+    target.must_be_here("it looks at the hardware")
+    findings = examined(target)
     code = exit_code(findings)
     if as_json:
-        print_json(
-            {
-                "exit_code": code,
-                "findings": [
-                    {"check": f.check, "level": f.level, "text": f.text, "remedy": f.remedy}
-                    for f in findings
-                ],
-            }
-        )
+        print_json(document_of(findings))
     else:
         width = max(len(finding.check) for finding in findings)
         for level, mark in _MARKS.items():
@@ -59,6 +44,35 @@ def doctor(target: Target, as_json: bool) -> None:
                     if finding.remedy:
                         click.echo(f"         {'':<{width}}  -> {finding.remedy}")
     sys.exit(code)
+
+
+def examined(target: Target) -> list[Finding]:
+    """All findings."""
+    from peercached.config import Config, ConfigError, load
+    from peercached.doctor.examine import examine
+    from peercached.doctor.finding import Finding
+
+    findings: list[Finding] = []
+    try:
+        config = load(target.config_file, os.environ, {}).config
+    except ConfigError as error:
+        findings = [Finding("configuration", "failure", str(p)) for p in error.problems]
+        config = Config()
+    status, why = _status(target)
+    return findings + examine(config, status, why)
+
+
+def document_of(findings: list[Finding]) -> dict[str, Any]:
+    """As --json prints it."""
+    from peercached.doctor.finding import exit_code
+
+    return {
+        "exit_code": exit_code(findings),
+        "findings": [
+            {"check": f.check, "level": f.level, "text": f.text, "remedy": f.remedy}
+            for f in findings
+        ],
+    }
 
 
 def _status(target: Target) -> tuple[Status | None, str]:

@@ -40,6 +40,7 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
         raise exits.Failure(
             "a page is binary and this is a terminal; give -o FILE, or a pipe", exits.USAGE
         )
+    target.must_be_here("pages go through the workers' socket")
     with target.admin() as admin:
         holders = admin.locate(namespace, key_bytes(key)).holders
     page: bytes | None = None

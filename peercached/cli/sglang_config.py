@@ -34,6 +34,7 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
 
     --hicache-storage-backend-extra-config "$(peercachectl sglang-config --json)"
     """
+    target.must_be_here("SGLang uses the daemon")
     config = {
         "backend_name": "peercache",
         "module_path": "peercache_client.sglang",

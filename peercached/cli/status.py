@@ -22,11 +22,11 @@ def status(target: Target, as_json: bool) -> None:
     if as_json:
         print_json(document.model_dump(mode="json"))
         return
-    for line in (*_health(document), "", *_summary(document)):
+    for line in (*health_lines(document), "", *_summary(document)):
         click.echo(line)
 
 
-def _health(document: Status) -> list[str]:
+def health_lines(document: Status) -> list[str]:
     if not document.health:
         return ["Healthy: nothing needs attention."]
     lines = []

@@ -202,11 +202,15 @@ class PeerLink:
         timeout_s: float | None = None,
         expect: NodeAddress | None = None,
         last: bool = False,
+        patience_s: float | None = None,
     ) -> Any:
         """One call, with one new handshake if the session is unknown there. `expect`: the
-        process that must answer. `last`: this node leaves, so it makes no new session. Unreachable,
-        AuthError, or AioRpcError for a refusal."""
+        process that must answer. `last`: this node leaves, so it makes no new session.
+        `patience_s`: how long a call that takes its time may wait, instead of rpc_timeout_ms.
+        Unreachable, AuthError, or AioRpcError for a refusal."""
         wait_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        if patience_s is not None:
+            wait_s = patience_s
         for attempt in (0, 1):
             if not self.metadata or expect is not None:
                 await self.ready(expect)

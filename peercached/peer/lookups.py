@@ -34,6 +34,16 @@ log = logging.getLogger(__name__)
 MARGIN_S = 0.002
 
 
+@dataclass(slots=True)
+class Asked:
+    """One owner that was asked in a lookup that somebody watches. Times: time.monotonic()."""
+
+    node: Node
+    began: float
+    ended: float = 0.0  # 0: not yet
+    outcome: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class _Call:
     ask: Ask
@@ -62,6 +72,8 @@ class Lookups:
         self._trouble = trouble
         self._timeout_s = timeout_s
         self._calls: dict[Node, set[asyncio.Task[Any]]] = {}
+        # By the packed digests of a lookup: whom it asks. For `peercachectl trace`.
+        self.watched: dict[bytes, list[Asked]] = {}
         self.counters = LookupCounters()
 
     async def find(self, digests: bytes, left_s: float) -> bytes:
@@ -129,7 +141,24 @@ class Lookups:
                 self._calls.pop(node, None)
 
         task.add_done_callback(ended)
+        if self.watched and ask.digests in self.watched:
+            self._watch(self.watched[ask.digests], node, task)
         return _Call(ask, node, task, time.monotonic() + node.patience.delay_s(count))
+
+    def _watch(self, watched: list[Asked], node: Node, task: asyncio.Task[Any]) -> None:
+        asked = Asked(node, time.monotonic())
+        watched.append(asked)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            asked.ended = time.monotonic()
+            if task.cancelled():
+                asked.outcome = "given up"
+            elif isinstance(reply := task.result(), str):
+                asked.outcome = reply
+            else:
+                asked.outcome = "ok" if reply.rows else "absent"
+
+        task.add_done_callback(ended)
 
     def _overdue(self, call: _Call) -> None:
         if call.overdue:

@@ -60,6 +60,7 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
 # Publish streams of all holders, lookups of all readers, and room for bursts.
 CALLS_MAX = 8192
 
+Operate = Callable[[NodeAddress, pb.OperateRequest], Awaitable[pb.OperateReply]]
 SendAck = Callable[[Ack], Awaitable[None]]
 Reply = TypeVar("Reply")
 
@@ -114,6 +115,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             lambda session: sessions.find(session) is not None,
             self.doors,
         )
+        # Set once there is somebody to answer (peer/relay.py).
+        self.operate: Operate | None = None
         self.malformed = 0
         self.misfits = 0
 
@@ -301,6 +304,15 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             return pb.RaiseEpochReply(
                 epoch=self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
             )
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Operate(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            if self.operate is None:
+                raise Unable("this node takes no operators' calls yet")
+            return await self.operate(caller, request)
         except Exception as error:
             await self._refuse(context, error)
 

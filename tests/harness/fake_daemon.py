@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peercached.admin.server import AdminServer
+from peercached.admin.server import AdminServer, Relay
 
 
 class FakeSource:
@@ -25,6 +25,10 @@ class FakeSource:
         self.document: dict[str, Any] = {}
         self.located: dict[str, Any] = {}
         self.ring_document: dict[str, Any] = {}
+        self.traced: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
+        self.reloaded: tuple[list[str], list[str], list[str]] = ([], [], [])
+        self.evicted = (0, 0)
         self.unreached: list[str] = []
         self.asked: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
@@ -52,13 +56,32 @@ class FakeSource:
     def ring(self) -> dict[str, Any]:
         return self.ring_document
 
+    def config(self) -> dict[str, Any]:
+        return {"settings": self.settings}
+
+    async def trace(self, namespace: str, key: bytes, seconds: float) -> dict[str, Any]:
+        self.asked.append(("trace", namespace, key))
+        return self.traced
+
+    async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
+        self.asked.append(("evict", namespace, keys))
+        return self.evicted
+
+    async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
+        self.asked.append(("evict_coldest", bytes_wanted))
+        return self.evicted
+
+    async def reload(self) -> tuple[list[str], list[str], list[str]]:
+        self.asked.append(("reload",))
+        return self.reloaded
+
     async def clear(self, namespace: str) -> list[str]:
         self.asked.append(("clear", namespace))
         return self.unreached
 
 
 @contextmanager
-def serving(path: Path, source: FakeSource) -> Iterator[AdminServer]:
+def serving(path: Path, source: FakeSource, relay: Relay | None = None) -> Iterator[AdminServer]:
     """The Admin service on `path`, on an event loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -68,7 +91,7 @@ def serving(path: Path, source: FakeSource) -> Iterator[AdminServer]:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=30)
 
     async def start() -> AdminServer:
-        server = AdminServer(str(path), source)
+        server = AdminServer(str(path), source, relay)
         await server.start()
         return server
 

@@ -56,6 +56,42 @@ TEST_F(PoolEviction, PinnedPageIsNeverEvicted) {
   EXPECT_FALSE(held(0)) << "its age counts again once it is unpinned";
 }
 
+TEST_F(PoolEviction, AnOperatorsWordEvictsTheColdestUpToTheBytesAsked) {
+  open(8 * kMiB);
+  for (uint64_t i = 0; i < 200; ++i) set(i, 16 * kKiB);
+  touch({0});
+  const PinnedPage pinned = pin(1);
+  const Evicted evicted = pool->evict_coldest(100 * 16 * kKiB - 1);
+  EXPECT_EQ(evicted.pages, 100u);
+  EXPECT_EQ(evicted.bytes, 100u * 16 * kKiB);
+  EXPECT_EQ(evicted_rows().size(), 100u);
+  EXPECT_TRUE(held(0)) << "used last";
+  EXPECT_TRUE(held(1)) << "pinned";
+  EXPECT_FALSE(held(2));
+  EXPECT_TRUE(held(102));
+  EXPECT_EQ(pool->evict_coldest(0).pages, 0u);
+  EXPECT_EQ(pool->evict_coldest(UINT64_MAX).pages, 99u);
+  EXPECT_EQ(pool->stats().keys, 1u);
+  unpin(pinned);
+}
+
+TEST_F(PoolEviction, AnOperatorsWordEvictsThePagesNamedThatNobodyPins) {
+  open(8 * kMiB);
+  for (uint64_t i = 0; i < 200; ++i) set(i, 16 * kKiB);
+  const PinnedPage pinned = pin(7);
+  std::vector<Digest> named;
+  for (uint64_t i = 0; i < 150; ++i) named.push_back(digest_for(i));
+  named.push_back(digest_for(999));  // not here
+  const Evicted evicted = pool->evict(named);
+  EXPECT_EQ(evicted.pages, 149u);
+  EXPECT_EQ(evicted.bytes, 149u * 16 * kKiB);
+  EXPECT_EQ(evicted_rows().size(), 149u);
+  EXPECT_TRUE(held(7));
+  EXPECT_TRUE(held(150));
+  EXPECT_FALSE(held(149));
+  unpin(pinned);
+}
+
 TEST_F(PoolEviction, EverythingPinnedIsNoSpaceAndPassesWithTheFirstUnpin) {
   open(1 * kMiB);
   std::vector<PinnedPage> pages;

@@ -1,0 +1,44 @@
+// Memory of our own that pages of peers land in. Registered with the devices like a worker's
+// region, so that RDMA may write to it (the pool itself is for reading only), and fenced by nobody.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <new>
+
+#include "common/write_gate.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+class Landing {
+ public:
+  Landing(Engine& engine, uint64_t bytes) : engine_(engine), bytes_(bytes) {
+    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(mapped);
+    try {
+      engine_.region_mapped(base_, bytes_);
+    } catch (...) {
+      munmap(base_, bytes_);
+      throw;
+    }
+  }
+  ~Landing() {
+    engine_.region_unmapped(base_);
+    munmap(base_, bytes_);
+  }
+  Landing(const Landing&) = delete;
+  Landing& operator=(const Landing&) = delete;
+  std::byte* base() const { return base_; }
+  WriteGate& gate() { return gate_; }
+
+ private:
+  Engine& engine_;
+  const uint64_t bytes_;
+  std::byte* base_ = nullptr;
+  WriteGatePage gate_page_{};
+  WriteGate gate_{&gate_page_};
+};
+
+}  // namespace peercached

@@ -1,0 +1,34 @@
+// One get of one page, step by step, as any worker's would go.
+
+#include <stdexcept>
+
+#include "engine/engine.h"
+#include "engine/landing.h"
+
+namespace peercached {
+
+TracedGet Engine::trace_get(std::string_view name, std::string_view key, uint32_t length,
+                            Deadline deadline) {
+  Namespace* ns = open_namespace(name);
+  if (ns == nullptr) throw std::invalid_argument("namespace: this daemon has seen its maximum");
+  Landing landing(*this, (uint64_t{length} + 4095) / 4096 * 4096);
+  Trace trace;
+  RequestContext context;
+  context.ns = ns;
+  context.deadline = deadline;
+  context.gate = &landing.gate();
+  context.trace = &trace;
+  PageRef page;
+  page.key = key;
+  page.memory = landing.base();
+  page.length = length;
+  TracedGet traced;
+  traced.begin = Clock::now();
+  get(context, std::span(&page, 1));
+  traced.end = Clock::now();
+  traced.status = page.status;
+  traced.steps = std::move(trace.steps);
+  return traced;
+}
+
+}  // namespace peercached

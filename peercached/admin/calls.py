@@ -1,0 +1,176 @@
+"""The calls of the Admin service, by name: what each asks of the daemon, whoever relays it.
+
+Requests and replies are the serialized messages of proto/admin.proto. A call that steers changes
+what the daemon does; the others only look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+from pydantic import BaseModel
+
+from peercached.admin.effective import EffectiveConfig
+from peercached.admin.ring import Ring
+from peercached.admin.status import Located, Status
+from peercached.admin.trace import Trace
+from peercached.proto import admin_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class StatusSource(Protocol):
+    """What the composition root lets operators see and do. Called on the event loop's thread. A
+    mapping has the fields of the document that it is named for. ValueError: the operator's mistake,
+    or not now; its text is for the operator."""
+
+    def status(self) -> Mapping[str, Any]:
+        """`peercached.admin.status.Status`. Must not block."""
+
+    async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
+        """`peercached.admin.status.Located`."""
+
+    def ring(self) -> Mapping[str, Any]:
+        """`peercached.admin.ring.Ring`. Must not block."""
+
+    def config(self) -> Mapping[str, Any]:
+        """`peercached.admin.effective.EffectiveConfig`. Must not block."""
+
+    async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
+        """`peercached.admin.trace.Trace`, of a get that may take so long."""
+
+    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        """Returns at once; `status` shows how far it is."""
+
+    async def undrain(self) -> None: ...
+
+    async def clear(self, namespace: str) -> list[str]:
+        """Clears it cluster-wide; the nodes that were not reached."""
+
+    async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
+        """(pages, bytes) that left this node's pool."""
+
+    async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
+        """As evict(): the coldest pages. None: all."""
+
+    async def reload(self) -> tuple[list[str], list[str], list[str]]:
+        """(keys changed, keys that need a restart, problems)"""
+
+
+class Refusal(Exception):
+    """A call that was not done: a gRPC status code, and a text for the operator."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+@dataclass(frozen=True)
+class _Call:
+    request: Callable[[], Any]
+    answer: Callable[[StatusSource, Any], Awaitable[Any]]
+    steers: bool = False
+
+
+def _json(model: type[BaseModel], fields: Mapping[str, Any]) -> str:
+    return model.model_validate(dict(fields)).model_dump_json()
+
+
+async def _status(source: StatusSource, request: pb.StatusRequest) -> Any:
+    return pb.StatusReply(json=_json(Status, source.status()))
+
+
+async def _locate(source: StatusSource, request: pb.LocateRequest) -> Any:
+    found = await source.locate(request.namespace, request.key)
+    return pb.LocateReply(json=_json(Located, found))
+
+
+async def _ring(source: StatusSource, request: pb.RingRequest) -> Any:
+    return pb.RingReply(json=_json(Ring, source.ring()))
+
+
+async def _config(source: StatusSource, request: pb.ConfigRequest) -> Any:
+    return pb.ConfigReply(json=_json(EffectiveConfig, source.config()))
+
+
+async def _trace(source: StatusSource, request: pb.TraceRequest) -> Any:
+    traced = await source.trace(request.namespace, request.key, request.seconds)
+    return pb.TraceReply(json=_json(Trace, traced))
+
+
+async def _drain(source: StatusSource, request: pb.DrainRequest) -> Any:
+    source.start_drain(request.bytes_max, request.seconds, request.stay)
+    return pb.DrainReply()
+
+
+async def _undrain(source: StatusSource, request: pb.UndrainRequest) -> Any:
+    await source.undrain()
+    return pb.UndrainReply()
+
+
+async def _clear(source: StatusSource, request: pb.ClearRequest) -> Any:
+    return pb.ClearReply(unreached=await source.clear(request.namespace))
+
+
+async def _evict(source: StatusSource, request: pb.EvictRequest) -> Any:
+    if sum((bool(request.keys), request.bytes > 0, request.all)) != 1:
+        raise ValueError("say which pages should go: keys, or how many bytes, or all")
+    if request.keys:
+        pages, size = await source.evict(request.namespace, list(request.keys))
+    else:
+        pages, size = await source.evict_coldest(None if request.all else request.bytes)
+    return pb.EvictReply(pages=pages, bytes=size)
+
+
+async def _reload(source: StatusSource, request: pb.ReloadRequest) -> Any:
+    changed, needs_restart, problems = await source.reload()
+    return pb.ReloadReply(changed=changed, needs_restart=needs_restart, problems=problems)
+
+
+CALLS: dict[str, _Call] = {
+    "Status": _Call(pb.StatusRequest, _status),
+    "Locate": _Call(pb.LocateRequest, _locate),
+    "Ring": _Call(pb.RingRequest, _ring),
+    "Config": _Call(pb.ConfigRequest, _config),
+    "Trace": _Call(pb.TraceRequest, _trace),
+    "Clear": _Call(pb.ClearRequest, _clear, steers=True),
+    "Evict": _Call(pb.EvictRequest, _evict, steers=True),
+    "Drain": _Call(pb.DrainRequest, _drain, steers=True),
+    "Undrain": _Call(pb.UndrainRequest, _undrain, steers=True),
+    "Reload": _Call(pb.ReloadRequest, _reload, steers=True),
+}
+
+
+async def answer(source: StatusSource, method: str, packed: bytes, asker: str) -> bytes:
+    """The reply's bytes, or Refusal. `asker`: for the log."""
+    call = CALLS.get(method)
+    if call is None:
+        raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"it does not know the call {method!r}")
+    request = call.request()
+    try:
+        request.ParseFromString(packed)
+    except DecodeError as error:
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"{method}: {error}") from error
+    if call.steers:
+        log.warning("%s by %s", method.lower(), asker)
+    try:
+        return bytes((await call.answer(source, request)).SerializeToString())
+    except Exception as error:
+        raise _refusal(method, error) from error
+
+
+def _refusal(method: str, error: Exception) -> Refusal:
+    """The operator's mistake, or ours (and a traceback in the log)."""
+    # pydantic's ValidationError is a ValueError too, but a document that does not fit is our bug.
+    if isinstance(error, ValueError) and type(error).__module__.split(".")[0] != "pydantic_core":
+        return Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    log.error("admin call %s failed", method, exc_info=error)
+    return Refusal(
+        grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error} (traceback in the daemon's log)"
+    )

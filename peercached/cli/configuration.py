@@ -1,0 +1,56 @@
+"""`peercachectl config` and `reload`: what a running daemon runs with."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json, print_table
+
+
+@ctl_command("config")
+def config(target: Target, as_json: bool) -> None:
+    """What is in force in the daemon, and where each value came from.
+
+    "live" keys change with `peercachectl reload`, the others with a restart. What a daemon would
+    run with is told by `peercached config`.
+    """
+    with target.admin() as admin:
+        settings = admin.config().settings
+    if as_json:
+        print_json({name: each.model_dump(mode="json") for name, each in settings.items()})
+        return
+    print_table(
+        ["key", "value", "from", ""],
+        (
+            (name, json.dumps(each.value), each.source, "live" if each.live else "")
+            for name, each in settings.items()
+        ),
+    )
+
+
+@ctl_command("reload")
+def reload(target: Target, as_json: bool) -> None:
+    """Reads the configuration again, as SIGHUP does, and says what has come of it.
+
+    Fails (exit code 4), and nothing has changed, if it cannot work.
+    """
+    with target.admin() as admin:
+        changed, needs_restart, problems = admin.reload()
+    if as_json:
+        print_json({"changed": changed, "needs_restart": needs_restart, "problems": problems})
+    else:
+        for problem in problems:
+            click.echo(f"Not reloaded: {problem}", err=True)
+        if changed:
+            click.echo(f"In force now: {', '.join(changed)}.")
+        if needs_restart:
+            click.echo(f"In force after a restart: {', '.join(needs_restart)}.")
+        if not (changed or needs_restart or problems):
+            click.echo("No key has changed.")
+    sys.exit(exits.FAILED if problems else exits.OK)

@@ -1,0 +1,99 @@
+"""What happened between two status documents: what `peercachectl top` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from peercached.admin.status import Status
+
+
+@dataclass(frozen=True)
+class PeerRate:
+    """READs from one peer's pool, per second."""
+
+    node_id: str
+    engine: str
+    pages: float
+    bytes: float
+    errors: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second, but for `hit_rate`: of the pages got, the part that was there; None: none was."""
+
+    seconds: float
+    get_pages: float = 0.0
+    hit_rate: float | None = None
+    local_pages: float = 0.0
+    remote_pages: float = 0.0
+    misses: dict[str, float] = field(default_factory=dict)  # by reason
+    set_pages: float = 0.0
+    exists_keys: float = 0.0
+    bytes_got: float = 0.0
+    bytes_set: float = 0.0
+    bytes_served: float = 0.0  # to peers, over TCP: a device serves RDMA alone
+    evictions: float = 0.0
+    peers: list[PeerRate] = field(default_factory=list)  # busiest first
+
+
+def between(before: Status, after: Status, seconds: float) -> Rates:
+    """Of another process than before (a restart), everything counts from its start."""
+    if before.node.incarnation != after.node.incarnation or seconds <= 0:
+        before = Status()
+        seconds = max(after.node.uptime_s, 1e-3)
+
+    def rate(now: Any, then: Any) -> float:
+        return max(int(now or 0) - int(then or 0), 0) / seconds
+
+    def single(name: str) -> float:
+        return rate(_number(after, name), _number(before, name))
+
+    gets = {
+        name: rate(n, _outcomes(before, "get").get(name))
+        for name, n in _outcomes(after, "get").items()
+    }
+    sets = {
+        name: rate(n, _outcomes(before, "set").get(name))
+        for name, n in _outcomes(after, "set").items()
+    }
+    total = sum(gets.values())
+    then = {(peer.node_id, peer.incarnation): peer for peer in before.transfer}
+    peers = []
+    for peer in after.transfer:
+        old = then.get((peer.node_id, peer.incarnation))
+        peers.append(
+            PeerRate(
+                peer.node_id,
+                peer.engine,
+                rate(peer.pages, old and old.pages),
+                rate(peer.bytes, old and old.bytes),
+                rate(peer.errors, old and old.errors),
+            )
+        )
+    return Rates(
+        seconds=seconds,
+        get_pages=total,
+        hit_rate=gets.get("ok", 0.0) / total if total else None,
+        local_pages=single("get_local"),
+        remote_pages=single("get_remote"),
+        misses={name: n for name, n in gets.items() if name != "ok" and n},
+        set_pages=sum(sets.values()),
+        exists_keys=single("exists_keys"),
+        bytes_got=single("bytes_got"),
+        bytes_set=single("bytes_set"),
+        bytes_served=rate(after.tcp_server.bytes, before.tcp_server.bytes),
+        evictions=rate(after.pool.evictions, before.pool.evictions),
+        peers=sorted(peers, key=lambda peer: -peer.bytes),
+    )
+
+
+def _outcomes(status: Status, operation: str) -> dict[str, int]:
+    found = status.operations.get(operation, {})
+    return found if isinstance(found, dict) else {}
+
+
+def _number(status: Status, name: str) -> int:
+    found = status.operations.get(name, 0)
+    return found if isinstance(found, int) else 0

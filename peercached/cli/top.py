@@ -1,0 +1,124 @@
+"""`peercachectl top`: what a node does right now, again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import count as counting
+
+import click
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from peercached.admin.client import AdminClient
+from peercached.admin.status import Status
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import console, duration, share, size
+from peercached.cli.rates import Rates, between
+from peercached.cli.status import health_lines
+
+_PEERS_MAX = 8
+_HEALTH_LINES_MAX = 4
+
+
+@ctl_command("top")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--count", "looks", type=click.IntRange(1), help="End after so many intervals.")
+def top(target: Target, as_json: bool, interval_s: float, looks: int | None) -> None:
+    """Rates of gets, sets and READs, the hit rate, and what needs attention, until Ctrl-C.
+
+    With --json a line per interval.
+    """
+    with target.admin() as admin:
+        seen = _looks(admin, interval_s, looks)
+        try:
+            if as_json:
+                for status, rates in seen:
+                    click.echo(json.dumps({"node": status.node.id, **asdict(rates)}))
+                return
+            with Live(
+                Text("..."), console=console(), auto_refresh=False, vertical_overflow="crop"
+            ) as live:
+                for status, rates in seen:
+                    live.update(screen(status, rates), refresh=True)
+        except KeyboardInterrupt:
+            pass
+
+
+def _looks(
+    admin: AdminClient, interval_s: float, looks: int | None
+) -> Iterator[tuple[Status, Rates]]:
+    before, at = admin.status(), time.monotonic()
+    for number in counting(1):
+        time.sleep(max(at + interval_s - time.monotonic(), 0.0))
+        after, now = admin.status(), time.monotonic()
+        yield after, between(before, after, now - at)
+        if number == looks:
+            return
+        before, at = after, now
+
+
+def screen(status: Status, rates: Rates) -> Group:
+    """The whole of it, for any width."""
+    node, pool = status.node, status.pool
+    members = status.membership.members
+    head = Text(
+        f"{node.id}  up {duration(node.uptime_s)}  {len(members)} nodes, "
+        f"{sum(member.suspect for member in members)} suspect  {len(status.workers)} workers  "
+        f"pool {share(pool.used_bytes, pool.capacity_bytes)} of {size(pool.capacity_bytes)}",
+        style="bold",
+    )
+    health = [Text(line) for line in health_lines(status)[:_HEALTH_LINES_MAX]]
+    return Group(head, *health, Text(), _operations(rates), Text(), _peers(rates))
+
+
+def _operations(rates: Rates) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    hit_rate = "-" if rates.hit_rate is None else f"{100 * rates.hit_rate:.1f} % hits"
+    misses = ", ".join(f"{n:,.0f} {why}" for why, n in rates.misses.items())
+    for title, number, more in (
+        ("get", rates.get_pages, f"{hit_rate}, {size(rates.bytes_got)}/s"),
+        ("  here", rates.local_pages, ""),
+        ("  from peers", rates.remote_pages, ""),
+        ("  missed", sum(rates.misses.values()), misses),
+        ("set", rates.set_pages, f"{size(rates.bytes_set)}/s"),
+        ("exists", rates.exists_keys, ""),
+        ("evicted", rates.evictions, ""),
+    ):
+        table.add_row(title, f"{number:,.0f} /s", more)
+    table.add_row("served over TCP", f"{size(rates.bytes_served)}/s", "")
+    return table
+
+
+def _peers(rates: Rates) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("read from")
+    table.add_column("over")
+    for title in ("pages/s", "bytes/s", "errors/s"):
+        table.add_column(title, justify="right")
+    for peer in rates.peers[:_PEERS_MAX]:
+        table.add_row(
+            peer.node_id,
+            peer.engine,
+            f"{peer.pages:,.0f}",
+            size(peer.bytes),
+            f"{peer.errors:,.0f}",
+        )
+    if len(rates.peers) > _PEERS_MAX:
+        table.add_row(f"and {len(rates.peers) - _PEERS_MAX} more")
+    return table

@@ -1,0 +1,130 @@
+"""An operator at one node of a real cluster: looks at others and steers them through it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+
+from peercached.cli import exits
+from peercached.cli.ctl import main
+from peercached.demo.cluster import Daemon
+
+KEYS = keys_of("page", 40)
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
+        monkeypatch.delenv(name)
+
+
+def ctl(daemon: Daemon, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments])
+
+
+def document(daemon: Daemon, *arguments: str) -> dict[str, object]:
+    result = ctl(daemon, *arguments, "--json")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_get_is_followed_through_lookup_and_read(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, directory_replicas=1)
+    assert all(attach(cluster[1]).set(KEYS))
+    seen = set()
+    for key in KEYS:
+        found = document(cluster[0], "trace", key.decode(), "-n", "test")
+        assert found["outcome"] == "ok"
+        assert found["length"] == 65_536
+        steps = found["steps"]
+        assert isinstance(steps, list)
+        names = [step["name"] for step in steps]
+        assert names[:2] == ["pool", "location cache"]
+        assert names[-1] == "read"
+        assert (steps[-1]["node_id"], steps[-1]["transport"]) == ("b", "tcp")
+        assert steps[-1]["took_us"] > 0
+        outer = [step for step in steps if not step["within"]]
+        assert sum(step["took_us"] for step in outer) <= found["total_us"]
+        assert [step["at_us"] for step in outer] == sorted(step["at_us"] for step in outer)
+        owner = [step for step in steps if step["name"] == "owner"]
+        seen.update({step["node_id"] for step in owner} or {"a"})
+    assert seen == {"a", "b", "c"}, "each owner was asked for its part"
+    # The second time its place is known; where it is, nobody is asked at all.
+    again = document(cluster[0], "trace", KEYS[0].decode(), "-n", "test")
+    assert [s["name"] for s in again["steps"]] == ["pool", "location cache", "read"]  # type: ignore[attr-defined]
+    local = document(cluster[1], "trace", KEYS[0].decode(), "-n", "test")
+    assert [s["name"] for s in local["steps"]] == ["pool"]  # type: ignore[attr-defined]
+    assert ctl(cluster[0], "trace", "no such key").exit_code == exits.ABSENT
+    # And from afar.
+    assert document(cluster[2], "--node", "b", "trace", KEYS[0].decode(), "-n", "test") | {
+        "total_us": 0, "steps": 0
+    } == local | {"total_us": 0, "steps": 0}  # fmt: skip
+
+
+def test_evicted_pages_are_gone_here_and_from_the_directory(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    assert all(attach(cluster[1]).set(KEYS))
+    reader = attach(cluster[0])
+    key = KEYS[3].decode()
+    assert document(cluster[1], "evict", key, "-n", "test") == {"pages": 1, "bytes": 65_536}
+    assert ctl(cluster[1], "evict", key, "-n", "test").exit_code == exits.ABSENT
+    statuses = reader.get(KEYS)
+    assert [bool(status) for status in statuses] == [k != KEYS[3] for k in KEYS]
+    found = document(cluster[1], "evict", "--bytes", "640KiB")
+    assert found == {"pages": 10, "bytes": 10 * 65_536}
+    assert sum(map(bool, reader.get(KEYS))) == len(KEYS) - 11
+    assert document(cluster[1], "evict", "--all", "--yes")["pages"] == len(KEYS) - 11
+    assert not any(reader.get(KEYS))
+
+
+def test_another_node_is_steered_only_by_members_that_are_known(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+    trusted = make_cluster(2, cluster_secret_file=str(secret))
+    assert document(trusted[0], "--node", "b", "status")["node"]["id"] == "b"  # type: ignore[index]
+    assert ctl(trusted[0], "--node", "b", "undrain").exit_code == exits.OK
+    assert "undrain by an operator at a" in trusted[1].log_text()
+    assert ctl(trusted[0], "drain", "--node", "b", "--stay", "--seconds", "5").exit_code == exits.OK
+    assert trusted[1].status()["drain"]["state"] == "drained"
+    assert trusted[0].status()["drain"]["state"] == "no"
+    for other in trusted.daemons:
+        other.stop()
+    anybody = make_cluster(2)
+    result = ctl(anybody[0], "--node", "b", "drain")
+    assert result.exit_code == exits.FAILED
+    assert "not steered by peers that are not authenticated" in result.output
+    assert document(anybody[0], "--node", "b", "ring")["nodes"]
+
+
+def test_a_reload_changes_what_can_change_and_names_the_rest(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("vnodes = 160\n")
+    cluster = make_cluster(1, config=str(file))
+    file.write_text('vnodes = 80\nlog_level = "debug"\npublish_timeout_ms = 50\n')
+    assert document(cluster[0], "reload") == {
+        "changed": ["publish_timeout_ms", "log_level"], "needs_restart": ["vnodes"], "problems": []
+    }  # fmt: skip
+    settings = document(cluster[0], "config")
+    assert settings["vnodes"]["value"] == 160  # type: ignore[index]
+    assert settings["log_level"] == {"value": "debug", "source": f"file {file}:2", "live": True}
+    assert "new values of vnodes" in ctl(cluster[0], "status").output
+    file.write_text("vnodes = no\n")
+    assert ctl(cluster[0], "reload").exit_code == exits.FAILED
+    assert "was not reloaded" in ctl(cluster[0], "status").output

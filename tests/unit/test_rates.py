@@ -1,0 +1,51 @@
+"""From two status documents to rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peercached.admin.status import Status
+from peercached.cli.rates import between
+
+
+def status(incarnation: int = 1, **fields: Any) -> Status:
+    return Status.model_validate({"node": {"incarnation": incarnation, "uptime_s": 10.0}, **fields})
+
+
+def gets(ok: int, absent: int, **singles: int) -> dict[str, Any]:
+    return {"operations": {"get": {"ok": ok, "absent": absent}, **singles}}
+
+
+def test_rates_are_differences_per_second() -> None:
+    before = status(**gets(100, 50, get_local=60, bytes_got=1000))
+    after = status(
+        **gets(160, 70, get_local=80, bytes_got=5000),
+        tcp_server={"bytes": 800},
+        pool={"evictions": 6},
+    )
+    rates = between(before, after, 2.0)
+    assert rates.get_pages == 40
+    assert rates.hit_rate == 0.75
+    assert rates.misses == {"absent": 10}
+    assert (rates.local_pages, rates.bytes_got) == (10, 2000)
+    assert (rates.bytes_served, rates.evictions) == (400, 3)
+
+
+def test_without_gets_there_is_no_hit_rate() -> None:
+    same = status(**gets(5, 5))
+    assert between(same, same, 1.0).hit_rate is None
+
+
+def test_a_restart_counts_from_its_start() -> None:
+    rates = between(status(1, **gets(1000, 0)), status(2, **gets(50, 0)), 1.0)
+    assert rates.get_pages == 5
+
+
+def test_peers_are_told_apart_by_incarnation_and_the_busiest_is_first() -> None:
+    def peer(node_id: str, incarnation: int, size: int) -> dict[str, Any]:
+        return {"node_id": node_id, "incarnation": incarnation, "engine": "tcp", "bytes": size}
+
+    before = status(transfer=[peer("b", 1, 500), peer("c", 1, 100)])
+    after = status(transfer=[peer("b", 2, 50), peer("c", 1, 300)])
+    rates = between(before, after, 1.0)
+    assert [(p.node_id, p.bytes) for p in rates.peers] == [("c", 200), ("b", 50)]
