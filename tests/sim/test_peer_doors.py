@@ -38,6 +38,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),
         ),
         ("ConnectChannel", pb.ConnectChannelRequest()),
+        ("Operate", pb.OperateRequest(method="Drain")),
         ("Ping", pb.PingRequest()),
     ],
 )

@@ -61,9 +61,9 @@ TEST_F(PoolEviction, AnOperatorsWordEvictsTheColdestUpToTheBytesAsked) {
   for (uint64_t i = 0; i < 200; ++i) set(i, 16 * kKiB);
   touch({0});
   const PinnedPage pinned = pin(1);
-  const Evicted evicted = pool->evict_coldest(100 * 16 * kKiB - 1);
-  EXPECT_EQ(evicted.pages, 100u);
-  EXPECT_EQ(evicted.bytes, 100u * 16 * kKiB);
+  const Evicted left = pool->evict_coldest(100 * 16 * kKiB - 1);
+  EXPECT_EQ(left.pages, 100u);
+  EXPECT_EQ(left.bytes, 100u * 16 * kKiB);
   EXPECT_EQ(evicted_rows().size(), 100u);
   EXPECT_TRUE(held(0)) << "used last";
   EXPECT_TRUE(held(1)) << "pinned";
@@ -82,9 +82,9 @@ TEST_F(PoolEviction, AnOperatorsWordEvictsThePagesNamedThatNobodyPins) {
   std::vector<Digest> named;
   for (uint64_t i = 0; i < 150; ++i) named.push_back(digest_for(i));
   named.push_back(digest_for(999));  // not here
-  const Evicted evicted = pool->evict(named);
-  EXPECT_EQ(evicted.pages, 149u);
-  EXPECT_EQ(evicted.bytes, 149u * 16 * kKiB);
+  const Evicted left = pool->evict(named);
+  EXPECT_EQ(left.pages, 149u);
+  EXPECT_EQ(left.bytes, 149u * 16 * kKiB);
   EXPECT_EQ(evicted_rows().size(), 149u);
   EXPECT_TRUE(held(7));
   EXPECT_TRUE(held(150));
