@@ -34,7 +34,7 @@ build/native: setup
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
-	@tools/bootstrap --etcd
+	@tools/bootstrap --etcd --prometheus
 	@$(PY) -m pytest -m "not slow" $(ARGS)
 
 ## make sim [SEEDS=1000]   whole clusters in virtual time: that many stories of each of four kinds

@@ -169,6 +169,9 @@ class Engine:
     def location_cached(self, digest: bytes) -> bool: ...
     def stats(self) -> dict[str, Any]:
         """A snapshot: pool, shard, ipc, tcp, locations, operations, peers. Never blocks."""
+    def latencies(self) -> list[tuple[str, str, int, bytes]]:
+        """(kind, label, sum in ns, packed u64 counts by bucket) of set, exists, get (label: the
+        farthest source), peer_read (label: holder index) and rail_read (label: number)."""
     def workers(self) -> list[Mapping[str, Any]]: ...
 
 class ShardTable:
@@ -213,5 +216,8 @@ def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
 
 def limits(bytes_per_case: int) -> dict[str, float]:
     """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""
+
+def latency_bounds_us() -> list[int]:
+    """Inclusive upper bounds of the buckets of `Engine.latencies`; the last has none."""
 
 def build_info() -> dict[str, str]: ...

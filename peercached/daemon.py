@@ -25,6 +25,7 @@ from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
+from peercached.node_latencies import latencies
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.operations import Operations
@@ -258,7 +259,11 @@ class Daemon:
         self._ticker: asyncio.Task[None] | None = None
         self.settings = Settings.fixed(config)
         self.node_status = NodeStatus(self)
-        self.web = WebServer(config.metrics_host, config.metrics_port, routes(self.status))
+        self.web = WebServer(
+            config.metrics_host,
+            config.metrics_port,
+            routes(self.status, lambda: latencies(self)),
+        )
 
     def _make_cluster(
         self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None

@@ -475,7 +475,27 @@ void bind_engine(nb::module_& module) {
              }
              return parse_json(text);
            })
+      .def("latencies",
+           [](Engine& self) {
+             std::vector<NamedLatency> all;
+             {
+               nb::gil_scoped_release unlocked;
+               all = self.latencies();
+             }
+             nb::list list;
+             for (const NamedLatency& one : all) {
+               list.append(nb::make_tuple(one.kind, one.label, one.counts.sum_ns,
+                                          pack(std::span<const uint64_t>(one.counts.counts))));
+             }
+             return list;
+           })
       .def("workers", &workers);
+
+  module.def("latency_bounds_us", [] {
+    nb::list bounds;
+    for (size_t i = 0; i + 1 < kLatencyBuckets; ++i) bounds.append(latency_bound_us(i));
+    return bounds;
+  });
 
   module.def("build_info", [] {
     nb::dict info;

@@ -26,6 +26,7 @@
 #include "engine/crew.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
+#include "engine/latencies.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
@@ -164,6 +165,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
   std::string status_json() const;
+  std::vector<NamedLatency> latencies() const;
   std::vector<WorkerInfo> workers() const;
 
  private:
@@ -203,6 +205,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   CopyCrew crew_;
   VerifyingSink verifier_;
   OperationCounters counters_;
+  Latencies latencies_;
 
   mutable std::mutex ring_mutex_;
   std::shared_ptr<const Ring> ring_;

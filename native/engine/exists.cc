@@ -147,6 +147,7 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
 }
 
 ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> keys, bool all) {
+  const Timed timed(latencies_.exists);
   const NamespaceEpoch ns = context.ns->current();
   const std::vector<Digest> digests = digests_of(ns.key, keys);
   ExistsAnswer answer;

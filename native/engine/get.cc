@@ -18,6 +18,7 @@ struct Engine::GetRun {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
+  Source farthest = Source::nowhere;  // that a page came from
 
   void from_pool(const Digest* parent);
   // Reads the pages that are still pending; those worth another try stay pending.
@@ -61,6 +62,7 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   for (size_t k : held) {
     PageRef& page = pages[index[k]];
     if (page.status == PageStatus::ok) {
+      farthest = std::max(farthest, Source::pool);
       engine.counters_.get_local.fetch_add(1, std::memory_order_relaxed);
       engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else if (page.status == PageStatus::stale) {
@@ -134,6 +136,7 @@ void Engine::GetRun::from_peers(Trust trust) {
     page.status = ops[o].status;
     if (ops[o].corrupt) engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
     if (page.status == PageStatus::ok) {
+      farthest = std::max(farthest, Source::peer);
       engine.counters_.get_remote.fetch_add(1, std::memory_order_relaxed);
       engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
       continue;
@@ -148,6 +151,7 @@ void Engine::GetRun::from_peers(Trust trust) {
 }
 
 void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
+  const TimePoint started = Clock::now();
   const NamespaceEpoch ns = context.ns->current();
   mark_overlaps(pages);
   const std::vector<Digest> digests = digests_of(ns.key, pages);
@@ -160,6 +164,7 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   for (PageRef& page : pages) {
     counters_.get[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);
   }
+  latencies_.get[static_cast<size_t>(run.farthest)].add_since(started);
 }
 
 }  // namespace peercached

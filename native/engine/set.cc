@@ -140,6 +140,7 @@ void Engine::SetRun::wait_published() {
 }
 
 void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
+  const Timed timed(latencies_.set);
   SetRun run{*this, context, context.ns->current()};
   const std::vector<Digest> digests = digests_of(run.ns.key, pages);
   mark_duplicates(digests, pages);

@@ -115,6 +115,23 @@ std::string Engine::status_json() const {
   return json.close('}').take();
 }
 
+std::vector<NamedLatency> Engine::latencies() const {
+  std::vector<NamedLatency> all;
+  all.push_back({"set", "", latencies_.set.snapshot()});
+  all.push_back({"exists", "", latencies_.exists.snapshot()});
+  for (size_t i = 0; i < kSourceNames.size(); ++i) {
+    all.push_back({"get", kSourceNames[i], latencies_.get[i].snapshot()});
+  }
+  for (const PeerHealth& peer : transfer_->health()) {
+    all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
+  }
+  for (unsigned i = 0; i < rails(); ++i) {
+    const rdma::Rail& rail = *fabric_->rails()[i];
+    all.push_back({"rail_read", std::to_string(rail.index), rail.counters.chains.snapshot()});
+  }
+  return all;
+}
+
 std::string Engine::stats_json(const RequestContext& context) {
   JsonWriter json;
   json.open('{').field("node_id", config_.node_id).field("incarnation", config_.incarnation);

@@ -63,8 +63,8 @@ class KnownPeers {
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const auto& c = peer.channels->counters;
-      all.push_back(
-          {index, rdma, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines, c.corrupt});
+      all.push_back({index, rdma, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines,
+                     c.corrupt, c.reads.snapshot()});
     }
     return all;
   }

@@ -5,12 +5,14 @@
 #include <span>
 #include <string>
 
+#include "common/histogram.h"
 #include "transfer/transfer.h"
 
 namespace peercached {
 
 struct PeerCounters {
   std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0}, corrupt{0};
+  ReadLatency reads;  // from the call to the last page that this peer delivered or failed
   std::atomic<TimePoint> last_heard{TimePoint{}};  // when something of its pages came, in any read
 
   // A read of `ops` ends: those that are pending get the status `rest`, and all are counted. True

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/histogram.h"
 #include "common/types.h"
 #include "common/write_gate.h"
 
@@ -73,6 +74,7 @@ struct PeerHealth {
   bool rdma = false;  // else TCP
   uint32_t channels = 0;
   uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
+  LatencySnapshot reads{};
 };
 
 // Told by an engine when a peer gives trouble, so that the next batch need not wait for it.

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Metric
 
-from peercached.metrics import cluster, directory, node, pool, traffic, transport, workers
+from peercached.metrics import (
+    cluster,
+    directory,
+    disk,
+    latency,
+    node,
+    pool,
+    traffic,
+    transport,
+    workers,
+)
+from peercached.observe.latency import Latency
 
 
-def families(status: Mapping[str, Any]) -> Iterator[Metric]:
-    """Of a status document. A family is there even while it has no samples."""
-    for part in (node, traffic, pool, directory, cluster, transport, workers):
+def families(status: Mapping[str, Any], latencies: Iterable[Latency]) -> Iterator[Metric]:
+    """A family is there even while it has no samples."""
+    for part in (node, traffic, pool, disk, directory, cluster, transport, workers):
         yield from part.families(status)
+    yield from latency.families(latencies)

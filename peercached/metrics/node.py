@@ -1,16 +1,15 @@
-"""This daemon as a process: which version, since when, what it takes of the machine."""
+"""This daemon as a process: which version, what it takes of the machine."""
 
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Metric, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import InfoMetricFamily
 
-from peercached.metrics.single import Single, number, singles
+from peercached.metrics.single import Single, singles
 
 _SINGLES = (
     Single("gauge", "metrics_connections", "metrics.connections", "Connections to this port."),
@@ -38,11 +37,6 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
         node_id=node.get("id", ""),
         protocol=transport.get("protocol", ""),
     )
-    started = GaugeMetricFamily(
-        "peercached_start_time_seconds", "When this incarnation started, in seconds since 1970."
-    )
-    started.add_metric([], time.time() - number(status, "node.uptime_s"))
-    yield started
     yield from singles(status, _SINGLES)
     yield from _process.collect()
 

@@ -12,7 +12,9 @@ from peercached.metrics.single import Single, at, counter, number, singles
 # Of pages that a get delivered: where they were.
 _TIERS = {
     "pool": "operations.get_local",
+    "disk": "operations.get_disk",
     "peer": "operations.get_remote",
+    "peer_disk": "operations.get_peer_disk",
 }
 _REQUESTS = {"set": "ipc.sets", "get": "ipc.gets", "exists": "ipc.exists", "other": "ipc.others"}
 
@@ -49,7 +51,9 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
             pages.add_metric([operation, outcome], count)
     yield pages
 
-    moved = counter("bytes", "Bytes of pages set and got.", ["operation"])
+    moved = counter(
+        "bytes", "Bytes of pages set (those held already do not count) and got.", ["operation"]
+    )
     moved.add_metric(["set"], number(status, "operations.bytes_set"))
     moved.add_metric(["get"], number(status, "operations.bytes_got"))
     yield moved

@@ -9,6 +9,7 @@ from prometheus_client import Metric
 
 from peercached.metrics.bounded import by_peer
 from peercached.metrics.single import Single, at, counter, gauge, singles
+from peercached.transport_health import rail_name
 
 _SINGLES = (
     Single(
@@ -71,11 +72,6 @@ _RAIL = (
     ("counter", "bytes", "bytes", "Bytes read by a rail."),
     ("counter", "errors", "errors", "Channels of a rail that broke."),
 )
-
-
-def rail_name(rail: Mapping[str, Any]) -> str:
-    """`mlx5_0:1`: the value of the label `rail`."""
-    return f"{rail['device']}:{rail['port']}"
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from peercached.directory.lookup import Ask, Lookup, LookupCounters
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
+from peercached.observe.latency import LatencyCounts
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
 from peercached.peer.trouble import Trouble
@@ -75,6 +76,7 @@ class Lookups:
         # By the packed digests of a lookup: whom it asks. For `peercachectl trace`.
         self.watched: dict[bytes, list[Asked]] = {}
         self.counters = LookupCounters()
+        self.latency = LatencyCounts("lookup_rpc")  # of calls that were answered
 
     async def find(self, digests: bytes, left_s: float) -> bytes:
         """Records with our holder indices: all there are, or what was found in time."""
@@ -215,5 +217,7 @@ class Lookups:
         except (AuthError, grpc.aio.AioRpcError) as error:
             log.warning("lookup at %s failed: %s", node.address.node_id, error)
             return str(error)
-        node.patience.answered(time.monotonic() - began, len(digests) // DIGEST_BYTES)
+        took_s = time.monotonic() - began
+        self.latency.add(took_s)
+        node.patience.answered(took_s, len(digests) // DIGEST_BYTES)
         return reply

@@ -30,6 +30,7 @@ def status_document() -> dict[str, Any]:
         "bytes_got": 1 << 20,
         "control": {"lookups": 3, "lookup_rpcs": 4},
     }
+    status["disk"] = {"state": "on", "pages": 1000, "queued_bytes": 1 << 20, "write_errors": 0}
     status["transport"] |= {
         "protocol": "rdma",
         "rails": [{"device": "mlx5_0", "port": 1, "up": True, "pages": 5, "bytes": 640_000}],

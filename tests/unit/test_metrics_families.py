@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from peercached.metrics.all import families
 from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
 from peercached.metrics.exposition import exposition
+from peercached.observe.latency import BOUNDS_US, Latency, LatencyCounts
+
+
+def latencies() -> list[Latency]:
+    """Two of a peer, at 3 us and at 100 us, and one of a rail that took for ever."""
+    timed = LatencyCounts("peer_read")
+    timed.add(3e-6)
+    timed.add(100e-6)
+    slow = LatencyCounts("rail_read")
+    slow.add(100.0)
+    return [
+        replace(timed.so_far(), label="b"),
+        replace(slow.so_far(), label="mlx5_0:1"),
+        LatencyCounts("set").so_far(),
+    ]
 
 
 def text_of(status: dict[str, Any]) -> str:
-    return asyncio.run(exposition(families(status))).decode()
+    return asyncio.run(exposition(families(status, latencies()))).decode()
 
 
 def samples(status: dict[str, Any]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -33,13 +49,13 @@ def value(status: dict[str, Any], name: str, **labels: str) -> float:
 
 
 def test_an_empty_document_has_all_families_and_no_error() -> None:
-    names = [family.name for family in families({})]
+    names = [family.name for family in families({}, ())]
     assert len(names) == len(set(names))
-    assert set(names) == {family.name for family in families(status_document())}
+    assert set(names) == {family.name for family in families(status_document(), latencies())}
 
 
 def test_every_family_says_what_it_is() -> None:
-    for family in families({}):
+    for family in families({}, ()):
         assert family.documentation.endswith((".", "?")) or family.name.startswith("process_")
         assert family.name.startswith(("peercached_", "process_"))
 
@@ -105,6 +121,49 @@ def test_the_largest_size_classes_keep_their_names() -> None:
     assert found[str(4096 * 100)] == 100
 
 
+def test_a_histogram_counts_what_took_at_most_so_long() -> None:
+    found = {
+        dict(labels)["le"]: value
+        for (name, labels), value in samples(status_document()).items()
+        if name == "peercached_peer_read_seconds_bucket"
+    }
+    assert (found["1.6e-05"], found["6.4e-05"], found["0.000256"], found["+Inf"]) == (1, 1, 2, 2)
+    status = status_document()
+    assert value(status, "peer_read_seconds_count", peer="b") == 2
+    assert value(status, "peer_read_seconds_sum", peer="b") == pytest.approx(103e-6)
+    # Longer than the last bound: in none of the buckets but the last.
+    assert value(status, "rail_read_seconds_bucket", rail="mlx5_0:1", le="16.777216") == 0
+    assert value(status, "rail_read_seconds_bucket", rail="mlx5_0:1", le="+Inf") == 1
+
+
+@pytest.mark.parametrize("bound_us", BOUNDS_US)
+def test_a_bound_belongs_to_its_bucket(bound_us: int) -> None:
+    timed = LatencyCounts("set")
+    timed.add(bound_us / 1e6)
+    assert timed.so_far().counts[BOUNDS_US.index(bound_us)] == 1
+
+
+def test_a_thousand_peers_histograms_are_few_and_lose_nothing() -> None:
+    timed = LatencyCounts("peer_read")
+    timed.add(1e-3)
+    many = [replace(timed.so_far(), label=f"n{i:04}") for i in range(1000)]
+    text = asyncio.run(exposition(families({}, many))).decode()
+    found = {
+        sample.labels["peer"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "peercached_peer_read_seconds_count"
+    }
+    assert len(found) == PEERS_MAX + 1
+    assert (sum(found.values()), found[OTHERS]) == (1000, 1000 - PEERS_MAX)
+
+
+def test_without_a_disk_its_families_have_no_samples() -> None:
+    assert not [name for name, _ in samples({}) if "_disk_" in name]
+    assert value(status_document(), "disk_keys") == 1000
+    assert value(status_document(), "disk_state", state="read_only") == 0
+
+
 def test_a_name_with_quotes_and_newlines_stays_one_label() -> None:
     status = status_document()
     status["transfer"][0]["node_id"] = 'a"b\n\\c'
@@ -122,7 +181,7 @@ def test_the_loop_runs_on_during_a_scrape() -> None:
                 await asyncio.sleep(0)
 
         counting = asyncio.ensure_future(count())
-        await exposition(families(status_document()))
+        await exposition(families(status_document(), latencies()))
         counting.cancel()
         return turns
 

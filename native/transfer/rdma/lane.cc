@@ -71,6 +71,7 @@ bool Lane::post() {
       peer_.put_back(chain.slices);
       return true;
     }
+    chain.posted_at = Clock::now();
     channel_->post(chain.slices, peer_.batch().ops, *region);
     ++chains_count_;
     if (channel_->trouble().empty()) continue;
@@ -100,6 +101,7 @@ void Lane::harvest() {
   for (size_t i = 0; i < chain.slices.size(); ++i) {
     peer_.landed(chain.slices[i], channel_->before(i), channel_->after(i));
   }
+  channel_->rail().counters.chains.add_since(chain.posted_at);
   channel_->rail().counters.bytes.fetch_add(chain.bytes, std::memory_order_relaxed);
   channel_->rail().counters.pages.fetch_add(
       static_cast<uint64_t>(std::count_if(chain.slices.begin(), chain.slices.end(),

@@ -38,6 +38,7 @@ class Lane {
   struct Chain {
     std::vector<Slice> slices;
     uint64_t bytes = 0;  // of the rail's that are taken for it
+    TimePoint posted_at{};
   };
 
   InFlight& in_flight() { return peer_.channels().in_flight(channel_->rail()); }

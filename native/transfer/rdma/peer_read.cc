@@ -110,7 +110,7 @@ void PeerRead::landed(const Slice& slice, const SlotHeader& before, const SlotHe
     op.again = {};  // two looks differ: no header at all, which no page has
   }
   if (--progress.slices_left != 0) return;
-  --unsettled_;
+  one_settled();
   call_.sink.landed(batch_, op);
 }
 
@@ -131,7 +131,11 @@ void PeerRead::settle(uint32_t index, PageStatus status) {
   ReadOp& op = batch_.ops[index];
   if (op.status != PageStatus::pending) return;
   op.status = status;
-  --unsettled_;
+  one_settled();
+}
+
+void PeerRead::one_settled() {
+  if (--unsettled_ == 0) settled_at_ = Clock::now();
 }
 
 void PeerRead::give_up(const std::string& trouble) {
@@ -151,6 +155,9 @@ void PeerRead::finish() {
   PageStatus rest = call_.stopped;
   if (rest == PageStatus::pending) {
     rest = call_.deadline.passed() && !gave_up_ ? PageStatus::deadline : PageStatus::error;
+  }
+  if (bytes_ != 0) {
+    channels_->counters.reads.add(std::min(settled_at_, Clock::now()) - call_.started);
   }
   const bool late = channels_->counters.count(batch_.ops, rest);
   if (late && !call_.gate.fenced()) report(channels_->counters.silence(call_.started));

@@ -78,6 +78,7 @@ class PeerRead {
     bool seen = false;  // op.again holds a header
   };
   void settle(uint32_t op, PageStatus status);
+  void one_settled();
   void report(const std::string& trouble);
 
   ReadCall& call_;
@@ -91,6 +92,7 @@ class PeerRead {
   std::vector<std::shared_ptr<RegisteredMemory>> regions_;  // that the call uses
   std::vector<RegisteredMemory*> region_of_;                // by op
   size_t unsettled_ = 0;
+  TimePoint settled_at_ = TimePoint::max();
   bool gave_up_ = false, reported_ = false;
 };
 

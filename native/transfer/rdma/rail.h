@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/histogram.h"
 #include "transfer/rdma/handshake.h"
 #include "transfer/rdma/ports.h"
 #include "transfer/rdma/verbs.h"
@@ -26,6 +27,7 @@ struct LinkSettings {
 
 struct RailCounters {
   std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, channels{0}, responders{0};
+  ReadLatency chains;  // from the first doorbell to the last header
 };
 
 class Rail {

@@ -79,6 +79,7 @@ void PeerRead::put_back(std::span<ReadOp> chunk) {
 
 void PeerRead::settle(std::span<const ReadOp> chunk) {
   if (unsettled_.fetch_sub(chunk.size(), std::memory_order_acq_rel) != chunk.size()) return;
+  settled_at_.store(Clock::now(), std::memory_order_relaxed);
   // Other threads may be waiting for connections that are not needed any more.
   if (call_.wake_fds.size() > 1) call_.wake_all();
 }
@@ -109,6 +110,9 @@ void PeerRead::finish() {
   if (rest == PageStatus::pending) {
     const bool late = call_.deadline.passed() && !failed_.load(std::memory_order_acquire);
     rest = late ? PageStatus::deadline : PageStatus::error;
+  }
+  if (bytes_ != 0) {
+    channels_->counters.reads.add(std::min(settled_at_.load(), Clock::now()) - call_.started);
   }
   const bool late = channels_->counters.count(batch_.ops, rest);
   if (late && !call_.over()) report(channels_->counters.silence(call_.started));

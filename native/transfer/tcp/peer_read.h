@@ -72,6 +72,7 @@ class PeerRead {
   size_t next_ = 0;
   std::vector<std::span<ReadOp>> again_;
   std::atomic<size_t> unsettled_{0};
+  std::atomic<TimePoint> settled_at_{TimePoint::max()};
   std::atomic<unsigned> lanes_{0};
   std::atomic<bool> failed_{false};  // no lane is left, but pages are
   std::atomic<bool> reported_{false};

@@ -1,0 +1,353 @@
+"""Makes deploy/grafana/peercached.json: `python deploy/grafana/make_board.py`.
+
+A panel is a title, a unit and its queries; the rest of Grafana's document is the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+BOARD = Path(__file__).with_name("peercached.json")
+_WHERE = 'job=~"$job", instance=~"$instance"'
+_COLUMNS = 3
+_WIDTH, _HEIGHT = 24 // _COLUMNS, 7
+
+Query = tuple[str, str]  # expression with WHERE for the chosen nodes, legend
+
+
+def _quantiles(metric: str, by: str = "") -> list[Query]:
+    label = f"{{{{{by}}}}} " if by else ""
+    grouped = f"le, {by}" if by else "le"
+    return [
+        (
+            f"histogram_quantile({q}, sum by ({grouped}) "
+            f"(rate({metric}_bucket{{WHERE}}[$__rate_interval])))",
+            f"{label}p{q * 100:g}",
+        )
+        for q in (0.5, 0.99)
+    ]
+
+
+def _rate(metric: str, by: str, legend: str = "") -> list[Query]:
+    return [
+        (f"sum by ({by}) (rate({metric}{{WHERE}}[$__rate_interval]))", legend or f"{{{{{by}}}}}")
+    ]
+
+
+ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
+    (
+        "Does it help?",
+        [
+            (
+                "Hit ratio",
+                "percentunit",
+                [
+                    (
+                        "sum(rate(peercached_hits_total{WHERE}[$__rate_interval])) / "
+                        "(sum(rate(peercached_hits_total{WHERE}[$__rate_interval])) + "
+                        "sum(rate(peercached_misses_total{WHERE}[$__rate_interval])))",
+                        "all chosen nodes",
+                    ),
+                    ("instance:peercached_hit_ratio:rate5m{WHERE}", "{{instance}}"),
+                ],
+            ),
+            ("Hits by tier (pages/s)", "ops", _rate("peercached_hits_total", "tier")),
+            ("Misses by reason (pages/s)", "ops", _rate("peercached_misses_total", "reason")),
+            ("Bytes by operation", "Bps", _rate("peercached_bytes_total", "operation")),
+            ("Requests", "reqps", _rate("peercached_requests_total", "operation")),
+            (
+                "Keys that exists found",
+                "percentunit",
+                [
+                    (
+                        "sum(rate(peercached_exists_hits_total{WHERE}[$__rate_interval])) / "
+                        "sum(rate(peercached_exists_keys_total{WHERE}[$__rate_interval]))",
+                        "found",
+                    )
+                ],
+            ),
+        ],
+    ),
+    (
+        "How fast?",
+        [
+            ("Get by source", "s", _quantiles("peercached_get_seconds", "source")),
+            ("Exists", "s", _quantiles("peercached_exists_seconds")),
+            ("Set", "s", _quantiles("peercached_set_seconds")),
+            ("Lookup RPC", "s", _quantiles("peercached_lookup_rpc_seconds")),
+            ("Read by peer", "s", _quantiles("peercached_peer_read_seconds", "peer")),
+            ("Read by rail", "s", _quantiles("peercached_rail_read_seconds", "rail")),
+        ],
+    ),
+    (
+        "Pool and disk",
+        [
+            (
+                "Pool in use",
+                "percentunit",
+                [
+                    (
+                        "peercached_pool_used_bytes{WHERE} / peercached_pool_capacity_bytes{WHERE}",
+                        "{{instance}}",
+                    )
+                ],
+            ),
+            ("Pages held", "short", [("peercached_pool_keys{WHERE}", "{{instance}}")]),
+            (
+                "Evictions (pages/s)",
+                "ops",
+                [
+                    (
+                        "rate(peercached_pool_evictions_total{WHERE}[$__rate_interval])",
+                        "{{instance}}",
+                    )
+                ],
+            ),
+            (
+                "Page lifetime in the pool",
+                "s",
+                [("instance:peercached_pool_page_lifetime_seconds:rate5m{WHERE}", "{{instance}}")],
+            ),
+            (
+                "Pool by slot size",
+                "short",
+                [
+                    (
+                        "sum by (slot_bytes) (peercached_pool_class_slots{WHERE})",
+                        "{{slot_bytes}} (slots)",
+                    )
+                ],
+            ),
+            (
+                "Disk in use",
+                "percentunit",
+                [
+                    (
+                        "peercached_disk_used_bytes{WHERE} / peercached_disk_size_bytes{WHERE}",
+                        "{{instance}}",
+                    )
+                ],
+            ),
+            (
+                "Disk traffic",
+                "Bps",
+                [
+                    (
+                        "sum(rate(peercached_disk_written_bytes_total{WHERE}[$__rate_interval]))",
+                        "written",
+                    ),
+                    (
+                        "sum(rate(peercached_disk_read_bytes_total{WHERE}[$__rate_interval]))",
+                        "read",
+                    ),
+                ],
+            ),
+            (
+                "Disk queue",
+                "bytes",
+                [("peercached_disk_queued_bytes{WHERE}", "{{instance}}")],
+            ),
+            (
+                "Disk skips and errors (per second)",
+                "ops",
+                [
+                    *_rate("peercached_disk_skipped_pages_total", "reason", "skipped: {{reason}}"),
+                    *_rate("peercached_disk_errors_total", "kind", "error: {{kind}}"),
+                ],
+            ),
+        ],
+    ),
+    (
+        "Cluster",
+        [
+            (
+                "Members that each node sees",
+                "short",
+                [("sum by (instance) (peercached_members{WHERE})", "{{instance}}")],
+            ),
+            ("Suspects", "short", [("peercached_suspects{WHERE}", "{{instance}}")]),
+            (
+                "Errors and warnings in status",
+                "short",
+                [
+                    (
+                        'peercached_health_sentences{WHERE, severity=~"error|warning"}',
+                        "{{instance}} {{severity}}",
+                    )
+                ],
+            ),
+            (
+                "Directory in use",
+                "percentunit",
+                [
+                    (
+                        "peercached_directory_entries{WHERE}"
+                        " / peercached_directory_capacity{WHERE}",
+                        "{{instance}}",
+                    )
+                ],
+            ),
+            (
+                "Record streams: lag",
+                "s",
+                [("peercached_stream_lag_seconds{WHERE}", "{{instance}}")],
+            ),
+            (
+                "Resyncs (per second)",
+                "ops",
+                [
+                    (
+                        "sum by (instance) "
+                        "(rate(peercached_stream_resyncs_total{WHERE}[$__rate_interval]))",
+                        "{{instance}}",
+                    )
+                ],
+            ),
+        ],
+    ),
+    (
+        "Network and workers",
+        [
+            ("Read by peer", "Bps", _rate("peercached_peer_bytes_total", "peer")),
+            ("Read by rail", "Bps", _rate("peercached_rail_bytes_total", "rail")),
+            (
+                "Errors by peer and rail (per second)",
+                "ops",
+                [
+                    *_rate("peercached_peer_errors_total", "peer", "peer {{peer}}"),
+                    *_rate("peercached_rail_errors_total", "rail", "rail {{rail}}"),
+                ],
+            ),
+            (
+                "Channels",
+                "short",
+                [
+                    ("sum by (instance) (peercached_peer_channels{WHERE})", "{{instance}} out"),
+                    (
+                        "sum by (instance) (peercached_rail_responders{WHERE})"
+                        " + sum by (instance) (peercached_tcp_served_channels{WHERE})",
+                        "{{instance}} in",
+                    ),
+                ],
+            ),
+            ("Workers", "short", [("peercached_clients{WHERE}", "{{instance}}")]),
+            (
+                "Processor time of the daemon",
+                "percentunit",
+                [("rate(process_cpu_seconds_total{WHERE}[$__rate_interval])", "{{instance}}")],
+            ),
+        ],
+    ),
+]
+
+
+def board() -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for heading, charts in ROWS:
+        panels.append(
+            {
+                "id": len(panels) + 1,
+                "type": "row",
+                "title": heading,
+                "collapsed": False,
+                "gridPos": {"x": 0, "y": top, "w": 24, "h": 1},
+                "panels": [],
+            }
+        )
+        top += 1
+        for place, (title, unit, queries) in enumerate(charts):
+            where = {
+                "x": place % _COLUMNS * _WIDTH,
+                "y": top + place // _COLUMNS * _HEIGHT,
+                "w": _WIDTH,
+                "h": _HEIGHT,
+            }
+            panels.append(_panel(len(panels) + 1, title, unit, queries, where))
+        top += -(-len(charts) // _COLUMNS) * _HEIGHT
+    return {
+        "title": "peercached",
+        "uid": "peercached",
+        "tags": ["peercached"],
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "schemaVersion": 38,
+        "version": 1,
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "",
+        "annotations": {"list": []},
+        "templating": {"list": _variables()},
+        "panels": panels,
+    }
+
+
+_SOURCE = {"type": "prometheus", "uid": "${source}"}
+
+
+def _panel(
+    number: int, title: str, unit: str, queries: list[Query], where: dict[str, int]
+) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": unit, "min": 0}
+    if unit == "percentunit" and "Processor" not in title:
+        defaults["max"] = 1
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": title,
+        "datasource": _SOURCE,
+        "gridPos": where,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": _SOURCE,
+                "expr": expression.replace("WHERE", _WHERE),
+                "legendFormat": legend,
+            }
+            for place, (expression, legend) in enumerate(queries)
+        ],
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    source = {
+        "name": "source",
+        "label": "Prometheus",
+        "type": "datasource",
+        "query": "prometheus",
+        "current": {},
+    }
+    chosen = [
+        {
+            "name": name,
+            "type": "query",
+            "datasource": _SOURCE,
+            "query": {"query": query, "refId": name},
+            "definition": query,
+            "refresh": 2,
+            "includeAll": True,
+            "multi": True,
+            "current": {"text": "All", "value": "$__all"},
+            "sort": 1,
+        }
+        for name, query in (
+            ("job", "label_values(peercached_node_info, job)"),
+            ("instance", 'label_values(peercached_node_info{job=~"$job"}, instance)'),
+        )
+    ]
+    return [source, *chosen]
+
+
+def text() -> str:
+    return json.dumps(board(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    BOARD.write_text(text())

@@ -1,0 +1,93 @@
+"""Writes docs/metrics.md: `python -m peercached.metrics.document [FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from peercached.metrics import (
+    cluster,
+    directory,
+    disk,
+    latency,
+    node,
+    pool,
+    traffic,
+    transport,
+    workers,
+)
+from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
+
+_HEAD = f"""\
+# Metrics
+
+<!-- Made by `python -m peercached.metrics.document` from peercached/metrics/. -->
+
+`GET http://HOST:31997/metrics` (keys `metrics_enabled`, `metrics_host`, `metrics_port`), in
+Prometheus' text format. Counters (`_total`) and histograms begin at 0 with the daemon, and those of
+a peer with the peer's. [operations.md](operations.md#monitoring) says how to scrape them;
+`deploy/prometheus` has rules and `deploy/grafana` a board.
+
+The number of series is bounded: labels `peer` have at most {PEERS_MAX} values, by name, and
+`slot_bytes` {CLASSES_MAX}, the largest in memory; what is beyond is summed up under `{OTHERS}`.
+
+A page that a get delivered counts once in `peercached_hits_total`, and once in
+`peercached_pages_total` with the outcome `ok`; one that it did not, once in
+`peercached_misses_total` with the reason and once in `peercached_pages_total`. Reasons: `absent`
+(nobody has it), `stale` (gone between lookup and READ, twice), `deadline`, `suspect` (its holder
+is), `error` (its holder failed), and what a worker asked wrongly (`bad_key`, `bad_range`,
+`length_mismatch`, ...). `exists` counts in `peercached_exists_keys_total` and
+`peercached_exists_hits_total` only.
+
+A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
+all were misses. It is what a worker waits, without its own side of the socket.
+"""
+
+_PARTS = (
+    ("Node and process", node),
+    ("Traffic of the workers", traffic),
+    ("Pool", pool),
+    ("Disk tier", disk),
+    ("Directory", directory),
+    ("Cluster", cluster),
+    ("Network", transport),
+    ("Workers and strangers", workers),
+)
+
+
+def document() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for title, part in _PARTS:
+        parts += [f"\n## {title}\n", *_table(part.families({}))]
+    parts += ["\n## Latencies\n", *_table(latency.families(()))]
+    return "".join(parts)
+
+
+def _table(families: Iterable[Metric]) -> list[str]:
+    lines = ["\n| metric | kind | labels | meaning |\n|---|---|---|---|\n"]
+    for family in families:
+        if family.name.startswith("process_"):
+            continue  # what there is of these is the client library's business
+        lines.append(
+            f"| `{exposed_name(family)}` | {family.type} | "
+            f"{', '.join(f'`{label}`' for label in labels(family))} | {family.documentation} |\n"
+        )
+    return lines
+
+
+def exposed_name(family: Metric) -> str:
+    """As it is on the page: prometheus_client keeps the endings apart."""
+    return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+
+
+def labels(family: Metric) -> list[str]:
+    """The names of its labels."""
+    return list(getattr(family, "_labelnames", ()))
+
+
+if __name__ == "__main__":
+    Path((*sys.argv, "docs/metrics.md")[1]).write_text(document())

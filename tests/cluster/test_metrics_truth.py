@@ -1,0 +1,163 @@
+"""The numbers that Prometheus reads are those that a driver counts itself, exactly."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.scrape import samples
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.demo.cluster import Daemon
+
+PAGE_BYTES = 65_536
+
+
+class Driver:
+    """A worker on one daemon that counts what it asks for and what it gets."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self._held: set[bytes] = set()  # by its daemon, as long as nothing is evicted
+        self.requests: Counter[str] = Counter()
+        self.set_pages: Counter[str] = Counter()
+        self.get_pages: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.exists: Counter[str] = Counter()
+
+    def set(self, keys: Sequence[bytes]) -> None:
+        statuses = self._pages.set(keys)
+        self.requests["set"] += 1
+        self.set_pages.update(word(status) for status in statuses)
+        new = {key for key, status in zip(keys, statuses, strict=True) if status} - self._held
+        self.bytes["set"] += PAGE_BYTES * len(new)
+        self._held |= new
+
+    def get(self, keys: Sequence[bytes]) -> int:
+        statuses = self._pages.get(keys)
+        self.requests["get"] += 1
+        self.get_pages.update(word(status) for status in statuses)
+        hits = sum(map(bool, statuses))
+        self.bytes["get"] += PAGE_BYTES * hits
+        return hits
+
+    def has(self, keys: Sequence[bytes]) -> None:
+        present = self._pages.client.contains(keys)
+        self.requests["exists"] += 1
+        self.exists["keys"] += len(keys)
+        self.exists["hits"] += sum(map(bool, present))
+
+    def agrees_with(self, daemon: Daemon) -> None:
+        """What the daemon of this driver, and of no other worker, has counted."""
+        told = samples(daemon)
+        for operation in ("set", "get", "exists"):
+            assert told("requests_total", operation=operation) == self.requests[operation]
+        for operation, counted in (("set", self.set_pages), ("get", self.get_pages)):
+            for status in Status:
+                outcome = word(status)
+                number = told("pages_total", operation=operation, outcome=outcome)
+                assert number == counted[outcome], (operation, outcome)
+            assert told("bytes_total", operation=operation) == self.bytes[operation]
+        misses = {outcome: n for outcome, n in self.get_pages.items() if outcome != "ok"}
+        assert told.each("misses_total", "reason") == misses
+        assert sum(told.each("hits_total", "tier").values()) == self.get_pages["ok"]
+        assert told("exists_keys_total") == self.exists["keys"]
+        assert told("exists_hits_total") == self.exists["hits"]
+        # Every request is in one histogram.
+        assert told.total("get_seconds_count") == self.requests["get"]
+        assert told("set_seconds_count") == self.requests["set"]
+        assert told("exists_seconds_count") == self.requests["exists"]
+
+
+def word(status: Status) -> str:
+    return status.name.lower()
+
+
+def test_hits_misses_and_bytes_are_what_the_driver_counts(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, pool_size="16MiB", member_ttl_s=30)
+    a, b, c = (Driver(attach(cluster[i], page_bytes=PAGE_BYTES)) for i in range(3))
+    shared, mine, dead = keys_of("shared", 40), keys_of("mine", 30), keys_of("dead", 20)
+    a.set(shared)
+    b.set(mine)
+    b.set(mine[:10])  # held already
+    c.set(dead)
+
+    assert a.get(shared) == 40  # from the pool
+    assert b.get(shared) == 40  # from a peer
+    assert b.get(shared[:20] + mine + keys_of("nobody has", 9)) == 50  # from both, and not at all
+    b.has(shared[:5] + keys_of("nobody has", 3))
+    for driver, place in ((a, 0), (b, 1), (c, 2)):
+        driver.agrees_with(cluster[place])
+
+    told = samples(cluster[1])
+    assert told.each("hits_total", "tier") == {"pool": 30, "peer": 60}
+    assert told.each("misses_total", "reason") == {"absent": 9}
+    assert told("set_held_pages_total") == 10
+    assert told.each("get_seconds_count", "source") == {"peer": 2}
+    assert told("peer_pages_total", peer="a") == 60
+    assert told("peer_bytes_total", peer="a") == 60 * PAGE_BYTES
+    assert told("peer_read_seconds_count", peer="a") == 2
+    assert told("clients") == 1
+    assert told("client_regions") == 1
+    holder = samples(cluster[0])
+    assert holder("tcp_served_pages_total") == 60
+    assert holder("tcp_served_bytes_total") >= 60 * PAGE_BYTES  # with headers
+    assert holder.each("get_seconds_count", "source") == {"pool": 1}
+
+    # A holder that dies: the first reader finds out, the next is told at once.
+    cluster[2].kill()
+    assert b.get(dead) == 0
+    assert b.get(dead) == 0
+    b.agrees_with(cluster[1])
+    reasons = samples(cluster[1]).each("misses_total", "reason")
+    assert set(reasons) <= {"absent", "error", "suspect", "deadline"}
+    assert sum(reasons.values()) == 9 + 40
+    assert samples(cluster[1])("peer_suspect", peer="c") == 1
+    assert samples(cluster[1])("suspects") == 1
+
+
+def test_a_pool_that_turns_over_counts_every_page_that_comes_and_goes(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1, pool_size="8MiB")
+    driver = Driver(attach(cluster[0], page_bytes=PAGE_BYTES))
+    for turn in range(20):
+        driver.set(keys_of(f"turn {turn}", 40))
+    told = samples(cluster[0])
+    assert told("pool_commits_total") == 800
+    assert told("pool_keys") == 800 - told("pool_evictions_total")
+    assert told("pool_payload_bytes") == told("pool_keys") * PAGE_BYTES
+    assert told.total("pool_class_evictions_total") == told("pool_evictions_total") > 0
+    assert told("directory_entries") == told("pool_keys")
+    driver.agrees_with(cluster[0])
+
+
+def test_the_view_its_streams_and_its_masters_are_there(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    for daemon in cluster.daemons:
+        told = samples(daemon)
+        assert told.each("members", "state") == {"alive": 3}
+        assert told.each("streams", "state") == {"live": 2}
+        assert told.each("masters", "answers") == {"yes": 3}
+        assert told("suspects") == told("draining") == told("stream_lag_seconds") == 0
+        assert told("health_sentences", severity="error") == 0
+    shares = sum(samples(d)("ring_share_ratio") for d in cluster.daemons)
+    assert shares == pytest.approx(1)
+    cluster[2].kill()
+    eventually(lambda: samples(cluster[0]).each("members", "state") == {"alive": 2})
+
+
+def test_without_metrics_nobody_listens(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1, start=False)
+    file = cluster.folder / "quiet.toml"
+    file.write_text("metrics_enabled = false\n")
+    cluster[0].options["config"] = str(file)
+    cluster[0].start()
+    cluster[0].wait_ready()
+    assert cluster[0].status()["node"]["metrics_port"] == 0

@@ -1,0 +1,108 @@
+"""A real Prometheus that scrapes a cluster, for tests."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from harness.waiting import eventually
+from peercached.demo.process import free_port
+
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "peercached.rules.yml"
+INTERVAL = "250ms"
+
+
+def reason_to_skip() -> str:
+    """Empty if there is one."""
+    return "" if shutil.which("prometheus") else "no prometheus: tools/bootstrap --prometheus"
+
+
+class Prometheus:
+    """Scrapes `targets` as the job peercached four times a second, with our rules, whose alerts
+    wait for `patience` instead of minutes. A context manager."""
+
+    def __init__(self, targets: Sequence[str], patience: str = "500ms") -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="prometheus-")
+        folder = Path(self._folder.name)
+        self._address = f"127.0.0.1:{free_port('127.0.0.1')}"
+        rules = re.sub(r"^(\s+for:) \w+$", rf"\1 {patience}", RULES.read_text(), flags=re.MULTILINE)
+        (folder / "rules.yml").write_text(rules)
+        settings = {
+            "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [
+                {
+                    "job_name": "peercached",
+                    "scrape_timeout": INTERVAL,
+                    "static_configs": [{"targets": list(targets)}],
+                }
+            ],
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(settings))  # JSON is YAML
+        self._log = (folder / "log").open("w")
+        self._process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address={self._address}",
+            ],
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def __enter__(self) -> "Prometheus":
+        eventually(self._ready, 30, "Prometheus to be ready")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples of now. AssertionError with what Prometheus says against the query."""
+        url = f"http://{self._address}/api/v1/query?{urlencode({'query': expression})}"
+        try:
+            with urlopen(url, timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except URLError as error:
+            read = getattr(error, "read", bytes)
+            raise AssertionError(f"{expression}: {error} {read()!r}") from error
+        result: list[dict[str, Any]] = found["data"]["result"]
+        return result
+
+    def value(self, expression: str) -> float | None:
+        """Of the one sample there is; None if there is none."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return float(found[0]["value"][1]) if found else None
+
+    def firing(self) -> set[tuple[str, str]]:
+        """(alert, instance)"""
+        return {
+            (sample["metric"]["alertname"], sample["metric"].get("instance", ""))
+            for sample in self.query('ALERTS{alertstate="firing"}')
+        }
+
+    def _ready(self) -> bool:
+        assert self._process.poll() is None, Path(self._log.name).read_text()
+        try:
+            with urlopen(f"http://{self._address}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False

@@ -1,0 +1,46 @@
+"""What a daemon's `GET /metrics` says, and numbers out of it."""
+
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from peercached.demo.cluster import Daemon
+
+Labels = frozenset[tuple[str, str]]
+
+
+def scrape(daemon: Daemon) -> str:
+    """The whole text."""
+    with urlopen(f"http://{daemon.metrics_address()}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+class Samples:
+    """All numbers of one scrape."""
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[tuple[str, Labels], float] = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """`peercached_<name>` with exactly these labels; 0 if it is not there."""
+        return self._values.get((f"peercached_{name}", frozenset(labels.items())), 0.0)
+
+    def each(self, name: str, label: str) -> dict[str, float]:
+        """`peercached_<name>` by the value of one label, summed over the others; without zeros."""
+        found: dict[str, float] = {}
+        for (sample, labels), value in self._values.items():
+            if sample == f"peercached_{name}" and value:
+                key = dict(labels)[label]
+                found[key] = found.get(key, 0.0) + value
+        return found
+
+    def total(self, name: str) -> float:
+        return sum(v for (sample, _), v in self._values.items() if sample == f"peercached_{name}")
+
+
+def samples(daemon: Daemon) -> Samples:
+    return Samples(scrape(daemon))
