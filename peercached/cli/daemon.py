@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from peercached.service.signals import Reloads, Stop, handle_signals
 
 EXIT_START_FAILED = 1
 EXIT_BAD_CONFIG = 2
+OPEN_FILES = 1 << 20
 
 _log = logging.getLogger("peercached")
 
@@ -99,6 +101,7 @@ def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
 
+    _take_open_files()
     settings = Settings(effective, read)
     log.set_up(settings.config.log_level, settings.config.log_format)
     settings.on_change(lambda config: log.set_up(config.log_level, config.log_format))
@@ -107,6 +110,15 @@ def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
         if not source.startswith("default"):
             _log.info("%s = %s (%s)", name, getattr(settings.config, name), source)
     return int(uvloop.run(_run_until_stopped(settings)))
+
+
+def _take_open_files() -> None:
+    """As many as this process may have: the soft limit (often 1024) is for programs that use
+    select(), and connections of strangers must not use up what peers and workers need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _run_until_stopped(settings: Settings) -> int:

@@ -1,8 +1,10 @@
 """Serves GET requests to whoever may reach the port: bounded in everything, because anybody may.
 
-At most CONNECTIONS_MAX connections, and one more is answered 503; a head within HEAD_BYTES_MAX and
-HEAD_S; no bodies; a client that does not take its answer within WRITE_S is cut off. Handlers run on
-the event loop and await between pieces of more than a few milliseconds.
+At most CONNECTIONS_MAX connections: one more takes the place of the one that has said nothing for
+the longest, or is answered 503 if all are being answered, so that a flood of silent clients keeps
+no scraper out. A head within HEAD_BYTES_MAX and HEAD_S; no bodies; a client that does not take its
+answer within WRITE_S is cut off. Handlers run on the event loop and await between pieces of more
+than a few milliseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 32
 HEAD_BYTES_MAX = 16 << 10
-HEAD_S = 5.0  # from the first byte of a request to the end of its head
+# From the first byte of a request, or from the connection for its first one, to the head's end.
+HEAD_S = 5.0
 IDLE_S = 75.0  # between requests; longer than the usual scrape interval
 HANDLE_S = 20.0
 WRITE_S = 10.0
@@ -44,6 +47,7 @@ class WebCounters:
 
     requests: int = 0
     refused: int = 0  # connections beyond CONNECTIONS_MAX
+    displaced: int = 0  # silent connections that had to make room
     bad: int = 0  # requests that are no HTTP, or too large
     cut: int = 0  # clients that were too slow
     failed: int = 0  # handlers that raised
@@ -58,6 +62,9 @@ class WebServer:
         self._routes = routes
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        # Those that wait for a head, the one that has waited for the longest first.
+        self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.counters = WebCounters()
 
     @property
@@ -93,12 +100,21 @@ class WebServer:
         if self._server is None:
             return
         self._server.close()
-        for task in list(self._connections):
+        tasks = [*self._connections, *self._ending]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._server = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX and self._silent:
+            silent = next(iter(self._silent))
+            self._silent.pop(silent).transport.abort()
+            self._connections.discard(silent)
+            self._ending.add(silent)
+            silent.add_done_callback(self._ending.discard)
+            self.counters.displaced += 1
+            _log.warning("shut a silent connection to the metrics port: more than can be wait")
         if len(self._connections) >= CONNECTIONS_MAX:
             self.counters.refused += 1
             _log.warning("more than %d connections to the metrics port", CONNECTIONS_MAX)
@@ -108,31 +124,41 @@ class WebServer:
             return
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._connections.add(task)
+        self._silent[task] = writer
         task.add_done_callback(self._connections.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # drain() is: the kernel has it all
         link = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
-            while await self._one(link, reader, writer):
+            limit_s = HEAD_S
+            while await self._one(link, reader, writer, limit_s):
                 link.start_next_cycle()
+                limit_s = IDLE_S
+                self._silent[_this_task()] = writer
         except (asyncio.TimeoutError, TimeoutError):
             self.counters.cut += 1
         except (OSError, h11.LocalProtocolError):
             pass  # it went away
         finally:
+            self._silent.pop(_this_task(), None)
             # Nothing is left to send, or nobody to take it: closing must not wait for a client.
             writer.transport.abort()
 
     async def _one(
-        self, link: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        link: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        silent_s: float,
     ) -> bool:
         """One request. True if another one may follow."""
         try:
-            request = await self._head(link, reader)
+            request = await self._head(link, reader, silent_s)
             if request is None:
                 return False
             await asyncio.wait_for(self._end(link, reader), HEAD_S)
+            self._silent.pop(_this_task(), None)
         except h11.RemoteProtocolError as error:
             self.counters.bad += 1
             if link.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -145,8 +171,10 @@ class WebServer:
         await self._send(link, writer, response, request.method)
         return link.our_state is h11.DONE and link.their_state is h11.DONE
 
-    async def _head(self, link: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-        limit_s = IDLE_S
+    async def _head(
+        self, link: h11.Connection, reader: asyncio.StreamReader, silent_s: float
+    ) -> h11.Request | None:
+        limit_s = min(silent_s, IDLE_S)
         until = None
         while True:
             event = link.next_event()
@@ -211,3 +239,9 @@ class WebServer:
         parts.append(link.send(h11.EndOfMessage()))
         writer.write(b"".join(part for part in parts if part))
         await asyncio.wait_for(writer.drain(), WRITE_S)
+
+
+def _this_task() -> asyncio.Task[None]:
+    task: asyncio.Task[None] | None = asyncio.current_task()
+    assert task is not None
+    return task

@@ -172,18 +172,56 @@ def test_a_large_answer_arrives_whole() -> None:
     with_server(story)
 
 
-def test_a_flood_of_connections_is_refused_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "CONNECTIONS_MAX", 4)
 
     async def story(server: web.WebServer) -> None:
         flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
         await eventually(lambda: server.connections == 4)
-        assert b"503" in await exchange(server, b"")
-        assert server.counters.refused == 1
+        for _ in range(20):
+            flood.append(await asyncio.open_connection("127.0.0.1", server.port))
+            assert b"200" in await exchange(server, get("/hello"))
+            assert server.connections <= 4
+        assert server.counters.displaced >= 20
+        assert server.counters.refused == 0
+        assert await asyncio.wait_for(flood[0][0].read(), 5) == b""
         for _, writer in flood:
             writer.close()
+
+    with_server(story)
+
+
+def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "CONNECTIONS_MAX", 4)
+    done = asyncio.Event()
+
+    async def slow(_: Request) -> Response:
+        await done.wait()
+        return text("at last")
+
+    monkeypatch.setitem(ROUTES, "/slow", slow)
+
+    async def story(server: web.WebServer) -> None:
+        asked = [asyncio.ensure_future(exchange(server, get("/slow"))) for _ in range(4)]
+        await eventually(lambda: server.connections == 4 and not server._silent)
+        assert b"503" in await exchange(server, b"")
+        assert server.counters.refused == 1
+        done.set()
+        assert all(b"at last" in answer for answer in await asyncio.gather(*asked))
         await eventually(lambda: server.connections == 0)
         assert b"200" in await exchange(server, get("/hello"))
+
+    with_server(story)
+
+
+def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HEAD_S", 0.1)
+
+    async def story(server: web.WebServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await reader.read() == b""
+        writer.close()
+        assert server.counters.cut == 1
 
     with_server(story)
 

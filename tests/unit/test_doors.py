@@ -1,0 +1,107 @@
+"""Connections of strangers, as the daemon sees its own sockets."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from peercached.peer import doors
+from peercached.peer.doors import Doors, host_of
+
+
+class Door:
+    """A listener of this process, the Doors that watch it, and a clock of our own."""
+
+    def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._stack = stack
+        self.now = 100.0
+        self.listener = stack.enter_context(socket.create_server((host, 0), family=family))
+        self.address = self.listener.getsockname()
+        self.doors = Doors(tls=True, clock=lambda: self.now)
+        self.doors._port = self.address[1]
+
+    def connect(self) -> tuple[socket.socket, socket.socket, str]:
+        """Their end, ours, and its name to gRPC."""
+        theirs = self._stack.enter_context(socket.create_connection(self.address[:2], timeout=5))
+        ours = self._stack.enter_context(self.listener.accept()[0])
+        host, port = theirs.getsockname()[:2]
+        name = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        return theirs, ours, name
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def door(request: pytest.FixtureRequest) -> Iterator[Door]:
+    with ExitStack() as stack:
+        try:
+            yield Door(stack, request.param)
+        except OSError:
+            pytest.skip("no IPv6 here")
+
+
+def is_open(theirs: socket.socket) -> bool:
+    theirs.setblocking(False)
+    try:
+        return theirs.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
+def test_what_proves_itself_stays_and_the_rest_goes(door: Door) -> None:
+    peer, _, name = door.connect()
+    stranger, _, stranger_name = door.connect()
+    early, _, early_name = door.connect()
+    door.doors.proven(early_name)  # before anybody has looked
+    door.doors.look()
+    door.doors.proven(name)
+    door.doors.spoke(stranger_name)  # a call that was refused proves nothing
+    door.now += doors.PROOF_S + 1
+    door.doors.look()
+    assert is_open(peer)
+    assert is_open(early)
+    assert not is_open(stranger)
+    assert door.doors.shut_unproven == 1
+    assert door.doors.document()["meta_connections"] == 3
+
+
+def test_of_a_crowd_the_oldest_go(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "UNPROVEN_PER_HOST_MAX", 3)
+    crowd = []
+    for _ in range(5):
+        crowd.append(door.connect())
+        door.doors.look()
+        door.now += 0.1
+    assert [is_open(theirs) for theirs, _, _ in crowd] == [False, False, True, True, True]
+    assert door.doors.shut_crowd == 2
+
+
+def test_who_leaves_without_a_word_is_counted_and_who_spoke_is_not(door: Door) -> None:
+    _, silent, _ = door.connect()
+    _, refused, name = door.connect()
+    door.doors.look()
+    door.doors.spoke(name)
+    silent.close()
+    refused.close()
+    door.doors.look()
+    assert door.doors.silent == 1
+    assert door.doors.document()["meta_connections"] == 0
+
+
+def test_sockets_of_others_are_left_alone(door: Door) -> None:
+    with ExitStack() as stack:
+        elsewhere = Door(stack)
+        theirs, _, _ = elsewhere.connect()
+        door.doors.look()
+        door.now += 1000
+        door.doors.look()
+        assert is_open(theirs)
+        assert door.doors.document()["meta_connections"] == 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [("ipv4:10.0.0.1:1234", "10.0.0.1"), ("ipv6:%5B::1%5D:1234", "::1"), ("unix:", "")],
+)
+def test_the_address_of_a_caller(peer: str, host: str) -> None:
+    assert host_of(peer) == host
