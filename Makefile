@@ -43,6 +43,15 @@ SEEDS ?= 1000
 sim: setup
 	@PYTHONPATH=tests $(PY) -m sim.stories $(SEEDS)
 
+## make scaling [NODES="100 1000 2000"]   the figures and the plot of docs/scaling.md, anew
+NODES ?= 100 1000 2000
+.PHONY: scaling
+scaling: setup
+	@.venv/bin/pip install -q "matplotlib>=3.8"
+	@PYTHONPATH=tests $(PY) -m sim.scale $(NODES)
+	@PYTHONPATH=tests $(PY) -m sim.moves $(NODES)
+	@PYTHONPATH=tests $(PY) -m sim.figures
+
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)

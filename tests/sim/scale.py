@@ -14,6 +14,7 @@ from typing import Any
 
 from peercached.membership import Heartbeat, HeartbeatAnswer
 from peercached.peer import member_wire
+from sim import figures
 from sim.members import TIMING, Members
 
 # Frames, compressed headers (with the session) and TCP/IP of one unary call, both ways together,
@@ -107,7 +108,9 @@ def measure(nodes: int) -> dict[str, float]:
 def main(sizes: list[int]) -> None:
     print(f"heartbeat {TIMING.heartbeat_interval_s} s, TTL {TIMING.member_ttl_s} s")
     for size in sizes:
-        for name, value in measure(size).items():
+        found = measure(size)
+        figures.keep("membership", found)
+        for name, value in found.items():
             print(f"{name:>20} {value:12.2f}", flush=True)
 
 

@@ -1,0 +1,85 @@
+"""The figures of docs/scaling.md, as the simulator's measurements leave them, and their plot.
+
+PYTHONPATH=tests .venv/bin/python -m sim.figures        docs/scaling.svg from docs/scaling.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FIGURES, PLOT = DOCS / "scaling.json", DOCS / "scaling.svg"
+
+Figures = dict[str, dict[str, dict[str, float]]]  # kind, number of nodes, name
+
+
+def load() -> Figures:
+    found: Figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    return found
+
+
+def keep(kind: str, found: dict[str, float]) -> None:
+    """In place of what is there for so many nodes."""
+    figures = load()
+    nodes = str(int(found["nodes"]))
+    figures.setdefault(kind, {})[nodes] = {
+        name: float(f"{value:.4g}") for name, value in found.items() if name != "nodes"
+    }
+    for each in figures.values():
+        ordered = sorted(each.items(), key=lambda entry: int(entry[0]))
+        each.clear()
+        each.update(ordered)
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def _lines(axes: Any, kind: dict[str, dict[str, float]], title: str, **names: str) -> None:
+    nodes = [int(each) for each in kind]
+    for name, label in names.items():
+        axes.plot(nodes, [each[name] for each in kind.values()], marker="o", label=label)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("nodes")
+    axes.set_xscale("log")
+    axes.set_xticks(nodes, [str(each) for each in nodes])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def plot() -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "peercached"  # the same figures make the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
+    from matplotlib import pyplot as plt
+
+    figures = load()
+    membership, moves = figures["membership"], figures["moves"]
+    made, ((agree, traffic), (least, shares)) = plt.subplots(2, 2, figsize=(10, 7))
+    _lines(
+        agree, membership, "all agree, s",
+        join_s="after a join", crash_s="after a crash", master_crash_s="first master crashed",
+    )  # fmt: skip
+    agree.set_ylim(bottom=0)
+    _lines(
+        traffic, membership, "at rest, bytes/s",
+        member_bytes_s="a member", master_bytes_s="a master",
+    )  # fmt: skip
+    traffic.set_yscale("log")
+    _lines(
+        least, moves, "records moved by a join, of all there are",
+        moved_of_all_records="moved", least_of_all_records="the least possible",
+    )  # fmt: skip
+    least.set_yscale("log")
+    _lines(
+        shares, moves, "a node's share of the directory, of the mean",
+        largest_share_of_mean="largest", smallest_share_of_mean="smallest",
+    )  # fmt: skip
+    made.tight_layout()
+    made.savefig(PLOT, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    plot()
