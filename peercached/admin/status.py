@@ -313,6 +313,7 @@ class Metrics(Part):
     connections: int = 0
     requests: int = 0
     refused: int = 0  # connections beyond the bound
+    displaced: int = 0  # silent connections that had to make room
     bad: int = 0  # requests that make no sense
     cut: int = 0  # clients that were too slow
     failed: int = 0  # by our fault

@@ -7,7 +7,6 @@ ones keep their labels while members come and go.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,25 +14,26 @@ OTHERS = "(others)"
 PEERS_MAX = 64
 CLASSES_MAX = 16
 
+Sums = dict[str, dict[str, float]]  # label -> name -> number
 
-def by_peer(
-    rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str]
-) -> dict[str, Counter[str]]:
+
+def by_peer(rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str]) -> Sums:
     """`names`' sums by the text at `key`, at most PEERS_MAX + 1 of them."""
-    by_label: dict[str, Counter[str]] = {}
+    rows = list(rows)
+    return sums(rows, key, names, sorted({str(row[key]) for row in rows})[:PEERS_MAX])
+
+
+def sums(
+    rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str], keep: Sequence[str]
+) -> Sums:
+    """`names`' sums for each of `keep`, in that order, and for all the others together."""
+    found: Sums = {label: dict.fromkeys(names, 0) for label in keep}
     for row in rows:
-        sums = by_label.setdefault(str(row[key]), Counter())
-        sums.update({name: row.get(name, 0) for name in names})
-    return merged(by_label, sorted(by_label)[:PEERS_MAX])
-
-
-def merged(by_label: Mapping[str, Counter[str]], keep: Sequence[str]) -> dict[str, Counter[str]]:
-    """Those of `keep`, in that order, and the sum of the others."""
-    kept = {label: by_label[label] for label in keep}
-    rest = [sums for label, sums in by_label.items() if label not in kept]
-    if rest:
-        others: Counter[str] = Counter()
-        for sums in rest:
-            others.update(sums)
-        kept[OTHERS] = others
-    return kept
+        label = str(row[key])
+        if label not in found:
+            label = OTHERS
+            found.setdefault(OTHERS, dict.fromkeys(names, 0))
+        into = found[label]
+        for name in names:
+            into[name] += row.get(name, 0)
+    return found

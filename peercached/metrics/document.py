@@ -15,6 +15,7 @@ from peercached.metrics import (
     latency,
     node,
     pool,
+    security,
     traffic,
     transport,
     workers,
@@ -54,7 +55,8 @@ _PARTS = (
     ("Directory", directory),
     ("Cluster", cluster),
     ("Network", transport),
-    ("Workers and strangers", workers),
+    ("Workers", workers),
+    ("Strangers and certificates", security),
 )
 
 

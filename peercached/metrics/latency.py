@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from prometheus_client import Metric
 from prometheus_client.core import HistogramMetricFamily
@@ -37,15 +38,10 @@ def families(latencies: Iterable[Latency]) -> Iterator[Metric]:
 
 def buckets(latency: Latency, shown_us: Sequence[int]) -> list[tuple[str, float]]:
     """(le in seconds, how many took at most that long), the last without a bound."""
-    within = dict.fromkeys(shown_us, 0)
-    total = 0
-    for bound_us, count in zip(latency.bounds_us, latency.counts, strict=False):
-        total += count
-        if bound_us in within:
-            within[bound_us] = total
-    total += latency.counts[-1]
-    found = [(f"{bound_us / 1e6:.12g}", float(count)) for bound_us, count in within.items()]
-    return [*found, ("+Inf", float(total))]
+    so_far = list(accumulate(latency.counts))
+    within = dict(zip(latency.bounds_us, so_far, strict=False))
+    found = [(f"{bound_us / 1e6:.12g}", float(within[bound_us])) for bound_us in shown_us]
+    return [*found, ("+Inf", float(so_far[-1]))]
 
 
 def _bounded(same_kind: list[Latency]) -> list[Latency]:
@@ -59,6 +55,6 @@ def _bounded(same_kind: list[Latency]) -> list[Latency]:
         OTHERS,
         sum(latency.sum_s for latency in rest),
         rest[0].bounds_us,
-        [sum(counts) for counts in zip(*(latency.counts for latency in rest), strict=True)],
+        list(map(sum, zip(*(latency.counts for latency in rest), strict=True))),
     )
     return [*kept[:PEERS_MAX], others]

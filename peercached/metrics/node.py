@@ -15,6 +15,9 @@ _SINGLES = (
     Single("gauge", "metrics_connections", "metrics.connections", "Connections to this port."),
     Single("counter", "metrics_requests", "metrics.requests", "Requests to this port."),
     Single("counter", "metrics_refused", "metrics.refused", "Connections refused at the bound."),
+    Single(
+        "counter", "metrics_displaced", "metrics.displaced", "Silent connections that made room."
+    ),
     Single("counter", "metrics_bad_requests", "metrics.bad", "Requests that made no sense."),
     Single("counter", "metrics_cut", "metrics.cut", "Clients cut off for being too slow."),
     Single("counter", "metrics_failures", "metrics.failed", "Requests that failed by our fault."),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Metric
 
-from peercached.metrics.bounded import CLASSES_MAX, merged
+from peercached.metrics.bounded import CLASSES_MAX, sums
 from peercached.metrics.single import Single, at, counter, gauge, singles
 
 _SINGLES = (
@@ -35,19 +34,19 @@ _CLASS = ("slots", "used", "evictions")
 
 def families(status: Mapping[str, Any]) -> Iterator[Metric]:
     yield from singles(status, _SINGLES)
-    classes = {
-        str(one["stride_bytes"]): Counter({name: one[name] for name in _CLASS})
-        for one in at(status, "pool.classes") or ()
-    }
-    largest = sorted(classes, key=lambda c: (-classes[c]["slots"] * int(c), int(c)))[:CLASSES_MAX]
+    classes = sorted(
+        at(status, "pool.classes") or (),
+        key=lambda one: (-one["slots"] * one["stride_bytes"], one["stride_bytes"]),
+    )
+    largest = [str(one["stride_bytes"]) for one in classes[:CLASSES_MAX]]
     label = ["slot_bytes"]
     slots = gauge("pool_class_slots", "Slots of a size class (header and page).", label)
     used = gauge("pool_class_used_slots", "Slots of a size class that are not free.", label)
     evictions = counter(
         "pool_class_evictions", "Pages evicted, by size class, while it has memory.", label
     )
-    for name, sums in merged(classes, largest).items():
-        slots.add_metric([name], sums["slots"])
-        used.add_metric([name], sums["used"])
-        evictions.add_metric([name], sums["evictions"])
+    for name, row in sums(classes, "stride_bytes", _CLASS, largest).items():
+        slots.add_metric([name], row["slots"])
+        used.add_metric([name], row["used"])
+        evictions.add_metric([name], row["evictions"])
     yield from (slots, used, evictions)

@@ -1,4 +1,4 @@
-"""The workers of this host, and who knocked in vain."""
+"""The workers of this host."""
 
 from __future__ import annotations
 
@@ -19,24 +19,6 @@ _SINGLES = (
         "client_regions_lost",
         "ipc.regions_lost",
         "Regions dropped because their worker cut the memory short.",
-    ),
-    Single(
-        "counter",
-        "handshakes_refused",
-        "operations.control.refused_handshakes",
-        "Handshakes of callers that do not know the cluster secret.",
-    ),
-    Single(
-        "counter",
-        "unauthenticated_calls",
-        "operations.control.unauthenticated_calls",
-        "Calls of peers without a session.",
-    ),
-    Single(
-        "counter",
-        "malformed_calls",
-        "operations.control.malformed_calls",
-        "Calls of peers that made no sense.",
     ),
     Single(
         "counter",

@@ -20,13 +20,22 @@ RULES = [
 ALERTS = [rule for rule in RULES if "alert" in rule]
 
 
-def promtool(*arguments: str) -> None:
+def promtool(*arguments: str, read: str = "") -> None:
     if not shutil.which("promtool"):
         pytest.skip("no promtool: tools/bootstrap --prometheus")
     done = subprocess.run(
-        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False
+        ["promtool", *arguments],
+        cwd=FOLDER,
+        input=read,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_has_nothing_to_say_about_a_scrape(scraped: str) -> None:
+    promtool("check", "metrics", read=scraped)
 
 
 def test_promtool_takes_the_rules() -> None:
