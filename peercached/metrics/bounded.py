@@ -27,12 +27,12 @@ def sums(
     rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str], keep: Sequence[str]
 ) -> Sums:
     """`names`' sums for each of `keep`, in that order, and for all the others together."""
-    found: Sums = {label: dict.fromkeys(names, 0) for label in keep}
+    found: Sums = {label: dict.fromkeys(names, 0.0) for label in keep}
     for row in rows:
         label = str(row[key])
         if label not in found:
             label = OTHERS
-            found.setdefault(OTHERS, dict.fromkeys(names, 0))
+            found.setdefault(OTHERS, dict.fromkeys(names, 0.0))
         into = found[label]
         for name in names:
             into[name] += row.get(name, 0)
