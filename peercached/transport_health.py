@@ -65,9 +65,17 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
             f"No rail is up: the pages of peers that have RDMA {instead}.",
             "Mend one of the rails; it is taken again by itself.",
         )
+    elif peers := transport.get("fallback_peers", 0):
+        say(
+            "warning",
+            f"No rail reaches {peers} of the peers that have RDMA: their pages come over TCP "
+            f"({fallen} reads so far).",
+            "A rail is taken again once a READ over it is answered. If it stays: `peercachectl "
+            "doctor` here and there; look at the fabric between.",
+        )
     elif fallen:
         say(
             "info",
-            f"{fallen} reads of peers that have RDMA went over TCP while no rail was up.",
+            f"{fallen} reads of peers that have RDMA went over TCP while no rail reached them.",
             "",
         )

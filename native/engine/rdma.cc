@@ -107,6 +107,7 @@ std::string Engine::transport_json() const {
   json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
   json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
   json.field("fallback_reads", routed_counters_.fallback_reads.load());
+  json.field("fallback_peers", routed_counters_.fallback_peers.load());
   json.key("rails").open('[');
   for (unsigned i = 0; i < rails(); ++i) {
     const rdma::Rail& rail = *fabric_->rails()[i];

@@ -189,7 +189,8 @@ class Transport(Part):
     protocol: str = ""  # "rdma" or "tcp"
     why: str = ""
     rails: list[Rail] = []
-    fallback_reads: int = 0  # over TCP, of peers that have RDMA, while no rail was up
+    fallback_reads: int = 0  # over TCP, of peers that have RDMA, while no rail reached them
+    fallback_peers: int = 0  # that have RDMA, and were read last over TCP
     # As the reader and as the holder, since the start of the daemon.
     channels_connected: int = 0
     channels_refused: int = 0

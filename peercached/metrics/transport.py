@@ -39,6 +39,12 @@ _SINGLES = (
         "transport.fallback_reads",
         "Reads over TCP of peers that have RDMA.",
     ),
+    Single(
+        "gauge",
+        "fallback_peers",
+        "transport.fallback_peers",
+        "Peers that have RDMA and are read over TCP now.",
+    ),
     Single("gauge", "tcp_served_channels", "tcp_server.channels", "TCP channels of peers here."),
     Single("counter", "tcp_served_pages", "tcp_server.pages", "Pages peers read here over TCP."),
     Single("counter", "tcp_served_bytes", "tcp_server.bytes", "Bytes peers read here over TCP."),

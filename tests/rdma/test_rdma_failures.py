@@ -141,6 +141,26 @@ def test_auto_goes_on_over_tcp_while_no_rail_is_up(
     )
 
 
+def test_auto_goes_on_over_tcp_while_all_rails_to_a_peer_are_silent(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = two_rails_each(make_cluster, protocol="auto", rdma_retry_count=7)
+    _, reader = cluster.daemons
+    _, _, keys = prepared(cluster, attach)
+    hasty = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=3)
+    with cut(devices()[2]), cut(devices()[3]):
+        eventually(
+            lambda: all(hasty.has(keys) for _ in range(5)), LONG_S, "all pages are read over TCP"
+        )
+        transport = reader.status()["transport"]
+        assert transport["fallback_peers"] == 1 and transport["fallback_reads"] > 0
+        assert "No rail reaches 1 of the peers" in sentences(reader)
+        assert rails_up(reader) == [True, True]
+    before = sum(rail_bytes(reader))
+    eventually(lambda: hasty.has(keys) and sum(rail_bytes(reader)) > before, LONG_S, "RDMA is back")
+    eventually(lambda: reader.status()["transport"]["fallback_peers"] == 0, 5, "and said to be")
+
+
 def test_a_holder_killed_in_mid_read_costs_misses_and_is_read_again_when_it_is_back(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:

@@ -207,7 +207,13 @@ class FakeEngine:
         self.connected[index] = (host, port, token, incarnation, rails)
 
     def transport(self) -> dict[str, Any]:
-        return {"protocol": "tcp", "why": "a fake has no rails", "fallback_reads": 0, "rails": []}
+        return {
+            "protocol": "tcp",
+            "why": "a fake has no rails",
+            "fallback_reads": 0,
+            "fallback_peers": 0,
+            "rails": [],
+        }
 
     def channel_connected(self, connect_id: int, answer: bytes) -> None:
         assert connect_id not in self.channels

@@ -66,6 +66,12 @@ def test_reads_that_fell_back_are_remembered_when_the_rails_are_up_again() -> No
     assert (severity, sentence[:8]) == ("info", "7 reads ")
 
 
+def test_peers_that_no_rail_reaches_are_counted() -> None:
+    silent = {**rdma(RAIL, fallback_reads=7), "fallback_peers": 2}
+    ((severity, sentence, _),) = said("auto", silent, ["mlx5_0"])
+    assert (severity, "No rail reaches 2 of the peers" in sentence) == ("warning", True)
+
+
 def test_two_nodes_use_rdma_if_both_have_it() -> None:
     with_rails = NodeAddress("a", 1, "a", 1, 2, rails=2)
     without = NodeAddress("b", 1, "b", 1, 2)

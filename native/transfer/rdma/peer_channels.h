@@ -48,6 +48,10 @@ class PeerChannels {
   // `patient`: it would also wait for one that is lent.
   Lease lease(uint32_t first_rail, bool waiting, bool patient);
   void give_back(Channel* channel);
+  // Whether a read by RDMA makes sense now: some rail that is up is relied on, and is not left
+  // alone after an error without a channel left. Asks silent rails to prove themselves, as lease()
+  // does.
+  bool usable();
   // It broke, or something is outstanding on it: fences it, and destroys it. `why`, if not empty,
   // is the rail's fault: it is left alone for a while, and its idle channels go, too.
   void retire(Channel* channel, const std::string& why);

@@ -79,6 +79,23 @@ bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
   return false;
 }
 
+bool PeerChannels::usable() {
+  Gone gone;
+  std::lock_guard lock(mutex_);
+  if (closed()) return false;
+  const TimePoint now = Clock::now();
+  bool any = false;
+  for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    if (!rails_[rail]->up()) continue;
+    if (trusts_[rail].silent()) {
+      any |= proved(rail, now, gone);
+    } else {
+      any |= count(rail) != 0 || trusts_[rail].may_connect(now);
+    }
+  }
+  return any;
+}
+
 void PeerChannels::back_off(uint32_t rail, const std::string& why) {
   trusts_[rail].back_off(Clock::now());
   last_trouble_ = why;

@@ -39,8 +39,8 @@ class Reading final : public RdmaEngine {
   void drop_peer(HolderIndex index) override { peers_.forget(index); }
 
   bool reaches(HolderIndex index) const override {
-    if (!peers_.find(index)) return false;
-    return std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->up(); });
+    const auto channels = peers_.find(index);
+    return channels && channels->usable();
   }
 
   void connected(HolderIndex index, uint32_t channel, ChannelAnswer answer) override {

@@ -18,7 +18,8 @@ class RdmaEngine : public TransferEngine {
   // meanwhile they mean nothing.
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
-  // Whether a READ from this peer can be tried at all: it has rails, and one of ours is up.
+  // Whether a READ from this peer makes sense now: it has rails, and one of ours is up and relied
+  // on to reach it. Asked before every read, so that a rail that is not can prove itself.
   virtual bool reaches(HolderIndex peer) const = 0;
   // Our own rail went out: reads go on over the others.
   virtual void leave_rail(const Rail& rail) = 0;

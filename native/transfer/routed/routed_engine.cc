@@ -20,6 +20,7 @@ class RoutedEngine final : public TransferEngine {
     tcp_->add_peer(peer, endpoint);
     rdma_.add_peer(peer, endpoint);
     std::unique_lock lock(mutex_);
+    fell_back(peer, false);
     if (endpoint.rails == 0) {
       with_rails_.erase(peer);
     } else {
@@ -31,6 +32,7 @@ class RoutedEngine final : public TransferEngine {
     {
       std::unique_lock lock(mutex_);
       with_rails_.erase(peer);
+      fell_back(peer, false);
     }
     tcp_->drop_peer(peer);
     rdma_.drop_peer(peer);
@@ -80,14 +82,31 @@ class RoutedEngine final : public TransferEngine {
   const char* name() const override { return "rdma"; }
 
  private:
-  bool takes_tcp(HolderIndex peer) const {
+  bool takes_tcp(HolderIndex peer) {
+    bool fell_before;
     {
       std::shared_lock lock(mutex_);
       if (!with_rails_.contains(peer)) return true;
+      fell_before = fallen_.contains(peer);
     }
-    if (without_ == WithoutRails::fail || rdma_.reaches(peer)) return false;
-    counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
-    return true;
+    if (without_ == WithoutRails::fail) return false;
+    const bool falls = !rdma_.reaches(peer);
+    if (falls) counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
+    if (falls != fell_before) {
+      std::unique_lock lock(mutex_);
+      fell_back(peer, falls && with_rails_.contains(peer));
+    }
+    return falls;
+  }
+
+  // Under the mutex.
+  void fell_back(HolderIndex peer, bool falls) {
+    if (falls) {
+      fallen_.insert(peer);
+    } else {
+      fallen_.erase(peer);
+    }
+    counters_.fallback_peers.store(fallen_.size(), std::memory_order_relaxed);
   }
 
   const std::unique_ptr<TransferEngine> tcp_;
@@ -96,6 +115,7 @@ class RoutedEngine final : public TransferEngine {
   RoutedCounters& counters_;
   mutable std::shared_mutex mutex_;
   std::unordered_set<HolderIndex> with_rails_;
+  std::unordered_set<HolderIndex> fallen_;  // of those, read last over TCP
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace peercached {
 
-// What to do with a peer that has RDMA while none of our rails is up.
+// What to do with a peer that has RDMA while none of our rails reaches it.
 enum class WithoutRails : uint8_t {
   fail,     // protocol = "rdma": its pages are misses
   use_tcp,  // protocol = "auto"
@@ -15,6 +15,7 @@ enum class WithoutRails : uint8_t {
 
 struct RoutedCounters {
   std::atomic<uint64_t> fallback_reads{0};  // over TCP, of peers that have RDMA
+  std::atomic<uint64_t> fallback_peers{0};  // that have RDMA, and were read last over TCP
 };
 
 // `rdma` outlives it.

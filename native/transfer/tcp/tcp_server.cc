@@ -58,10 +58,11 @@ uint16_t port_of(int fd) {
 }  // namespace
 
 struct TcpServer::Impl {
-  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in)
+  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in, Hold hold_in)
       : config(config_in),
         pool(pool_in),
         authorise(std::move(authorise_in)),
+        hold(std::move(hold_in)),
         listener(listen_on(config)),
         stop_event(eventfd(0, EFD_CLOEXEC)),
         port(port_of(listener.fd())) {
@@ -127,8 +128,8 @@ struct TcpServer::Impl {
       return;
     }
     Session& session = sessions.emplace_back();
-    session.channel =
-        std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise, counters);
+    session.channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool,
+                                                           authorise, hold, counters);
     counters.channels++;
     counters.accepted++;
     try {
@@ -157,6 +158,7 @@ struct TcpServer::Impl {
   const TcpServerConfig config;
   Pool& pool;
   const Authorise authorise;
+  const Hold hold;
   Socket listener;
   Socket stop_event;
   const uint16_t port;
@@ -166,8 +168,8 @@ struct TcpServer::Impl {
   std::thread acceptor;
 };
 
-TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise)
-    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise))) {}
+TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold)
+    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise), std::move(hold))) {}
 TcpServer::~TcpServer() = default;
 
 uint16_t TcpServer::port() const { return impl_->port; }

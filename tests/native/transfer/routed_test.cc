@@ -29,8 +29,10 @@ class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
  public:
   void connected(HolderIndex, uint32_t, rdma::ChannelAnswer) override {}
   void refused(HolderIndex, uint32_t, const std::string&) override {}
-  bool reaches(HolderIndex) const override { return true; }
+  bool reaches(HolderIndex) const override { return reached; }
   void leave_rail(const rdma::Rail&) override {}
+
+  bool reached = true;
 };
 
 // In this scope every new thread asks for more stack than there are addresses.
@@ -90,6 +92,29 @@ TEST_F(Routed, WithoutAThreadForTheSecondWayItIsTakenAfterTheFirst) {
   NoMoreThreads none;
   EXPECT_THROW(std::thread([] {}), std::system_error);
   read_from_both();
+}
+
+TEST_F(Routed, APeerThatNoRailReachesIsReadOverTcpUntilOneDoes) {
+  std::vector<ReadOp> ops(1);
+  std::vector<ReadBatch> batches{{1, 1, ops}};
+  Gate gate;
+  VerifyingSink sink(Verify::checksum);
+  const auto read = [&] { engine->read(batches, Deadline::after_ms(10'000), gate.gate, sink); };
+  rdma.reached = false;
+  read();
+  read();
+  EXPECT_TRUE(rdma.peers.empty());
+  EXPECT_EQ(tcp->peers.size(), 2u);
+  EXPECT_EQ(counters.fallback_reads, 2u);
+  EXPECT_EQ(counters.fallback_peers, 1u);
+  rdma.reached = true;
+  read();
+  EXPECT_EQ(rdma.peers, std::vector<HolderIndex>{1});
+  EXPECT_EQ(counters.fallback_peers, 0u);
+  rdma.reached = false;
+  read();
+  engine->drop_peer(1);
+  EXPECT_EQ(counters.fallback_peers, 0u);
 }
 
 }  // namespace
