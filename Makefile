@@ -97,16 +97,27 @@ build/native/rdma_test: build/native
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target rdma_test
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
-asan tsan: SANITIZE = $(if $(filter asan,$@),address,thread)
-asan tsan: setup
-	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native-$@ -G Ninja \
+.PHONY: build/native-asan build/native-tsan asan-rdma
+SANITIZE = $(if $(findstring asan,$@),address,thread)
+build/native-asan build/native-tsan: setup
+	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B $@ -G Ninja \
 	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON -DPEERCACHED_SANITIZE=$(SANITIZE) >/dev/null
+asan tsan: %: build/native-%
 	@.venv/bin/cmake --build build/native-$@ -j $(JOBS)
 	@TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/native/tsan.supp" \
 	    .venv/bin/ctest --test-dir build/native-$@ --output-on-failure -j $(JOBS)
 	@tools/bootstrap .venv-$@ $(SANITIZE)
 	@tools/sanitized $(SANITIZE) .venv-$@/bin/python -m pytest -m "not slow" \
 	    --timeout 600 tests/unit tests/cluster $(ARGS)
+
+## make asan-rdma    native and quick RDMA tests under the address sanitizer, emulated: long [ARGS="-k NAME"]
+asan-rdma: setup-rdma build/native-asan
+	@.venv/bin/cmake --build build/native-asan -j $(JOBS) --target rdma_test
+	@tools/bootstrap .venv-asan address
+	@tests/rdma/vm --engine qemu --nodes 4 --mem 3072 --timeout 7200 -- \
+	    build/native-asan/rdma_test --gtest_brief=1
+	@tests/rdma/vm --engine qemu --nodes 4 --mem 3072 --timeout 86400 -- tools/sanitized address \
+	    .venv-asan/bin/python -m pytest --timeout 3600 -m "not slow" tests/rdma $(ARGS)
 
 ## make check         formatters, linters, types
 check: setup
