@@ -179,7 +179,7 @@ class NodeStatus:
 
         self._daemon.drain.progress.say(say, _refused_by_drain(stats))
         self._say_membership(say)
-        security_status.say_security(say, self._daemon)
+        security_status.say_security(say, self._daemon, stats)
         self._say_directory(say, stats)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)

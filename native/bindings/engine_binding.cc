@@ -170,6 +170,9 @@ void bind_engine(nb::module_& module) {
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
           nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
+      .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
+           nb::arg("groups"))
+      .def("take_notices", &Engine::take_notices)
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })

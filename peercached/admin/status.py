@@ -140,6 +140,9 @@ class Ipc(Part):
     accepted: int = 0
     refused: int = 0
     bad_frames: int = 0
+    forbidden: int = 0  # of those refused: by user and group
+    crowded: int = 0  # of those refused: too many of one process or user
+    late_hellos: int = 0
     regions_lost: int = 0
     sets: int = 0
     gets: int = 0
@@ -219,6 +222,9 @@ class TcpServer(Part):
     refused: int = 0
     bad_hellos: int = 0
     bad_frames: int = 0
+    crowded: int = 0  # of those refused: too many of one address or peer
+    unauthorised: int = 0  # of the bad hellos: without the token of a handshake
+    late_hellos: int = 0
     pages: int = 0
     bytes: int = 0
     stale: int = 0
