@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.admin.server import AdminServer
 from peercached.config import Config
-from peercached.config.values import group_number, split_address, user_number
+from peercached.config.values import group_number, split_address, split_quota, user_number
 from peercached.directory import ring_report
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
@@ -118,6 +118,8 @@ def start_engine(engine: Engine, config: Config) -> None:
         [user_number(name) for name in config.worker_users],
         [group_number(name) for name in config.worker_groups],
     )
+    quotas = (split_quota(rule) for rule in config.namespace_quotas)
+    engine.set_quotas([(pattern, int(share * config.pool_size)) for pattern, share in quotas])
     try:
         engine.start()
     except RuntimeError as error:

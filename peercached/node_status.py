@@ -58,6 +58,7 @@ class NodeStatus:
             "health": self._health(stats, transport),
             "security": security_status.document(daemon),
             "pool": stats.get("pool", {}),
+            "quotas": stats.get("quotas", []),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),

@@ -51,6 +51,9 @@ Engine::Engine(const EngineConfig& config)
   pool_config.huge_pages = config.huge_pages;
   pool_ = std::make_unique<Pool>(pool_config,
                                  [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  quotas_ = std::make_unique<Quotas>(*pool_);
+  namespaces_.on_slot(
+      [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
@@ -208,7 +211,10 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (stale_slot != 0) sweep_namespace_later(stale_slot);
+  if (stale_slot != 0) {
+    quotas_->void_slot(stale_slot);
+    sweep_namespace_later(stale_slot);
+  }
   return true;
 }
 

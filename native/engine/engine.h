@@ -30,6 +30,7 @@
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
+#include "engine/quotas.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/shard.h"
@@ -100,6 +101,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // Who may be a worker, beyond the socket's mode; before start().
   void guard_workers(int64_t socket_group, std::vector<uint32_t> users,
                      std::vector<uint32_t> groups);
+  // Quotas of namespaces; before start().
+  void set_quotas(std::vector<QuotaRule> rules) { quotas_->set_rules(std::move(rules)); }
   void start();  // binds and serves
   void stop();
 
@@ -208,6 +211,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NamespaceTable namespaces_;
   LocationCache locations_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
   std::unique_ptr<Shard> shard_;
   CopyCrew crew_;

@@ -44,6 +44,7 @@ std::string Engine::status_json() const {
   JsonWriter json;
   json.open('{');
   write_pool(json, pool_->stats());
+  quotas_->write(json);
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());
   json.field("adopted_bytes", counters_.adopted_bytes.load());

@@ -108,6 +108,16 @@ class Pool(Part):
     classes: list[PoolClass] = []
 
 
+class Quota(Part):
+    """What one namespace holds of the pool and may hold; counters since its last clear."""
+
+    namespace: str = ""
+    bytes: int = 0  # of slots, with their headers
+    quota_bytes: int = 0
+    evictions: int = 0  # of its own pages, to stay within the quota
+    refused: int = 0  # pages for which there was no such room
+
+
 class Shard(Part):
     """This node's part of the directory; counters since the start of the daemon."""
 
@@ -340,6 +350,7 @@ class Status(Part):
     health: list[Health] = []
     security: Security = Field(default_factory=Security)
     pool: Pool = Field(default_factory=Pool)
+    quotas: list[Quota] = []
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)

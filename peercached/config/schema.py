@@ -25,6 +25,9 @@ Account = Annotated[str, BeforeValidator(values.account)]
 Accounts = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
 ]
+Quotas = Annotated[
+    list[str], BeforeValidator(values.split_list), AfterValidator(values.check_quotas)
+]
 Faults = Annotated[str, AfterValidator(values.check_faults)]
 Devices = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_devices)
@@ -260,6 +263,14 @@ class Config(BaseModel):
         _POOL,
         "Take the pool from reserved 2 MiB huge pages. Too few of them is an error at start.",
         "Huge pages are reserved (`vm.nr_hugepages`): large pools copy faster.",
+    )
+    namespace_quotas: Quotas = _key(
+        [],
+        _POOL,
+        "What a namespace may hold of the pool at most, as `pattern=share`: `tenant-a/*=0.25`. `*` "
+        "stands for anything, slashes too; the first pattern that fits counts. A namespace at its "
+        "quota makes room among its own pages; below it, it competes for the pool like any other.",
+        "Several models or tenants share a node, and one of them must not push the others out.",
     )
     copy_threads: Count = _key(
         0,

@@ -226,6 +226,9 @@ class FakeEngine:
     def take_notices(self) -> list[str]:
         return []
 
+    def set_quotas(self, rules: list[tuple[str, int]]) -> None:
+        del rules
+
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
         del socket_group, users, groups
 
