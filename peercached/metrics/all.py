@@ -14,6 +14,7 @@ from peercached.metrics import (
     latency,
     node,
     pool,
+    security,
     traffic,
     transport,
     workers,
@@ -23,6 +24,6 @@ from peercached.observe.latency import Latency
 
 def families(status: Mapping[str, Any], latencies: Iterable[Latency]) -> Iterator[Metric]:
     """A family is there even while it has no samples."""
-    for part in (node, traffic, pool, disk, directory, cluster, transport, workers):
+    for part in (node, traffic, pool, disk, directory, cluster, transport, workers, security):
         yield from part.families(status)
     yield from latency.families(latencies)

@@ -15,6 +15,7 @@ from peercached.metrics import (
     latency,
     node,
     pool,
+    security,
     traffic,
     transport,
     workers,
@@ -55,6 +56,7 @@ _PARTS = (
     ("Cluster", cluster),
     ("Network", transport),
     ("Workers and strangers", workers),
+    ("Security", security),
 )
 
 
