@@ -64,6 +64,7 @@ class ErrorCode(IntEnum):
     limit = 6
     unknown_op = 7
     failed = 8
+    forbidden = 9
 
 
 # After these the daemon closes the connection.
@@ -73,6 +74,7 @@ CLOSING_ERRORS: Final = frozenset(
         ErrorCode.bad_version,
         ErrorCode.not_attached,
         ErrorCode.no_attachment,
+        ErrorCode.forbidden,
     }
 )
 

@@ -52,6 +52,12 @@ class Engine:
         rdma_retry_count: int,  # 0..7
         rdma_rd_atomic: int,  # 0: what both devices can
     ) -> None: ...
+    def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
+        """Before start(): who may be a worker; -1 and none: whoever the socket's mode lets in."""
+    def set_quotas(self, rules: list[tuple[str, int]]) -> None:
+        """Before start(): (pattern of namespaces, bytes of the pool), the first that fits."""
+    def take_notices(self) -> list[str]:
+        """Sentences for the log about who was refused; each kind now and then."""
     def start(self) -> None:
         """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
     def stop(self) -> None: ...

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.admin.server import AdminServer
 from peercached.config import Config
-from peercached.config.values import split_address
+from peercached.config.values import group_number, split_address, split_quota, user_number
 from peercached.directory import ring_report
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
@@ -113,6 +113,13 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
 
 def start_engine(engine: Engine, config: Config) -> None:
     """Binds the data port and the workers' socket. RuntimeError with the remedy."""
+    engine.guard_workers(
+        group_number(config.socket_group) if config.socket_group else -1,
+        [user_number(name) for name in config.worker_users],
+        [group_number(name) for name in config.worker_groups],
+    )
+    quotas = (split_quota(rule) for rule in config.namespace_quotas)
+    engine.set_quotas([(pattern, int(share * config.pool_size)) for pattern, share in quotas])
     try:
         engine.start()
     except RuntimeError as error:
@@ -376,6 +383,8 @@ class Daemon:
                         self.placement.nodes[owner], "it did not take records in time"
                     )
             self.streams.check(now)
+            for sentence in self.engine.take_notices():
+                log.warning("%s", sentence)
             if self.placement.trim_due(now):
                 await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
 

@@ -58,6 +58,7 @@ class NodeStatus:
             "health": self._health(stats, transport),
             "security": security_status.document(daemon),
             "pool": stats.get("pool", {}),
+            "quotas": stats.get("quotas", []),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),
@@ -179,7 +180,7 @@ class NodeStatus:
 
         self._daemon.drain.progress.say(say, _refused_by_drain(stats))
         self._say_membership(say)
-        security_status.say_security(say, self._daemon)
+        security_status.say_security(say, self._daemon, stats)
         self._say_directory(say, stats)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)

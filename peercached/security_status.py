@@ -22,7 +22,7 @@ def document(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def say_security(say: Any, daemon: Daemon) -> None:
+def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
     if daemon.config.clustered and not daemon.secret.present and daemon.tls is None:
         say(
             "warning",
@@ -44,6 +44,29 @@ def say_security(say: Any, daemon: Daemon) -> None:
             f"{daemon.servicer.misfits} handshakes were refused: the callers' certificates are "
             "not those of the nodes that they say they are.",
             "Find them in the log; give each node a certificate of its own (peercachectl certs).",
+        )
+    ipc = stats.get("ipc", {})
+    if ipc.get("forbidden"):
+        say(
+            "warning",
+            f"{ipc['forbidden']} connections to the workers' socket were refused: their users are "
+            "neither in worker_users nor in worker_groups.",
+            "Find them in the log; add their user or group if they belong here.",
+        )
+    crowded = ipc.get("crowded", 0) + ipc.get("late_hellos", 0)
+    if crowded:
+        say(
+            "warning",
+            f"{crowded} connections to the workers' socket were too many of one process or user, "
+            "or said nothing.",
+            "Find the process in the log; if its threads need them all, raise workers_max.",
+        )
+    unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
+    if unauthorised:
+        say(
+            "info",
+            f"{unauthorised} connections to data_port had no token of a handshake with this node.",
+            "A few are peers that this node did not know yet; find the others in the log.",
         )
     doors = daemon.servicer.doors
     if daemon.tls is not None and doors.silent:

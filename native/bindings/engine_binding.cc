@@ -1,3 +1,4 @@
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -170,6 +171,17 @@ void bind_engine(nb::module_& module) {
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
           nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
+      .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
+           nb::arg("groups"))
+      .def(
+          "set_quotas",
+          [](Engine& self, const std::vector<std::pair<std::string, uint64_t>>& rules) {
+            std::vector<QuotaRule> all;
+            for (const auto& [pattern, bytes] : rules) all.push_back({pattern, bytes});
+            self.set_quotas(std::move(all));
+          },
+          nb::arg("rules"))
+      .def("take_notices", &Engine::take_notices)
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -16,6 +18,13 @@ constexpr size_t kSweepPages = 4096;
 constexpr size_t kSweepBuckets = 4096;
 constexpr size_t kHoldsMax = 1 << 18;
 constexpr uint64_t kHoldsShare = 4;  // of the pool may be held at most
+
+constexpr unsigned kConnectionsMin = 256;
+
+// In a time that does not tell how much of it was right.
+bool same_secret(const std::string& one, const std::string& other) {
+  return one.size() == other.size() && sodium_memcmp(one.data(), other.data(), one.size()) == 0;
+}
 
 unsigned copy_helpers(unsigned threads) {
   if (threads == 0) {
@@ -42,6 +51,9 @@ Engine::Engine(const EngineConfig& config)
   pool_config.huge_pages = config.huge_pages;
   pool_ = std::make_unique<Pool>(pool_config,
                                  [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  quotas_ = std::make_unique<Quotas>(*pool_);
+  namespaces_.on_slot(
+      [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
@@ -77,17 +89,25 @@ Engine::~Engine() {
   janitor_thread_.join();
 }
 
+void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
+                           std::vector<uint32_t> groups) {
+  socket_group_ = socket_group;
+  admission_.users = std::move(users);
+  admission_.groups = std::move(groups);
+}
+
 void Engine::start() {
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
   server.incarnation = config_.incarnation;
+  server.notices = &notices_;
   tcp_server_ = std::make_unique<TcpServer>(
       server, *pool_,
       [this](const std::string& node_id, Incarnation incarnation, const std::string& token) {
         std::lock_guard lock(readers_mutex_);
         auto found = readers_.find({node_id, incarnation});
-        return found != readers_.end() && found->second == token;
+        return found != readers_.end() && same_secret(found->second, token);
       },
       [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
         hold_local(digests, hold_ms, held);
@@ -95,7 +115,15 @@ void Engine::start() {
   IpcServerConfig ipc;
   ipc.socket_path = config_.socket_path;
   ipc.socket_mode = config_.socket_mode;
-  ipc.connections_max = config_.workers_max;
+  ipc.socket_group = socket_group_;
+  ipc.notices = &notices_;
+  // A worker has a connection per thread. One process, or one user, may not take all there are.
+  ipc.attachments_max = config_.workers_max;
+  ipc.attachments_per_process_max = std::max(1u, config_.workers_max / 2);
+  ipc.connections_max = std::max(kConnectionsMin, 8 * config_.workers_max);
+  ipc.admission = admission_;
+  ipc.admission.per_user_max = ipc.connections_max / 2;
+  ipc.admission.per_process_max = ipc.connections_max / 4;
   ipc.incarnation = config_.incarnation;
   ipc.version = config_.version;
   ipc_ = std::make_unique<IpcServer>(ipc, *this);
@@ -188,7 +216,10 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (stale_slot != 0) sweep_namespace_later(stale_slot);
+  if (stale_slot != 0) {
+    quotas_->void_slot(stale_slot);
+    sweep_namespace_later(stale_slot);
+  }
   return true;
 }
 

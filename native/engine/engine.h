@@ -30,6 +30,7 @@
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
+#include "engine/quotas.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/shard.h"
@@ -64,7 +65,7 @@ struct EngineConfig {
   uint16_t data_port = 0;
   unsigned channels_per_peer = 8;
   unsigned copy_threads = 0;  // 0: by processors
-  unsigned workers_max = 256;
+  unsigned workers_max = 64;
   std::string faults;
   Protocol protocol = Protocol::tcp;
   std::vector<std::string> device_names;
@@ -97,6 +98,11 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
+  // Who may be a worker, beyond the socket's mode; before start().
+  void guard_workers(int64_t socket_group, std::vector<uint32_t> users,
+                     std::vector<uint32_t> groups);
+  // Quotas of namespaces; before start().
+  void set_quotas(std::vector<QuotaRule> rules) { quotas_->set_rules(std::move(rules)); }
   void start();  // binds and serves
   void stop();
 
@@ -164,6 +170,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
+  // Sentences for the log about who was refused.
+  std::vector<std::string> take_notices() { return notices_.take(); }
   std::string status_json() const;
   std::vector<NamedLatency> latencies() const;
   std::vector<WorkerInfo> workers() const;
@@ -197,11 +205,15 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::unique_ptr<rdma::Fabric> make_fabric();
 
   const EngineConfig config_;
+  Notices notices_;
+  int64_t socket_group_ = -1;
+  ipc::Admission admission_;
   ControlQueue control_;
   NodeTable nodes_;
   NamespaceTable namespaces_;
   LocationCache locations_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
   std::unique_ptr<Shard> shard_;
   CopyCrew crew_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,7 +50,13 @@ class Namespace {
 
 class NamespaceTable {
  public:
+  // A namespace whose name is known has a pool slot from now on. Called under the table's mutex.
+  using OnSlot = std::function<void(const std::string& name, uint32_t pool_slot)>;
+
   explicit NamespaceTable(const Key128& cluster_key) : cluster_key_(cluster_key) {}
+
+  // Before any namespace is opened.
+  void on_slot(OnSlot tell) { on_slot_ = std::move(tell); }
 
   Namespace* open(std::string_view name);  // null: too many, or the name is too long
 
@@ -69,6 +76,7 @@ class NamespaceTable {
 
  private:
   const Key128 cluster_key_;
+  OnSlot on_slot_ = [](const std::string&, uint32_t) {};
   mutable std::mutex mutex_;
   std::map<Digest, std::unique_ptr<Namespace>> by_id_;
   std::map<Digest, uint64_t> epochs_;

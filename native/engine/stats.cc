@@ -44,6 +44,7 @@ std::string Engine::status_json() const {
   JsonWriter json;
   json.open('{');
   write_pool(json, pool_->stats());
+  quotas_->write(json);
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());
   json.field("adopted_bytes", counters_.adopted_bytes.load());
@@ -70,6 +71,8 @@ std::string Engine::status_json() const {
   json.key("ipc").open('{');
   json.field("connections", ipc.connections).field("accepted", ipc.accepted);
   json.field("refused", ipc.refused).field("bad_frames", ipc.bad_frames);
+  json.field("forbidden", ipc.forbidden).field("crowded", ipc.crowded);
+  json.field("late_hellos", ipc.late_hellos);
   json.field("regions_lost", ipc.regions_lost).field("sets", ipc.sets).field("gets", ipc.gets);
   json.field("exists", ipc.exists).field("others", ipc.others).close('}');
 
@@ -78,6 +81,8 @@ std::string Engine::status_json() const {
   json.field("channels", tcp.channels).field("accepted", tcp.accepted);
   json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);
   json.field("bad_frames", tcp.bad_frames).field("pages", tcp.pages).field("bytes", tcp.bytes);
+  json.field("crowded", tcp.crowded).field("unauthorised", tcp.unauthorised);
+  json.field("late_hellos", tcp.late_hellos);
   json.field("stale", tcp.stale).field("stalls", tcp.stalls).close('}');
 
   json.key("operations").open('{');

@@ -12,15 +12,11 @@ constexpr size_t kScratchPages = 4096;  // kept when a larger request is over
 
 }  // namespace
 
-Connection::Connection(ServerState& state, UniqueFd socket)
-    : state_(state), stream_(std::move(socket)) {
-  ucred peer = {};
-  socklen_t bytes = sizeof(peer);
-  if (::getsockopt(stream_.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) {
-    pid_ = static_cast<uint32_t>(peer.pid);
-    uid_ = peer.uid;
-  }
-}
+Connection::Connection(ServerState& state, UniqueFd socket, const Visitor& visitor)
+    : state_(state),
+      stream_(std::move(socket)),
+      visitor_(visitor),
+      hello_by_(Deadline::after_ms(state.config.hello_timeout_ms)) {}
 
 void Connection::stop() { stream_.stop(); }
 
@@ -33,12 +29,24 @@ void Connection::run() {
   stream_.close_stream();
 }
 
+bool Connection::read(Frame& frame) {
+  if (attachment_) return stream_.read(frame);
+  if (stream_.read_hello(frame, hello_by_)) return true;
+  if (hello_by_.passed()) {
+    ++state_.late_hellos;
+    state_.note("ipc hello", "shut a worker's connection: " + visitor_.name() +
+                                 " sent no HELLO in " +
+                                 std::to_string(state_.config.hello_timeout_ms) + " ms");
+  }
+  return false;
+}
+
 bool Connection::serve_one(Frame& frame) {
   ReplyHeader reply;
   Answer answer;
   bool goes_on = true;
   try {
-    if (!stream_.read(frame)) return false;
+    if (!read(frame)) return false;
     answer = dispatch(frame);
   } catch (const RequestError& error) {
     if (error.code() == ErrorCode::bad_frame) ++state_.bad_frames;
@@ -111,7 +119,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   }
   const Hello wanted = parse_hello(frame.body);
   auto gate = std::make_unique<GatePage>(frame.files.front());
-  attachment_ = state_.attach(wanted, pid_, uid_);
+  attachment_ = state_.attach(wanted, visitor_.pid, visitor_.uid);
   gate_ = std::move(gate);
 
   HelloReply reply;

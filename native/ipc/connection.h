@@ -15,7 +15,7 @@ namespace peercached::ipc {
 
 class Connection {
  public:
-  Connection(ServerState& state, UniqueFd socket);
+  Connection(ServerState& state, UniqueFd socket, const Visitor& visitor);
 
   void run();   // until the peer leaves, misbehaves, or `stop`
   void stop();  // from any thread
@@ -27,6 +27,7 @@ class Connection {
   };
 
   bool serve_one(Frame& frame);  // false: close
+  bool read(Frame& frame);
   Answer dispatch(Frame& frame);
   Answer hello(const Frame& frame);
   Answer register_region(const Frame& frame);
@@ -37,7 +38,8 @@ class Connection {
 
   ServerState& state_;
   FrameStream stream_;
-  uint32_t pid_ = 0, uid_ = 0;
+  const Visitor visitor_;
+  const Deadline hello_by_;
   std::shared_ptr<Attachment> attachment_;
   std::unique_ptr<GatePage> gate_;
 

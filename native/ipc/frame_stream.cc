@@ -58,8 +58,11 @@ void FrameStream::shrink_if_quiet() {
   reserve(kBufferBytes);
 }
 
-bool FrameStream::receive(Frame& frame, Wait wait) {
-  if (wait == Wait::rest && !wait_for(socket_.get(), POLLIN, kStallTimeoutMs)) return false;
+bool FrameStream::receive(Frame& frame, const Deadline* deadline) {
+  if (deadline != nullptr &&
+      (deadline->passed() || !wait_for(socket_.get(), POLLIN, deadline->remaining_ms()))) {
+    return false;
+  }
   for (;;) {
     alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerMessageMax * sizeof(int))];
     iovec place = {buffer_.get() + filled_, capacity_ - filled_};
@@ -81,23 +84,32 @@ bool FrameStream::receive(Frame& frame, Wait wait) {
   }
 }
 
-bool FrameStream::read(Frame& frame) {
+bool FrameStream::read(Frame& frame, const Deadline* hello) {
   frame.header = {};
   frame.body = {};
   frame.files.clear();
   filled_ = 0;
   reserve(kBufferBytes);
   shrink_if_quiet();
-  if (!receive(frame, Wait::first_byte)) return false;
+  if (!receive(frame, hello)) return false;
+  Deadline rest = hello != nullptr ? *hello : Deadline::after_ms(kStallTimeoutMs);
   while (filled_ < sizeof(RequestHeader)) {
-    if (!receive(frame, Wait::rest)) return false;
+    if (!receive(frame, &rest)) return false;
   }
   std::memcpy(&frame.header, buffer_.get(), sizeof(RequestHeader));
   check_header(frame.header);
+  if (hello != nullptr && frame.header.body_bytes > kHelloBodyBytesMax) {
+    throw RequestError(ErrorCode::bad_frame,
+                       std::to_string(frame.header.body_bytes) + " bytes before HELLO; " +
+                           std::to_string(kHelloBodyBytesMax) + " are the limit");
+  }
+  if (hello == nullptr) {
+    rest.at += std::chrono::milliseconds(frame.header.body_bytes / kSlowestBytesPerMs);
+  }
   const size_t total = sizeof(RequestHeader) + frame.header.body_bytes;
   while (filled_ < total) {
     if (filled_ == capacity_) reserve(std::min(total, capacity_ * 2));
-    if (!receive(frame, Wait::rest)) return false;
+    if (!receive(frame, &rest)) return false;
   }
   if (filled_ > total) {
     throw RequestError(ErrorCode::bad_frame,

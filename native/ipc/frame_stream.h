@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "ipc/request.h"
 #include "ipc/unique_fd.h"
 
@@ -24,15 +25,21 @@ struct Frame {
 
 class FrameStream {
  public:
-  // Once the first byte of a frame is here the rest must come within this time; a reply must
-  // be taken within it too. A worker stopped in mid-frame is cut off: it reconnects.
+  // Once the first byte of a frame is here the rest must come within this time, and what a slow
+  // copy of a large body may need on top; a reply must be taken within it too. A worker stopped in
+  // mid-frame is cut off: it reconnects.
   static constexpr int kStallTimeoutMs = 30'000;
+  static constexpr uint32_t kSlowestBytesPerMs = 8 << 10;
+  // Before its HELLO a connection is anybody's.
+  static constexpr uint32_t kHelloBodyBytesMax = 4096;
 
   explicit FrameStream(UniqueFd socket) : socket_(std::move(socket)) {}
 
   // Blocks, without a timer, until a whole frame is here. False: the peer is gone, or `stop`
   // was called. Throws RequestError(bad_frame); `frame.header` then says whose fault it was.
-  bool read(Frame& frame);
+  bool read(Frame& frame) { return read(frame, nullptr); }
+  // The frame must be a HELLO's, and whole by then. False as above, and when it is late.
+  bool read_hello(Frame& frame, Deadline deadline) { return read(frame, &deadline); }
   // False: the peer does not take it.
   bool write(const ReplyHeader& header, std::string_view body);
 
@@ -45,8 +52,8 @@ class FrameStream {
   int fd() const { return socket_.get(); }
 
  private:
-  enum class Wait { first_byte, rest };
-  bool receive(Frame& frame, Wait wait);
+  bool read(Frame& frame, const Deadline* hello);
+  bool receive(Frame& frame, const Deadline* deadline);
   void reserve(size_t bytes);
   void shrink_if_quiet();
 

@@ -41,7 +41,7 @@ UniqueFd make_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEX
 struct IpcServer::Impl {
   Impl(const IpcServerConfig& config, RequestHandler& handler)
       : state(config, handler),
-        path(config.socket_path, config.socket_mode),
+        path(config.socket_path, config.socket_mode, config.socket_group),
         wake(make_event()),
         reserve(make_reserve()),
         acceptor([this] { accept_all(); }) {}
@@ -54,7 +54,9 @@ struct IpcServer::Impl {
 
   // A connection and its thread; joined and freed by the acceptor, its only owner.
   struct Running {
-    Running(ServerState& state, UniqueFd socket) : connection(state, std::move(socket)) {}
+    Running(ServerState& state, UniqueFd socket, const ipc::Visitor& visitor_)
+        : visitor(visitor_), connection(state, std::move(socket), visitor) {}
+    const ipc::Visitor visitor;
     Connection connection;
     std::thread thread;
     std::atomic<bool> finished{false};
@@ -88,6 +90,7 @@ struct IpcServer::Impl {
         continue;
       }
       one->thread.join();
+      crowd.leave(one->visitor);
       one = running.erase(one);
       --state.connections;
     }
@@ -111,7 +114,24 @@ struct IpcServer::Impl {
                          " connections are open, the most that may be: close some");
       return;
     }
-    Running& one = running.emplace_back(state, std::move(socket));
+    const ipc::Visitor visitor = ipc::Visitor::at(socket.get());
+    if (!state.config.admission.permits(visitor)) {
+      ++state.forbidden;
+      refuse(socket, visitor.name() + " is neither in worker_users nor in worker_groups",
+             ErrorCode::forbidden);
+      return;
+    }
+    std::string why = crowd.enter(visitor);
+    if (!why.empty()) {
+      reap();  // some of them may be over
+      why = crowd.enter(visitor);
+    }
+    if (!why.empty()) {
+      ++state.crowded;
+      refuse(socket, why);
+      return;
+    }
+    Running& one = running.emplace_back(state, std::move(socket), visitor);
     ++state.connections;
     ++state.accepted;
     try {
@@ -123,12 +143,15 @@ struct IpcServer::Impl {
     } catch (const std::system_error&) {
       ++state.refused;
       --state.connections;
+      crowd.leave(visitor);
       running.pop_back();
     }
   }
 
-  void refuse(const UniqueFd& socket, const std::string& text) {
+  void refuse(const UniqueFd& socket, const std::string& text, ErrorCode code = ErrorCode::limit) {
     ++state.refused;
+    state.note(code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
+               "refused a worker: " + text);
     struct {
       ReplyHeader header;
       char text[200];
@@ -136,7 +159,7 @@ struct IpcServer::Impl {
     const size_t text_bytes = text.copy(reply.text, sizeof(reply.text));
     reply.header.body_bytes = static_cast<uint32_t>(text_bytes);
     reply.header.op = static_cast<uint16_t>(ipc::Op::hello) | ipc::kReplyBit;
-    reply.header.error = static_cast<uint16_t>(ErrorCode::limit);
+    reply.header.error = static_cast<uint16_t>(code);
     ::send(socket.get(), &reply, sizeof(reply.header) + text_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
@@ -144,6 +167,7 @@ struct IpcServer::Impl {
   SocketPath path;
   UniqueFd wake, reserve;
   std::list<Running> running;
+  ipc::Crowd crowd{state.config.admission};  // of those running
   std::atomic<bool> stopping{false};
   std::thread acceptor;  // last: it uses all of the above
 };
@@ -163,6 +187,9 @@ IpcStats IpcServer::stats() const {
   stats.refused = state.refused;
   stats.bad_frames = state.bad_frames;
   stats.regions_lost = state.regions_lost;
+  stats.forbidden = state.forbidden;
+  stats.crowded = state.crowded;
+  stats.late_hellos = state.late_hellos;
   stats.sets = state.sets;
   stats.gets = state.gets;
   stats.exists = state.exists;

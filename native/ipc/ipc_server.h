@@ -15,15 +15,21 @@
 #include <string>
 #include <vector>
 
+#include "common/notices.h"
 #include "ipc/handler.h"
+#include "ipc/visitors.h"
 
 namespace peercached {
 
 struct IpcServerConfig {
   std::string socket_path;
   uint32_t socket_mode = 0660;
+  int64_t socket_group = -1;  // of the socket; -1: the daemon's own
+  ipc::Admission admission;
   unsigned connections_max = 256;
   unsigned attachments_max = 64;
+  unsigned attachments_per_process_max = 0;  // 0: as many as there may be
+  int hello_timeout_ms = 5000;
   // SGLang's DeepSeek V4 pools have a file for each layer of each of up to eight pools. Attachments
   // times this stay below what the kernel lets one process map (vm.max_map_count, 65530).
   unsigned regions_per_attachment_max = 512;
@@ -31,6 +37,7 @@ struct IpcServerConfig {
   uint32_t deadline_ms_max = 600'000;
   Incarnation incarnation = 0;
   std::string version;
+  Notices* notices = nullptr;  // outlives the server
 };
 
 struct WorkerInfo {  // for `peercachectl workers` and status
@@ -43,6 +50,8 @@ struct WorkerInfo {  // for `peercachectl workers` and status
 
 struct IpcStats {
   uint64_t connections = 0, accepted = 0, refused = 0, bad_frames = 0, regions_lost = 0;
+  // Of `refused`: by user and group, and one process's or user's too many. Late: said no HELLO.
+  uint64_t forbidden = 0, crowded = 0, late_hellos = 0;
   uint64_t sets = 0, gets = 0, exists = 0, others = 0;
 };
 

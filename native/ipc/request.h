@@ -23,7 +23,8 @@ class RequestError : public std::runtime_error {
   // After these the stream or the peer cannot be trusted any further.
   bool closes() const {
     return code_ == ErrorCode::bad_frame || code_ == ErrorCode::bad_version ||
-           code_ == ErrorCode::not_attached || code_ == ErrorCode::no_attachment;
+           code_ == ErrorCode::not_attached || code_ == ErrorCode::no_attachment ||
+           code_ == ErrorCode::forbidden;
   }
 
  private:

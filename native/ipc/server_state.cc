@@ -47,6 +47,18 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
                                              " workers are attached, the most that may be: " +
                                              "stop one, or raise the daemon's limit");
   }
+  if (config.attachments_per_process_max != 0 && pid != 0) {
+    unsigned of_process = 0;
+    for (const auto& [token, one] : attachments_) of_process += one->pid == pid;
+    if (of_process >= config.attachments_per_process_max) {
+      ++crowded;
+      const std::string text = "process " + std::to_string(pid) + " is attached " +
+                               std::to_string(of_process) +
+                               " times, the most that one process may be";
+      note("ipc attachments", "refused a worker: " + text);
+      throw RequestError(ErrorCode::limit, text + ": close some clients");
+    }
+  }
   auto attachment = std::make_shared<Attachment>(
       next_attachment_++, random_token(), pid, uid, std::string(hello.name), std::string(hello.ns),
       ns, RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});

@@ -24,6 +24,7 @@ class ServerState {
   std::atomic<uint32_t> next_region{1};
 
   std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_frames{0}, regions_lost{0};
+  std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0};
   std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0};
 
   // With a token of zeros a new attachment, else the one that has this token, belongs to this
@@ -33,6 +34,9 @@ class ServerState {
   void leave(std::shared_ptr<Attachment> attachment);
 
   std::vector<WorkerInfo> workers() const;
+  void note(std::string_view kind, const std::string& sentence) const {
+    if (config.notices != nullptr) config.notices->say(kind, sentence);
+  }
 
  private:
   mutable std::mutex mutex_;

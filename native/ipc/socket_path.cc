@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -90,7 +91,7 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-SocketPath::SocketPath(const std::string& path, uint32_t mode) : path_(path) {
+SocketPath::SocketPath(const std::string& path, uint32_t mode, int64_t group) : path_(path) {
   const sockaddr_un address = address_of(path);
   make_parent(path);
   lock_ = claim(path);
@@ -100,10 +101,16 @@ SocketPath::SocketPath(const std::string& path, uint32_t mode) : path_(path) {
   if (!listener_) refuse(path, "socket(): " + system_text());
   // Before bind, so that there is no moment at which the socket is open to more people;
   // after it too, because the umask may have taken bits away.
-  ::fchmod(listener_.get(), mode);
+  ::fchmod(listener_.get(), group < 0 ? mode : mode & 0700);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     refuse(path,
            "cannot bind (" + system_text() + "): set socket_path to one that you may write to");
+  }
+  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) {
+    const std::string text = system_text();
+    ::unlink(path.c_str());
+    refuse(path, "cannot be given to group " + std::to_string(group) + " (" + text +
+                     "): the daemon's user must be in socket_group");
   }
   if (::chmod(path.c_str(), mode) != 0 || ::listen(listener_.get(), 128) != 0) {
     const std::string text = system_text();

@@ -16,7 +16,8 @@ class SocketPath {
  public:
   // Claims `path`, takes over what a dead daemon left, binds and listens. Makes the parent
   // directory if it is missing. Throws std::runtime_error with the path and the remedy.
-  SocketPath(const std::string& path, uint32_t mode);
+  // `group`: the socket's; -1: the daemon's own.
+  SocketPath(const std::string& path, uint32_t mode, int64_t group = -1);
   // Removes the socket. The lock file stays: removing it would let a third daemon lock a new
   // file while a second one waits on the old.
   ~SocketPath();

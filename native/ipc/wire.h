@@ -51,6 +51,7 @@ enum class ErrorCode : uint16_t {
   limit = 6,          // a bound of the daemon is reached
   unknown_op = 7,     // the connection goes on
   failed = 8,         // the daemon could not do it; the text says why
+  forbidden = 9,      // this user may not be a worker here; closed
 };
 
 struct RequestHeader {

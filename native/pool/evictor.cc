@@ -11,6 +11,8 @@ namespace peercached {
 namespace {
 // The mutex is let go, and the sink called, after so many.
 constexpr size_t kEvictPagesPerTurn = 64;
+// Pinned pages that are passed over at the cold end of a namespace with a quota.
+constexpr int kPinnedStepsMax = 1024;
 }  // namespace
 
 void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
@@ -26,13 +28,61 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
 
   slots.erase(id);
   recency.remove(id);
-  const auto in_namespace = namespaces.find(slot.namespace_slot);
-  in_namespace->second.remove(slots.data(), id);
-  if (in_namespace->second.empty()) namespaces.erase(in_namespace);
+  namespaces.find(slot.namespace_slot)->second.pages.remove(slots.data(), id);
   --counters.keys;
   counters.payload_bytes -= slot.length;
   slot.state = SlotState::removed;
-  if (slot.pins == 0) space.give_back(id);
+  if (slot.pins == 0) free_slot(id);
+}
+
+void Pool::Impl::free_slot(uint32_t id) {
+  const auto in_namespace = namespaces.find(slots[id].namespace_slot);
+  in_namespace->second.bytes -= space.span_of(slots[id]).size_class->stride_bytes;
+  if (in_namespace->second.forgettable()) namespaces.erase(in_namespace);
+  space.give_back(id);
+}
+
+bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
+                              std::vector<RecordRow>& evicted) {
+  const auto found = namespaces.find(namespace_slot);
+  if (found == namespaces.end()) return true;
+  NamespacePages& own = found->second;
+  while (own.bytes > own.quota_bytes || bytes > own.quota_bytes - own.bytes) {
+    uint32_t victim = own.pages.coldest();
+    for (int steps = 0; victim != kNoSlot && slots[victim].pins > 0; ++steps) {
+      victim = steps < kPinnedStepsMax ? slots[victim].in_namespace.hotter : kNoSlot;
+    }
+    // Larger than the quota itself: nothing is gained by losing the rest.
+    if (victim == kNoSlot || bytes > own.quota_bytes) {
+      ++own.refused;
+      return false;
+    }
+    ++own.evictions;
+    evict(victim, evicted);
+  }
+  return true;
+}
+
+void Pool::set_quota(uint32_t namespace_slot, uint64_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->quotas = true;
+  impl_->namespaces[namespace_slot].quota_bytes = bytes;
+}
+
+void Pool::drop_quota(uint32_t namespace_slot) {
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->namespaces.find(namespace_slot);
+  if (found == impl_->namespaces.end()) return;
+  found->second.quota_bytes = kNoQuota;
+  if (found->second.forgettable()) impl_->namespaces.erase(found);
+}
+
+NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->namespaces.find(namespace_slot);
+  if (found == impl_->namespaces.end()) return {};
+  const NamespacePages& own = found->second;
+  return {own.bytes, own.quota_bytes, own.evictions, own.refused};
 }
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {

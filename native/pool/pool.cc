@@ -77,7 +77,7 @@ void Pool::Impl::unpin(uint32_t id) {
   if (--slot.pins > 0) return;
   space.let_go(slot);
   if (slot.state == SlotState::removed)
-    space.give_back(id);
+    free_slot(id);
   else
     recency.unpinned(id);
 }
@@ -99,6 +99,10 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
     ++counters.removals;
     drop(id, evicted);
   }
+  if (quotas && !make_room_in(namespace_slot, stride, evicted)) {
+    id = kNoSlot;
+    return ReserveOutcome::no_space;
+  }
   const uint32_t parent_uses = parent == kNoSlot ? 0 : slots[parent].uses;
   id = take_slot(space.class_of_stride(stride), evicted);
   if (id == kNoSlot) {
@@ -116,6 +120,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   slot.parent = parent;
   slot.parent_uses = parent_uses;
   slots.insert(id);
+  namespaces[namespace_slot].bytes += space.span_of(slot).size_class->stride_bytes;
   ++counters.reserved;
   return ReserveOutcome::reserved;
 }
@@ -133,12 +138,24 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   header.checksum = checksum;
   publish_header(header_of(slot), header);
   slot.state = SlotState::committed;
-  namespaces[slot.namespace_slot].push_hottest(slots.data(), id);
+  namespaces[slot.namespace_slot].pages.push_hottest(slots.data(), id);
   --counters.reserved;
   ++counters.pins;
   ++counters.sets;
   ++counters.keys;
   counters.payload_bytes += slot.length;
+}
+
+void Pool::Impl::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
+  recency.touch(id, anchor, now_ms);
+  if (!quotas) return;
+  auto& pages = namespaces.find(slots[id].namespace_slot)->second.pages;
+  // Where recency has put it behind the page before it in its chain, here too.
+  const uint32_t hotter = slots[id].recency.hotter;
+  const bool behind = hotter != kNoSlot && hotter == anchor &&
+                      slots[hotter].namespace_slot == slots[id].namespace_slot;
+  pages.remove(slots.data(), id);
+  pages.insert_behind(slots.data(), behind ? anchor : kNoSlot, id);
 }
 
 void Pool::Impl::settled() {
@@ -170,7 +187,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       out[i] = {};
       out[i].outcome = impl_->reserve_one(requests[i], before, namespace_slot, evicted, id);
       if (out[i].outcome == ReserveOutcome::held) {
-        impl_->recency.touch(id, before, now_ms);
+        impl_->touch(id, before, now_ms);
         impl_->pin(id);
       }
       if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
@@ -194,7 +211,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
     const uint32_t chain_parent = impl_->recency.parent_of(id);
-    impl_->recency.touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
+    impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
     rows[i] = impl_->row_of(impl_->slots[id]);
     before = id;
   }
@@ -209,7 +226,7 @@ void Pool::abort(std::span<const PinnedPage> pages) {
     impl_->slots.erase(page.slot);
     slot.pins = 0;
     impl_->space.let_go(slot);
-    impl_->space.give_back(page.slot);
+    impl_->free_slot(page.slot);
     --impl_->counters.reserved;
   }
   impl_->settled();
@@ -270,7 +287,7 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
     if (id == kNoSlot) continue;
     if (touch) {
       if (before == kNoSlot) before = impl_->recency.parent_of(id);
-      impl_->recency.touch(id, before, now_ms);
+      impl_->touch(id, before, now_ms);
       before = id;
     }
     impl_->pin(id);
@@ -284,7 +301,7 @@ PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation ge
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
   if (slot.offset != offset || slot.generation != generation) return {};
-  impl_->recency.touch(id, impl_->recency.parent_of(id), impl_->now_ms());
+  impl_->touch(id, impl_->recency.parent_of(id), impl_->now_ms());
   impl_->pin(id);
   return impl_->page_of(id);
 }
@@ -308,7 +325,7 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
     out[i] = id != kNoSlot;
     if (id == kNoSlot || !touch) continue;
     if (before == kNoSlot) before = impl_->recency.parent_of(id);
-    impl_->recency.touch(id, before, now_ms);
+    impl_->touch(id, before, now_ms);
     before = id;
   }
 }
@@ -331,8 +348,8 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
   size_t removed = 0;
   for (; removed < limit; ++removed) {
     const auto pages = impl_->namespaces.find(namespace_slot);
-    if (pages == impl_->namespaces.end()) break;
-    impl_->drop(pages->second.coldest(), rows);
+    if (pages == impl_->namespaces.end() || pages->second.pages.empty()) break;
+    impl_->drop(pages->second.pages.coldest(), rows);
   }
   impl_->counters.removals += removed;
   return removed;

@@ -85,6 +85,13 @@ struct Evicted {
   uint64_t bytes = 0;  // of payload
 };
 
+// What a namespace holds, and what its quota did.
+struct NamespaceUse {
+  uint64_t bytes = 0;  // of slots, with their headers
+  uint64_t quota_bytes = UINT64_MAX;
+  uint64_t evictions = 0, refused = 0;
+};
+
 struct PoolStats {
   uint64_t capacity_bytes = 0;  // of all units
   uint64_t used_bytes = 0;      // stride bytes of slots not free
@@ -160,6 +167,12 @@ class Pool {
   // coldest ones up to the first that makes it `bytes` (of payload). What is pinned stays.
   Evicted evict(std::span<const Digest> digests);
   Evicted evict_coldest(uint64_t bytes);
+
+  // --- quotas (pool/quota.h) -----------------------------------------------------------
+  // Of a namespace slot; what is held beyond it goes when the next page is set.
+  void set_quota(uint32_t namespace_slot, uint64_t bytes);
+  void drop_quota(uint32_t namespace_slot);
+  NamespaceUse use_of(uint32_t namespace_slot) const;
 
   // --- directory -----------------------------------------------------------------------
   // Calls `visit` with batches of rows of all committed pages, unlocking in between. A page

@@ -11,6 +11,7 @@
 
 #include "pool/memory.h"
 #include "pool/pool.h"
+#include "pool/quota.h"
 #include "pool/recency.h"
 #include "pool/slot_table.h"
 #include "pool/space.h"
@@ -37,12 +38,18 @@ struct Pool::Impl {
                              std::vector<RecordRow>& evicted, uint32_t& id);
   void enter(uint32_t id, Generation generation, uint64_t checksum);
   void settled();
+  // Most recently used, by Recency and in its namespace.
+  void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
 
   // --- leaving
   // Takes a committed page out of everything. The slot is freed now or by its last unpin.
   void drop(uint32_t id, std::vector<RecordRow>& rows);
   void evict(uint32_t id, std::vector<RecordRow>& rows);
   uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted);
+  // Room for so many bytes within the namespace's quota, by eviction of its own pages. False: all
+  // of them are in use.
+  bool make_room_in(uint32_t namespace_slot, uint64_t bytes, std::vector<RecordRow>& evicted);
+  void free_slot(uint32_t id);
 
   // --- background eviction
   bool should_evict();
@@ -67,7 +74,8 @@ struct Pool::Impl {
   Recency recency;
   VictimFinder victims;
   std::vector<uint32_t> chosen;  // scratch of take_slot
-  std::unordered_map<uint32_t, SlotList<&Slot::in_namespace>> namespaces;
+  std::unordered_map<uint32_t, NamespacePages> namespaces;
+  bool quotas = false;  // any namespace has one
   PoolStats counters;
 
   std::condition_variable pressure;

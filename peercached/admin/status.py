@@ -108,6 +108,16 @@ class Pool(Part):
     classes: list[PoolClass] = []
 
 
+class Quota(Part):
+    """What one namespace holds of the pool and may hold; counters since its last clear."""
+
+    namespace: str = ""
+    bytes: int = 0  # of slots, with their headers
+    quota_bytes: int = 0
+    evictions: int = 0  # of its own pages, to stay within the quota
+    refused: int = 0  # pages for which there was no such room
+
+
 class Shard(Part):
     """This node's part of the directory; counters since the start of the daemon."""
 
@@ -140,6 +150,9 @@ class Ipc(Part):
     accepted: int = 0
     refused: int = 0
     bad_frames: int = 0
+    forbidden: int = 0  # of those refused: by user and group
+    crowded: int = 0  # of those refused: too many of one process or user
+    late_hellos: int = 0
     regions_lost: int = 0
     sets: int = 0
     gets: int = 0
@@ -220,6 +233,9 @@ class TcpServer(Part):
     refused: int = 0
     bad_hellos: int = 0
     bad_frames: int = 0
+    crowded: int = 0  # of those refused: too many of one address or peer
+    unauthorised: int = 0  # of the bad hellos: without the token of a handshake
+    late_hellos: int = 0
     pages: int = 0
     bytes: int = 0
     stale: int = 0
@@ -336,6 +352,7 @@ class Status(Part):
     health: list[Health] = []
     security: Security = Field(default_factory=Security)
     pool: Pool = Field(default_factory=Pool)
+    quotas: list[Quota] = []
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)

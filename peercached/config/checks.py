@@ -11,7 +11,7 @@ from pathlib import Path
 from peercached.config.paths import SOCKET_PATH_BYTES_MAX
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
-from peercached.config.values import format_size, split_address
+from peercached.config.values import format_size, group_number, split_address, user_number
 
 _TTL_HEARTBEATS_MIN = 3
 _SECRET_BYTES_MIN = 16
@@ -28,6 +28,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_cluster(config, bad)
     _check_sockets(config, bad)
     _check_files(config, bad)
+    _check_accounts(config, bad)
     _check_rdma(config, bad)
     if memory_bytes is not None and config.pool_size >= memory_bytes:
         bad(
@@ -121,6 +122,20 @@ def _check_sockets(config: Config, bad: _Bad) -> None:
             )
     if config.socket_path == config.admin_socket:
         bad("admin_socket", "is socket_path too", "give the two sockets different paths")
+
+
+def _check_accounts(config: Config, bad: _Bad) -> None:
+    groups = [config.socket_group] if config.socket_group else []
+    for key, names, number in (
+        ("socket_group", groups, group_number),
+        ("worker_users", config.worker_users, user_number),
+        ("worker_groups", config.worker_groups, group_number),
+    ):
+        for name in names:
+            try:
+                number(name)
+            except ValueError as error:
+                bad(key, str(error), "name one of this host (`getent passwd`, `getent group`)")
 
 
 def _check_files(config: Config, bad: _Bad) -> None:

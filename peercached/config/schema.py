@@ -21,6 +21,13 @@ Mode = Annotated[str, BeforeValidator(values.parse_mode)]
 NodeId = Annotated[str, AfterValidator(values.check_node_id)]
 Host = Annotated[str, AfterValidator(values.check_host)]
 Listen = Annotated[str, AfterValidator(values.check_listen)]
+Account = Annotated[str, BeforeValidator(values.account)]
+Accounts = Annotated[
+    list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
+]
+Quotas = Annotated[
+    list[str], BeforeValidator(values.split_list), AfterValidator(values.check_quotas)
+]
 Faults = Annotated[str, AfterValidator(values.check_faults)]
 Devices = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_devices)
@@ -205,6 +212,26 @@ class Config(BaseModel):
         "File mode of `socket_path` (octal, in quotes): who may be a worker.",
         "Workers run as another user that cannot join the daemon's group.",
     )
+    socket_group: Account = _key(
+        "",
+        _WORKERS,
+        "Group that `socket_path` is given to (name or number); the daemon's user must be in it.",
+        "Workers run as other users: put them into a group of their own.",
+        default_text="the daemon's own group",
+    )
+    worker_users: Accounts = _key(
+        [],
+        _WORKERS,
+        "Users (names or numbers) that may be workers, whatever `socket_mode` lets connect; beside "
+        "root and the daemon's own. With `worker_groups` empty too: all that can connect.",
+        "The socket must be open to many (`0666` in a shared folder), the cache must not.",
+    )
+    worker_groups: Accounts = _key(
+        [],
+        _WORKERS,
+        "Groups whose members may be workers, beside `worker_users`.",
+        "As `worker_users`.",
+    )
     admin_socket: str = _key(
         "",
         _WORKERS,
@@ -236,6 +263,14 @@ class Config(BaseModel):
         _POOL,
         "Take the pool from reserved 2 MiB huge pages. Too few of them is an error at start.",
         "Huge pages are reserved (`vm.nr_hugepages`): large pools copy faster.",
+    )
+    namespace_quotas: Quotas = _key(
+        [],
+        _POOL,
+        "What a namespace may hold of the pool at most, as `pattern=share`: `tenant-a/*=0.25`. `*` "
+        "stands for anything, slashes too; the first pattern that fits counts. A namespace at its "
+        "quota makes room among its own pages; below it, it competes for the pool like any other.",
+        "Several models or tenants share a node, and one of them must not push the others out.",
     )
     copy_threads: Count = _key(
         0,

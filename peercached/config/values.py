@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import ipaddress
 import math
+import pwd
 import re
+from collections.abc import Callable
 from typing import Any
 
 SIZE_FORMS = "plain bytes (1073741824) or a number with a unit of 1024s (512MiB, 8gb, 1.5T)"
@@ -152,6 +155,67 @@ def check_listen(value: str) -> str:
     if value and not is_host(value):
         raise ValueError("is neither a host name nor an address; give one of this host, or 0.0.0.0")
     return value
+
+
+ACCOUNTS_MAX = 64
+QUOTAS_MAX = 64
+
+
+def account(value: Any) -> Any:
+    """The name or number of a user or group."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def check_accounts(names: list[str]) -> list[str]:
+    """Not too many; whether they exist is looked at where they are used."""
+    if len(names) > ACCOUNTS_MAX:
+        raise ValueError(f"names {len(names)}; {ACCOUNTS_MAX} at most, use a group")
+    return names
+
+
+def user_number(name: str) -> int:
+    """ValueError if there is no such user."""
+    return _account_number(name, "user", lambda: pwd.getpwnam(name).pw_uid)
+
+
+def group_number(name: str) -> int:
+    """ValueError if there is no such group."""
+    return _account_number(name, "group", lambda: grp.getgrnam(name).gr_gid)
+
+
+def _account_number(name: str, kind: str, look_up: Callable[[], int]) -> int:
+    if name.isascii() and name.isdigit() and int(name) < (1 << 32) - 1:
+        return int(name)
+    try:
+        return look_up()
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"has {name!r}, and there is no such {kind}") from error
+
+
+def split_quota(text: str) -> tuple[str, float]:
+    """(pattern, share of the whole) of `pattern=share`. ValueError if it is none."""
+    pattern, equals, share = text.rpartition("=")
+    try:
+        number = float(share)
+    except ValueError:
+        number = math.nan
+    if not equals or not pattern or len(pattern.encode()) > 1024 or not 0 < number <= 1:
+        raise ValueError(
+            f"has {text!r}; give pattern=share with a share above 0 up to 1, such as "
+            "tenant-a/*=0.25"
+        )
+    return pattern, number
+
+
+def check_quotas(rules: list[str]) -> list[str]:
+    """Each is `pattern=share`; not too many."""
+    if len(rules) > QUOTAS_MAX:
+        raise ValueError(f"has {len(rules)} quotas; {QUOTAS_MAX} at most, a pattern fits many")
+    for rule in rules:
+        split_quota(rule)
+    return rules
 
 
 def check_devices(names: list[str]) -> list[str]:

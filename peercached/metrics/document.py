@@ -55,8 +55,8 @@ _PARTS = (
     ("Directory", directory),
     ("Cluster", cluster),
     ("Network", transport),
-    ("Workers", workers),
-    ("Strangers and certificates", security),
+    ("Workers and strangers", workers),
+    ("Security", security),
 )
 
 

@@ -1,4 +1,4 @@
-"""Who knocked in vain, and how long the certificates last."""
+"""Who was kept out at each door, the certificates' end, and the namespaces' quotas."""
 
 from __future__ import annotations
 
@@ -7,57 +7,73 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from peercached.metrics.single import Single, at, counter, gauge, number, singles
+from peercached.metrics.single import Single, at, counter, gauge, singles
 
-# Calls and handshakes of peers that were refused, by why.
-_HANDSHAKES = {
-    "secret": "security.refused_handshakes",
-    "certificate": "security.misfit_certificates",
-    "slow": "security.slow_handshakes",
-    "crowd": "security.crowded_handshakes",
-}
-# Connections to meta_port that were shut, by why.
-_SHUT = {
-    "unproven": "security.meta_shut_unproven",
-    "crowd": "security.meta_shut_crowd",
-    "tls": "security.meta_ended_silent",
-}
+# Where each door's refusals are in the status document, by reason.
+_REFUSALS = (
+    ("meta_port", "no_secret", "security.refused_handshakes"),
+    ("meta_port", "wrong_certificate", "security.misfit_certificates"),
+    ("meta_port", "no_session", "security.unauthenticated_calls"),
+    ("meta_port", "slow_handshake", "security.slow_handshakes"),
+    ("meta_port", "crowd_of_handshakes", "security.crowded_handshakes"),
+    ("meta_port", "nothing_proven", "security.meta_shut_unproven"),
+    ("meta_port", "crowd", "security.meta_shut_crowd"),
+    ("meta_port", "no_call", "security.meta_ended_silent"),
+    ("data_port", "no_token", "tcp_server.unauthorised"),
+    ("data_port", "late_hello", "tcp_server.late_hellos"),
+    ("data_port", "crowd", "tcp_server.crowded"),
+    ("socket", "wrong_user", "ipc.forbidden"),
+    ("socket", "late_hello", "ipc.late_hellos"),
+    ("socket", "crowd", "ipc.crowded"),
+)
 
 _SINGLES = (
-    Single(
-        "counter",
-        "unauthenticated_calls",
-        "security.unauthenticated_calls",
-        "Calls of peers without a session.",
-    ),
-    Single(
-        "counter",
-        "malformed_calls",
-        "operations.control.malformed_calls",
-        "Calls of peers that made no sense.",
-    ),
-    Single("gauge", "meta_connections", "security.meta_connections", "Connections to `meta_port`."),
+    Single("counter", "tls_reloads", "security.tls_reloads", "New TLS files taken up."),
     Single(
         "gauge",
-        "meta_connections_unproven",
-        "security.meta_connections_unproven",
-        "Those of them that have proved nothing yet.",
+        "meta_connections",
+        "security.meta_connections",
+        "Connections to meta_port.",
     ),
-    Single("counter", "tls_reloads", "security.tls_reloads", "New certificates taken up."),
 )
+
+_NAMESPACES_MAX = 32
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Metric]:
-    refused = counter("handshakes_refused", "Handshakes of peers refused, by why.", ["reason"])
-    for reason, path in _HANDSHAKES.items():
-        refused.add_metric([reason], number(status, path))
+    refused = counter(
+        "refused", "Connections and calls turned away, by door and reason.", ("door", "reason")
+    )
+    for door, reason, path in _REFUSALS:
+        refused.add_metric([door, reason], float(at(status, path) or 0))
     yield refused
-    shut = counter("meta_connections_shut", "Connections to `meta_port` shut, by why.", ["reason"])
-    for reason, path in _SHUT.items():
-        shut.add_metric([reason], number(status, path))
-    yield shut
-    left = gauge("tls_remaining_seconds", "Until the first certificate in use ends; with TLS only.")
-    if at(status, "security.tls"):
-        left.add_metric([], number(status, "security.tls_seconds_left"))
-    yield left
     yield from singles(status, _SINGLES)
+    left = gauge("tls_remaining_seconds", "Until the first end of a certificate in use.")
+    if at(status, "security.tls"):
+        left.add_metric([], float(at(status, "security.tls_seconds_left") or 0))
+    yield left
+    yield from _quotas(status)
+
+
+def _quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
+    """The fullest first; beyond _NAMESPACES_MAX only `status --json` has them."""
+    quotas = sorted(
+        status.get("quotas", ()),
+        key=lambda one: (one["bytes"] / max(one["quota_bytes"], 1), one["bytes"]),
+        reverse=True,
+    )[:_NAMESPACES_MAX]
+    for family, field in (
+        (gauge("namespace_bytes", "Of the pool, held by a namespace.", ("namespace",)), "bytes"),
+        (gauge("namespace_quota_bytes", "What it may hold.", ("namespace",)), "quota_bytes"),
+        (
+            counter("namespace_quota_evictions", "Of its own pages.", ("namespace",)),
+            "evictions",
+        ),
+        (
+            counter("namespace_quota_refused", "Pages without room.", ("namespace",)),
+            "refused",
+        ),
+    ):
+        for one in quotas:
+            family.add_metric([one["namespace"]], float(one.get(field, 0)))
+        yield family

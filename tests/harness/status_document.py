@@ -57,5 +57,7 @@ def status_document() -> dict[str, Any]:
     status["streams"] = [
         {"owner": peer, "state": "live", "queued": 1, "lag_s": 0.01, "resyncs": 1} for peer in "bc"
     ]
+    status["security"] |= {"tls": True, "tls_seconds_left": 3600, "refused_handshakes": 2}
+    status["quotas"] = [{"namespace": "t/*", "bytes": 5, "quota_bytes": 10, "evictions": 1}]
     status["workers"] = [{"regions": 2, "region_bytes": 2 << 20, "connections": 1}]
     return status

@@ -229,6 +229,15 @@ class FakeEngine:
     def suspect_node(self, index: int, suspect: bool) -> None:
         (self.suspected.add if suspect else self.suspected.discard)(index)
 
+    def take_notices(self) -> list[str]:
+        return []
+
+    def set_quotas(self, rules: list[tuple[str, int]]) -> None:
+        del rules
+
+    def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
+        del socket_group, users, groups
+
     def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
         self.readers[(node_id, incarnation)] = token
 

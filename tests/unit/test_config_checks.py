@@ -123,3 +123,19 @@ def test_a_host_name_that_is_no_node_id_says_to_set_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(socket, "gethostname", lambda: "a host!")
     assert "set node_id" in complaints()["node_id"]
     assert not complaints(node_id="a")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("socket_group", "no-such-group", "there is no such group"),
+        ("worker_users", ["root", "no-such-user"], "'no-such-user', and there is no such user"),
+        ("worker_groups", ["4294967295"], "there is no such group"),
+    ],
+)
+def test_accounts_must_exist(key: str, value: object, text: str) -> None:
+    assert text in complaints(**{key: value})[key]
+
+
+def test_accounts_may_be_names_or_numbers() -> None:
+    assert complaints(socket_group="0", worker_users=["root", "4711"], worker_groups=["0"]) == {}

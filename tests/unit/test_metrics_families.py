@@ -90,6 +90,20 @@ def test_hits_misses_and_bytes_are_those_of_the_document() -> None:
     assert ("peercached_misses_total", frozenset({("reason", "ok")})) not in samples(status)
 
 
+def test_refusals_and_quotas_are_those_of_the_document() -> None:
+    status = status_document()
+    assert value(status, "refused_total", door="meta_port", reason="no_secret") == 2
+    assert value(status, "refused_total", door="socket", reason="wrong_user") == 0
+    assert value(status, "namespace_quota_bytes", namespace="t/*") == 10
+    assert value(status, "tls_remaining_seconds") == 3600
+    status["quotas"] = [
+        {"namespace": f"n{i}", "bytes": i, "quota_bytes": 5000} for i in range(1000)
+    ]
+    shown = [labels for name, labels in samples(status) if name == "peercached_namespace_bytes"]
+    assert len(shown) == 32
+    assert value(status, "namespace_bytes", namespace="n999") == 999
+
+
 def test_a_thousand_peers_are_no_thousand_series_and_nothing_is_lost() -> None:
     status = status_document()
     one = status["transfer"][0]

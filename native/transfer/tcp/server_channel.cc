@@ -1,5 +1,6 @@
 #include "transfer/tcp/server_channel.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -45,6 +46,18 @@ SlotHeader copy_of_header(std::byte* header) {
   return copy;
 }
 
+std::string host_at(int fd) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof address;
+  char host[NI_MAXHOST] = {};
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof host, nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return "an address that is gone";
+  }
+  return host;
+}
+
 bool wait_readable(int fd, int timeout_ms) {
   pollfd wait{fd, POLLIN, 0};
   int n;
@@ -78,7 +91,8 @@ ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool&
       pool_(pool),
       authorise_(authorise),
       hold_(hold),
-      counters_(counters) {
+      counters_(counters),
+      host_(host_at(socket_.fd())) {
   tune(socket_.fd());
   // Sending blocks in the kernel, which is the cheapest wait there is; so that the wait is
   // bounded, it ends now and then and the deadline of the answer is looked at.
@@ -91,8 +105,17 @@ bool ServerChannel::belongs_to(const std::string& node_id, Incarnation incarnati
   return incarnation_ == incarnation && node_id_ == node_id;
 }
 
-void ServerChannel::serve() {
-  if (greet()) {
+std::string ServerChannel::node_id() const {
+  std::lock_guard lock(mutex_);
+  return node_id_;
+}
+
+void ServerChannel::note(std::string_view kind, const std::string& sentence) const {
+  if (config_.notices != nullptr) config_.notices->say(kind, sentence);
+}
+
+void ServerChannel::serve(const std::function<bool()>& let_in) {
+  if (greet(let_in)) {
     while (serve_request()) {
     }
   }
@@ -101,16 +124,31 @@ void ServerChannel::serve() {
   socket_.close();
 }
 
+void ServerChannel::turn_away() {
+  frame_.clear();
+  append_refused(frame_, Refusal::full, "too many connections at once: try again later");
+  (void)send(frame_);
+}
+
 void ServerChannel::cut() const {
   std::lock_guard lock(mutex_);
   socket_.shut();
 }
 
-bool ServerChannel::greet() {
+void ServerChannel::no_hello(Got got) {
+  counters_.bad_hellos++;
+  if (got != Got::late) return;  // it left by itself
+  counters_.late_hellos++;
+  note("tcp hello", "shut a connection to data_port from " + host_ + ": no whole hello within " +
+                        std::to_string(config_.hello_timeout_ms) + " ms");
+}
+
+bool ServerChannel::greet(const std::function<bool()>& let_in) {
   const Deadline deadline = Deadline::after_ms(config_.hello_timeout_ms);
   frame_.resize(sizeof(FrameHeader));
-  if (receive(frame_.data(), frame_.size(), deadline) != Got::all) {
-    counters_.bad_hellos++;
+  Got got = receive(frame_.data(), frame_.size(), deadline);
+  if (got != Got::all) {
+    no_hello(got);
     return false;
   }
   FrameHeader header;
@@ -118,8 +156,9 @@ bool ServerChannel::greet() {
   Hello hello;
   if (wrong == nullptr) {
     frame_.resize(header.body_bytes);
-    if (receive(frame_.data(), frame_.size(), deadline) != Got::all) {
-      counters_.bad_hellos++;
+    got = receive(frame_.data(), frame_.size(), deadline);
+    if (got != Got::all) {
+      no_hello(got);
       return false;
     }
     wrong = parse_hello(frame_, hello);
@@ -138,9 +177,19 @@ bool ServerChannel::greet() {
     incarnation_ = hello.incarnation;
   }
   if (!authorise_(hello.node_id, hello.incarnation, hello.token)) {
+    counters_.unauthorised++;
     return refuse(Refusal::unauthorised, "no handshake with node '" + hello.node_id +
                                              "', incarnation " + std::to_string(hello.incarnation) +
                                              ", gave this token: shake hands again");
+  }
+  if (!let_in()) {
+    counters_.refused++;
+    counters_.crowded++;
+    return refuse(Refusal::full, "node '" + hello.node_id + "' has " +
+                                     std::to_string(config_.channels_per_peer_max) +
+                                     " channels, or all peers have " +
+                                     std::to_string(config_.channels_max) +
+                                     ": the most that may be");
   }
   frame_.clear();
   append_hello_ok(frame_, config_.incarnation);
@@ -148,7 +197,8 @@ bool ServerChannel::greet() {
 }
 
 bool ServerChannel::refuse(Refusal reason, std::string_view text) {
-  counters_.bad_hellos++;
+  if (reason != Refusal::full) counters_.bad_hellos++;
+  note("tcp refused", "refused a connection to data_port from " + host_ + ": " + std::string(text));
   frame_.clear();
   append_refused(frame_, reason, text);
   (void)send(frame_);
@@ -280,12 +330,14 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
       left = advance(left, static_cast<size_t>(n));
     } else if (errno == EAGAIN) {
       counters_.stalls++;
+      note("tcp stall", "cut off " + host_ + ", which does not take the pages that it asked for");
       return false;
     } else if (errno != EINTR) {
       return false;
     }
     if (!left.empty() && deadline.passed()) {
       counters_.stalls++;
+      note("tcp stall", "cut off " + host_ + ", which does not take the pages that it asked for");
       return false;
     }
   }

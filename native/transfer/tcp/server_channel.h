@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ namespace peercached::tcp {
 struct ServerCounters {
   std::atomic<uint64_t> channels{0}, accepted{0}, refused{0}, bad_hellos{0}, bad_frames{0};
   std::atomic<uint64_t> pages{0}, bytes{0}, stale{0}, stalls{0};
+  std::atomic<uint64_t> crowded{0}, unauthorised{0}, late_hellos{0};
 };
 
 class ServerChannel {
@@ -31,15 +33,23 @@ class ServerChannel {
                 const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
                 ServerCounters& counters);
 
-  void serve();  // returns when the channel is over
+  // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
+  // to be that peer?
+  void serve(const std::function<bool()>& let_in);
+  // Instead of serve(): there are too many of these.
+  void turn_away();
   // From any thread: ends serve() soon.
   void cut() const;
   bool belongs_to(const std::string& node_id, Incarnation incarnation) const;
+  std::string node_id() const;
+  const std::string& host() const { return host_; }  // the address of the other end
 
  private:
   enum class Got { all, closed, late };
 
-  bool greet();
+  bool greet(const std::function<bool()>& let_in);
+  void no_hello(Got got);
+  void note(std::string_view kind, const std::string& sentence) const;
   bool refuse(Refusal reason, std::string_view text);
   bool serve_request();  // false: the channel is over
   bool answer(uint64_t request);
@@ -55,6 +65,7 @@ class ServerChannel {
   const TcpServer::Authorise& authorise_;
   const TcpServer::Hold& hold_;
   ServerCounters& counters_;
+  const std::string host_;
 
   mutable std::mutex mutex_;  // for what other threads look at: who it is, and the socket's end
   std::string node_id_;

@@ -87,6 +87,7 @@ struct TcpServer::Impl {
     std::unique_ptr<tcp::ServerChannel> channel;
     std::thread thread;
     std::atomic<bool> over{false};
+    bool let_in = false;  // under the mutex
   };
 
   void accept_all() {
@@ -123,18 +124,30 @@ struct TcpServer::Impl {
 
   void admit(Socket socket) {
     std::lock_guard lock(mutex);
-    if (sessions.size() >= config.channels_max) {
-      refuse(socket);
+    auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise,
+                                                        hold, counters);
+    unsigned greeting = 0, of_host = 0;
+    for (const Session& one : sessions) {
+      if (one.let_in || one.over) continue;
+      ++greeting;
+      of_host += one.channel->host() == channel->host();
+    }
+    if (of_host >= config.greeting_per_host_max || greeting >= config.greeting_max) {
+      counters.refused++;
+      counters.crowded += of_host >= config.greeting_per_host_max;
+      note("tcp crowd", "refused a connection to data_port from " + channel->host() + ": " +
+                            std::to_string(of_host) + " of that address, and " +
+                            std::to_string(greeting) + " in all, have not said hello yet");
+      channel->turn_away();
       return;
     }
     Session& session = sessions.emplace_back();
-    session.channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool,
-                                                           authorise, hold, counters);
+    session.channel = std::move(channel);
     counters.channels++;
     counters.accepted++;
     try {
       session.thread = std::thread([this, &session] {
-        session.channel->serve();
+        session.channel->serve([&] { return let_in(session); });
         counters.channels--;
         session.over = true;
       });
@@ -146,13 +159,21 @@ struct TcpServer::Impl {
     }
   }
 
-  void refuse(const Socket& socket) {
-    counters.refused++;
-    std::vector<std::byte> frame;
-    tcp::append_refused(frame, tcp::Refusal::full,
-                        "all " + std::to_string(config.channels_max) +
-                            " channels are taken: raise channels_max or retry");
-    (void)!::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  bool let_in(Session& session) {
+    std::lock_guard lock(mutex);
+    unsigned all = 0, of_peer = 0;
+    const std::string node_id = session.channel->node_id();
+    for (const Session& one : sessions) {
+      if (!one.let_in || one.over) continue;
+      ++all;
+      of_peer += one.channel->node_id() == node_id;
+    }
+    session.let_in = all < config.channels_max && of_peer < config.channels_per_peer_max;
+    return session.let_in;
+  }
+
+  void note(std::string_view kind, const std::string& sentence) const {
+    if (config.notices != nullptr) config.notices->say(kind, sentence);
   }
 
   const TcpServerConfig config;
@@ -193,6 +214,9 @@ TcpServerStats TcpServer::stats() const {
   stats.bytes = c.bytes;
   stats.stale = c.stale;
   stats.stalls = c.stalls;
+  stats.crowded = c.crowded;
+  stats.unauthorised = c.unauthorised;
+  stats.late_hellos = c.late_hellos;
   return stats;
 }
 

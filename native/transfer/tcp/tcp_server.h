@@ -2,6 +2,8 @@
 // there for a while when asked to.
 //
 // One thread per channel, at most `channels_max`; a further connection is refused and counted.
+// Those that have not said hello yet have a count of their own, and one per address, so that who
+// only connects keeps nobody out.
 // For each request all slots are pinned and their generations checked before the first byte
 // goes out, so that the layout of the answer is fixed; they stay pinned until the last byte
 // is copied into the socket (or the channel is dead). A peer that does not take its bytes
@@ -14,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "common/notices.h"
 #include "pool/pool.h"
 
 namespace peercached {
@@ -22,15 +25,21 @@ struct TcpServerConfig {
   std::string host;
   uint16_t port = 0;  // 0: any
   Incarnation incarnation = 0;
-  unsigned channels_max = 256;
+  unsigned channels_max = 1024;          // that were let in
+  unsigned channels_per_peer_max = 128;  // of them
+  unsigned greeting_max = 256;           // that were not yet
+  unsigned greeting_per_host_max = 64;
   int hello_timeout_ms = 2000;
   int stall_timeout_ms = 5000;
   int idle_timeout_ms = 60'000;  // without a request; the reader connects again when it has one
+  Notices* notices = nullptr;    // outlives the server
 };
 
 struct TcpServerStats {
   uint64_t channels = 0, accepted = 0, refused = 0, bad_hellos = 0, bad_frames = 0;
   uint64_t pages = 0, bytes = 0, stale = 0, stalls = 0;
+  // Of `refused`: of one address or peer too many. Of `bad_hellos`: without a right token; late.
+  uint64_t crowded = 0, unauthorised = 0, late_hellos = 0;
 };
 
 class TcpServer {

@@ -54,10 +54,12 @@ class PageFixture : public ::testing::Test {
     });
   }
 
+  uint32_t namespace_slot = 1;  // of the pages that are set
+
   Reservation reserve(uint64_t number, uint32_t length, const Digest* parent = nullptr) {
     const PageRequest request{digest_for(number), length};
     Reservation reservation;
-    pool->reserve({&request, 1}, parent, 1, {&reservation, 1});
+    pool->reserve({&request, 1}, parent, namespace_slot, {&reservation, 1});
     return reservation;
   }
 
@@ -98,7 +100,7 @@ class PageFixture : public ::testing::Test {
     std::vector<PageRequest> requests;
     for (uint64_t number : numbers) requests.push_back({digest_for(number), length});
     std::vector<Reservation> out(numbers.size());
-    pool->reserve(requests, parent, 1, out);
+    pool->reserve(requests, parent, namespace_slot, out);
     std::vector<PinnedPage> pages, all;
     std::vector<uint64_t> sums;
     for (size_t i = 0; i < out.size(); ++i) {

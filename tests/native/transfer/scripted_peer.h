@@ -177,6 +177,12 @@ inline Wire connect_to(uint16_t port) {
   return Wire(std::move(socket));
 }
 
+inline std::vector<std::byte> hello_frame(const tcp::Hello& hello) {
+  std::vector<std::byte> frame;
+  tcp::append_hello(frame, hello);
+  return frame;
+}
+
 inline Wire connect_and_greet(const Holder& holder) {
   Wire wire = connect_to(holder.server->port());
   std::vector<std::byte> frame;

@@ -21,12 +21,6 @@ class TcpHostileReader : public ::testing::Test {
   }
 };
 
-std::vector<std::byte> hello_frame(const tcp::Hello& hello) {
-  std::vector<std::byte> frame;
-  tcp::append_hello(frame, hello);
-  return frame;
-}
-
 std::vector<std::byte> read_frame(std::span<const RecordRow> rows) {
   std::vector<tcp::PageWanted> wanted;
   for (const RecordRow& row : rows) {
@@ -218,6 +212,7 @@ TEST_F(TcpHostileReader, ConnectionsBeyondTheBoundAreRefusedAndCounted) {
   std::vector<Wire> wires;
   for (int i = 0; i < 3; ++i) wires.push_back(connect_and_greet(holder));
   Wire beyond = connect_to(holder.server->port());
+  beyond.send(hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}));
   const std::vector<std::byte> refusal = beyond.receive_frame();
   tcp::HelloReply reply;
   ASSERT_EQ(tcp::parse_hello_reply(tcp::FrameKind::refused, body_of(refusal), reply), nullptr);

@@ -1,0 +1,58 @@
+// What was refused, in sentences for the daemon's log.
+//
+// Whoever floods us must not flood the log: of each kind one sentence is kept, the rest is counted,
+// and a kind that was just told of waits. Thread safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace peercached {
+
+class Notices {
+ public:
+  static constexpr std::chrono::seconds kQuiet{5};
+  static constexpr size_t kSentenceBytesMax = 400;
+
+  // `kind`: a literal, one per place in the code, so that there are only so many.
+  void say(std::string_view kind, std::string sentence) {
+    if (sentence.size() > kSentenceBytesMax) sentence.resize(kSentenceBytesMax);
+    const std::lock_guard lock(mutex_);
+    Kind& one = kinds_[kind];
+    if (one.count++ == 0) one.sentence = std::move(sentence);
+  }
+
+  // Those whose time has come.
+  std::vector<std::string> take(TimePoint now = Clock::now()) {
+    std::vector<std::string> sentences;
+    const std::lock_guard lock(mutex_);
+    for (auto& [kind, one] : kinds_) {
+      if (one.count == 0 || now - one.told < kQuiet) continue;
+      if (one.count > 1) {
+        one.sentence += " (and " + std::to_string(one.count - 1) + " more like it)";
+      }
+      sentences.push_back(std::move(one.sentence));
+      one.sentence.clear();
+      one.count = 0;
+      one.told = now;
+    }
+    return sentences;
+  }
+
+ private:
+  struct Kind {
+    std::string sentence;
+    uint64_t count = 0;
+    TimePoint told{};
+  };
+  std::mutex mutex_;
+  std::map<std::string_view, Kind> kinds_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,82 @@
+// Who only connects to the data port keeps no reader out.
+#include "transfer/scripted_peer.h"
+
+namespace peercached::testing {
+namespace {
+
+class TcpCrowd : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+
+  void expect_served(Holder& holder, TransferEngine& engine, uint64_t number) {
+    Reading reading({holder.set(number, 10'000)});
+    reading.read(engine);
+    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+    EXPECT_TRUE(is_page(reading.ops[0].dest, 10'000, number));
+  }
+  void expect_said(const std::string& part) {
+    const auto said = notices.take();
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_NE(said[0].find(part), std::string::npos) << said[0];
+  }
+
+  RecordingWatcher watcher;
+  Notices notices;
+};
+
+TEST_F(TcpCrowd, AFloodOfConnectionsIsTurnedAwayAndAReaderGoesOn) {
+  TcpServerConfig config;
+  config.greeting_per_host_max = 4;
+  config.notices = &notices;
+  Holder holder(4 << 20, config);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  expect_served(holder, *engine, 1);
+  std::vector<Wire> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(connect_to(holder.server->port()));
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 5; }));
+  for (int i = 0; i < 100; ++i) {
+    Wire flood = connect_to(holder.server->port());
+    EXPECT_TRUE(flood.ends());
+  }
+  EXPECT_EQ(holder.server->stats().crowded, 100u);
+  EXPECT_EQ(holder.server->stats().bad_hellos, 0u);
+  expect_said("from 127.0.0.1: 4 of that address");
+  expect_served(holder, *engine, 2);
+  silent.clear();
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 1; }));
+  Wire again = connect_and_greet(holder);
+}
+
+TEST_F(TcpCrowd, OnePeerHasItsBoundOfChannels) {
+  TcpServerConfig config;
+  config.channels_per_peer_max = 2;
+  config.notices = &notices;
+  Holder holder(1 << 20, config);
+  Wire first = connect_and_greet(holder), second = connect_and_greet(holder);
+  Wire third = connect_to(holder.server->port());
+  third.send(hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}));
+  const std::vector<std::byte> refusal = third.receive_frame();
+  tcp::HelloReply reply;
+  ASSERT_EQ(tcp::parse_hello_reply(tcp::FrameKind::refused, body_of(refusal), reply), nullptr);
+  EXPECT_EQ(reply.reason, static_cast<uint16_t>(tcp::Refusal::full));
+  EXPECT_EQ(holder.server->stats().crowded, 1u);
+  expect_said("node 'reader' has 2 channels");
+}
+
+TEST_F(TcpCrowd, WhoHasNoTokenIsNamed) {
+  TcpServerConfig config;
+  config.notices = &notices;
+  Holder holder(1 << 20, config);
+  for (int i = 0; i < 3; ++i) {
+    Wire wire = connect_to(holder.server->port());
+    wire.send(
+        hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, std::string(32, 'x')}));
+    EXPECT_TRUE(wire.ends());
+  }
+  EXPECT_EQ(holder.server->stats().unauthorised, 3u);
+  expect_said("no handshake with node 'reader'");
+}
+
+}  // namespace
+}  // namespace peercached::testing
