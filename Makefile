@@ -147,6 +147,16 @@ fuzz: setup
 bench: setup
 	@.venv/bin/peercachectl bench $(ARGS)
 
+## make dist          dist/: the source distribution, and a wheel that brings its shared libraries
+.PHONY: dist
+dist: setup
+	@tools/dist
+
+## make test-install  that wheel in a bare environment, and in a bare Debian under a real systemd (root)
+.PHONY: test-install
+test-install: dist
+	@$(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
+
 ## make docs          docs/configuration.md from the schema
 docs: setup
 	@$(PY) -m peercached.config.document

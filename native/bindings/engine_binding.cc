@@ -7,10 +7,6 @@
 #include "bindings/packed.h"
 #include "engine/engine.h"
 
-#ifndef PEERCACHED_VERSION
-#define PEERCACHED_VERSION "0"
-#endif
-
 namespace peercached {
 
 namespace {
@@ -495,16 +491,6 @@ void bind_engine(nb::module_& module) {
     nb::list bounds;
     for (size_t i = 0; i + 1 < kLatencyBuckets; ++i) bounds.append(latency_bound_us(i));
     return bounds;
-  });
-
-  module.def("build_info", [] {
-    nb::dict info;
-    info["version"] = PEERCACHED_VERSION;
-#ifdef PEERCACHED_SANITIZE
-    info["sanitize"] = PEERCACHED_SANITIZE;
-#endif
-    info["compiler"] = __VERSION__;
-    return info;
   });
 }
 

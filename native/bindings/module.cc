@@ -42,6 +42,7 @@ NB_MODULE(_native, module) {
   bind_engine(module);
   bind_tables(module);
   bind_limits(module);
+  bind_build(module);
 }
 
 }  // namespace peercached

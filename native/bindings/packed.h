@@ -121,6 +121,7 @@ inline Ring make_ring(const nb::bytes& positions, const nb::bytes& nodes, unsign
 void bind_engine(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_tables(nb::module_& module);
+void bind_build(nb::module_& module);
 void bind_operator(nb::class_<Engine>& engine);
 void bind_limits(nb::module_& module);
 

@@ -8,6 +8,7 @@ from typing import Any
 from peercached.metrics.all import families
 from peercached.metrics.exposition import CONTENT_TYPE, exposition
 from peercached.observe.latency import Latency
+from peercached.web.health import health_routes
 from peercached.web.message import Request, Response
 from peercached.web.server import Handler
 
@@ -20,4 +21,4 @@ def routes(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(families(status(), latencies())), CONTENT_TYPE)
 
-    return {"/metrics": metrics}
+    return {"/metrics": metrics, **health_routes(status)}

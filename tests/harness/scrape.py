@@ -1,5 +1,6 @@
 """What a daemon's `GET /metrics` says, and numbers out of it."""
 
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -44,3 +45,12 @@ class Samples:
 
 def samples(daemon: Daemon) -> Samples:
     return Samples(scrape(daemon))
+
+
+def get(daemon: Daemon, path: str) -> tuple[int, str]:
+    """Status code and text."""
+    try:
+        with urlopen(f"http://{daemon.metrics_address()}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()

@@ -1,0 +1,28 @@
+"""For probes: `/healthz`, whether the event loop lives; `/readyz`, whether this node takes sets.
+
+The door opens only once workers are served, so that any answer at all means that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from peercached.web.message import Request, Response, text
+from peercached.web.server import Handler
+
+
+def health_routes(status: Callable[[], Mapping[str, Any]]) -> dict[str, Handler]:
+    """`status` of the node, as it is now."""
+
+    async def healthz(_: Request) -> Response:
+        return text("ok")
+
+    async def readyz(_: Request) -> Response:
+        drain = status()["drain"]["state"]
+        if drain == "no":
+            return text("ok")
+        return text(f"it drains: {drain}", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {"/healthz": healthz, "/readyz": readyz}

@@ -1,0 +1,88 @@
+"""The Kubernetes manifest against the published schemas, and against what the daemon knows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.fixtures import MakeCluster
+from harness.scrape import get
+
+from peercached.config import load
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+MANIFEST = DEPLOY / "kubernetes" / "peercached.yaml"
+OLDEST, NEWEST = "1.29", "1.32"
+
+
+def resources() -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each]
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = (each for each in resources() if each["kind"] == kind)
+    return found
+
+
+def container() -> dict[str, Any]:
+    (found,) = of_kind("DaemonSet")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_resource_fits_its_schema_strictly(version: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    for each in resources():
+        validator.validate(each, version, strict=True)
+    wrong = of_kind("DaemonSet")
+    wrong["spec"]["template"]["spec"]["hostNetwrok"] = True
+    with pytest.raises(Exception, match="hostNetwrok"):
+        validator.validate(wrong, version, strict=True)
+
+
+def test_its_configuration_is_one_the_daemon_takes(tmp_path: Path) -> None:
+    text = of_kind("ConfigMap")["data"]["peercached.toml"]
+    # What only the node has: its secret, and memory for that pool.
+    secret = tmp_path / "cluster.secret"
+    secret.write_bytes(b"0123456789abcdef")
+    secret.chmod(0o600)
+    text = re.sub(r'"/etc/peercached-secret/cluster.secret"', f'"{secret}"', text)
+    text = re.sub(r'pool_size = "\w+"', 'pool_size = "64MiB"', text)
+    text = re.sub(r'"/(run|var/lib)/peercached', rf'"{tmp_path}', text)
+    file = tmp_path / "p.toml"
+    file.write_text(text)
+    variables = {each["name"]: "10.0.0.3" for each in container()["env"]}
+    config = load(file, variables, {}).config
+    grace_s = of_kind("DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s >= config.stop_drain_s + 20, "time to hand over, and time to leave"
+
+
+def test_every_volume_is_there_and_engines_find_the_socket() -> None:
+    pod = of_kind("DaemonSet")["spec"]["template"]["spec"]
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    for each in (*pod["containers"], *pod["initContainers"]):
+        assert {mount["name"] for mount in each["volumeMounts"]} <= volumes
+    paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
+    assert paths["run"] == "/run/peercached"
+    assert pod["hostNetwork"] is True
+
+
+def test_the_probes_ask_what_a_daemon_answers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1)
+    wanted = {container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness")}
+    wanted.add(container()["readinessProbe"]["httpGet"]["path"])
+    assert wanted == {"/healthz", "/readyz"}
+    for path in sorted(wanted):
+        assert get(cluster[0], path) == (200, "ok\n")
+    from peercached.admin.client import AdminClient
+
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        admin.drain(1 << 30, 60.0, stay=True)
+    status, said = get(cluster[0], "/readyz")
+    assert status == 503
+    assert said.startswith("it drains")
+    assert get(cluster[0], "/healthz")[0] == 200

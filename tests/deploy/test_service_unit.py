@@ -1,0 +1,89 @@
+"""The systemd unit and its snippets, by systemd's own tools."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from peercached.config import load
+
+SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
+UNIT = SYSTEMD / "peercached.service"
+# Of 10; what is left is the network and the devices, which RDMA needs.
+EXPOSURE_MAX = 1.5
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
+)
+
+
+def analyze(*arguments: str) -> str:
+    done = subprocess.run(
+        ["systemd-analyze", *arguments], capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_unit_is_clean(tmp_path: Path) -> None:
+    # As it would be installed, but for programs that are there.
+    text = re.sub(r"/opt/peercached/bin/\w+", "/bin/true", UNIT.read_text())
+    unit = tmp_path / UNIT.name
+    unit.write_text(text)
+    assert analyze("verify", "--man=no", str(unit)) == ""
+    unit.write_text(text.replace("WatchdogSec", "WatchdogSecs"))
+    assert "WatchdogSecs" in analyze("verify", "--man=no", str(unit)), "it looks at all"
+
+
+def test_the_unit_leaves_little_open() -> None:
+    said = analyze("security", "--offline=yes", "--no-pager", str(UNIT))
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
+    assert found is not None, said
+    assert float(found[1]) <= EXPOSURE_MAX
+
+
+def test_rdma_finds_what_it_needs() -> None:
+    text = UNIT.read_text()
+    for line in ("LimitMEMLOCK=infinity", "DeviceAllow=char-infiniband_verbs rw", "Type=notify"):
+        assert line in text.splitlines()
+    assert "PrivateDevices=yes" not in text
+    assert "AF_NETLINK" in text
+
+
+def test_there_is_time_for_what_happens_before_the_end() -> None:
+    seconds = int(re.search(r"TimeoutStopSec=(\d+)", UNIT.read_text())[1])  # type: ignore[index]
+    assert seconds >= load(None, {}, {}).config.stop_drain_s + 20
+
+
+def test_user_and_folders_are_made(tmp_path: Path) -> None:
+    if not shutil.which("systemd-sysusers") or not shutil.which("systemd-tmpfiles"):
+        pytest.skip("systemd-sysusers and systemd-tmpfiles are not installed")
+    for folder in ("etc", "run", "var/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    for tool, snippet in (
+        (["systemd-sysusers"], "peercached.sysusers.conf"),
+        (["systemd-tmpfiles", "--create"], "peercached.tmpfiles.conf"),
+    ):
+        done = subprocess.run(
+            [*tool, f"--root={tmp_path}", str(SYSTEMD / snippet)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.replace("Creating", "")[:0]) == (0, ""), done.stderr
+    assert "peercached:" in (tmp_path / "etc/passwd").read_text()
+    assert (tmp_path / "run/peercached").stat().st_mode & 0o777 == 0o750
+
+
+def test_the_example_configuration_is_one_the_daemon_takes() -> None:
+    config = load(SYSTEMD / "peercached.toml", {}, {"pool_size": "64MiB"}).config
+    assert not config.clustered, "it starts on its own until somebody names the heads"
+    commented = re.sub(
+        r"^# (?=\w+ = )", "", (SYSTEMD / "peercached.toml").read_text(), flags=re.MULTILINE
+    )
+    for line in commented.splitlines():
+        key = line.split(" = ")[0]
+        assert not re.fullmatch(r"\w+", key) or key in type(config).model_fields, key

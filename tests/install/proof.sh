@@ -1,0 +1,67 @@
+#!/bin/bash
+# Runs inside a bare Debian booted by a real systemd (test_clean_root.py): installs as the manual
+# says, uses the service as an operator would, and leaves a line per claim in /proof/claims.
+cd /wheels
+exec >/proof/log 2>&1
+set -x
+
+claim() { # NAME COMMAND...
+    local name=$1
+    shift
+    if "$@"; then echo "ok $name" >>/proof/claims; else echo "FAILED $name" >>/proof/claims; fi
+}
+within() { # SECONDS COMMAND...: until it is true
+    local until=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < until)) || return 1
+        sleep 0.2
+    done
+}
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels PIP_DISABLE_PIP_VERSION_CHECK=1
+ctl=/opt/peercached/bin/peercachectl
+
+claim "the manual's commands work" bash -ex /proof/install.sh
+claim "active means ready" systemctl is-active peercached
+claim "the unit is clean" test -z "$(systemd-analyze verify --man=no /etc/systemd/system/peercached.service 2>&1)"
+claim "it runs as its own user" test "$(ps -o user= -p "$(systemctl show -P MainPID peercached)")" = peercached
+claim "it says in one line how it is" bash -c 'systemctl show -P StatusText peercached | grep -q "^Serving"'
+
+useradd --create-home --groups peercached engine
+useradd --create-home stranger
+as() { setpriv --reuid="$1" --regid="$1" --init-groups "${@:2}"; }
+claim "an engine in its group sets and gets" as engine /opt/peercached/bin/python /proof/client.py
+not_permitted() { as stranger $ctl status 2>&1 | grep "you may not open the admin socket"; }
+claim "a stranger is told why not" not_permitted
+claim "an operator sees the page" bash -c "$ctl status | grep -q '1 page'"
+
+claim "a reload without change" systemctl reload peercached
+echo 'log_level = "debug"' >>/etc/peercached/peercached.toml
+claim "a reload with a change" systemctl reload peercached
+claim "which is in force" bash -c "$ctl config | grep -E '^log_level +\"debug\"'"
+echo 'log_level = 7' >>/etc/peercached/peercached.toml
+reload_fails() { ! systemctl reload peercached; }
+claim "a reload that cannot work fails" reload_fails
+claim "and changes nothing" systemctl is-active peercached
+sed -i '/log_level/d' /etc/peercached/peercached.toml
+claim "the journal knows warnings by their priority" \
+    bash -c 'journalctl -u peercached -p warning --no-pager | grep -q "reloaded: log_level"'
+
+before=$(systemctl show -P MainPID peercached)
+mkdir -p /etc/systemd/system/peercached.service.d
+printf '[Service]\nWatchdogSec=3\n' >/etc/systemd/system/peercached.service.d/soon.conf
+systemctl daemon-reload
+systemctl restart peercached
+claim "a healthy daemon outlives the watchdog's time" bash -c "sleep 5; systemctl is-active peercached"
+kill -STOP "$(systemctl show -P MainPID peercached)"
+restarted() { [[ $(systemctl show -P NRestarts peercached) == 1 ]] && systemctl is-active peercached; }
+claim "a daemon that hangs is restarted" within 60 restarted
+claim "by another process" test "$(systemctl show -P MainPID peercached)" != "$before"
+
+claim "it stops" systemctl stop peercached
+claim "without failing" test "$(systemctl show -P Result peercached)" = success
+claim "and the sockets' folder stays" test -d /run/peercached
+systemd-analyze security peercached --no-pager | tail -1 >/proof/exposure
+journalctl -u peercached --no-pager >/proof/journal
+touch /proof/done
+systemctl --no-block poweroff

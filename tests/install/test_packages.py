@@ -1,0 +1,122 @@
+"""The packages, installed where nothing else is, as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+import tempfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from peercached import __version__
+from peercached.demo.process import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+
+CLIENT = """
+from peercache_client import Client
+page = bytes(range(256)) * 256
+with Client(sys.argv[1], namespace="n") as client:
+    assert client.set(b"k", page)
+    assert client.get(b"k", len(page)) == page
+    assert not client.get(b"other", len(page))
+foreign = {"grpc", "google", "pydantic", "uvloop", "click", "rich", "peercached"}
+assert not foreign & {name.split(".")[0] for name in sys.modules}
+print("right")
+"""
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """Its output; an AssertionError with all of it if it fails. Of our environment nothing that
+    could lead it back into this checkout."""
+    clean = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/root")}
+    clean |= {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_", "REQUESTS_"))}
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean,
+        cwd="/",
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def environment(folder: Path, wheel: Path, *options: str) -> Path:
+    """The bin/ of a new virtual environment that has the wheel."""
+    venv.create(folder, with_pip=True)
+    run(folder / "bin/python", "-m", "pip", "install", "-q", *options, wheel)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pc-install-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def installed(folder: Path, wheel: Path) -> Path:
+    return environment(folder / "daemon", wheel)
+
+
+def test_the_wheel_brings_its_libraries_and_what_an_operator_installs(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any("libsodium" in name for name in names)
+    assert not any("libibverbs" in name for name in names), "it must be the system's"
+    for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):
+        assert any(name.endswith(f"share/peercached/{wanted}") for name in names), wanted
+    assert not any(name.startswith("tests/") for name in names)
+    assert "-manylinux" in wheel.name
+
+
+def test_the_source_distribution_has_every_tracked_file(sdist: Path) -> None:
+    tracked = run("git", "-C", ROOT, "ls-files").split("\n")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    missing = {name for name in tracked if name and not name.startswith(".ci/")} - names
+    assert not missing
+    assert not {name for name in names if name.startswith((".venv", "build/", "dist/"))}
+
+
+def test_both_commands_run(installed: Path) -> None:
+    assert "SGLang" in run(installed / "peercached", "--help")
+    assert run(installed / "peercached", "--version") == f"peercached {__version__}\n"
+    assert run(installed / "peercachectl", "--version") == f"peercachectl {__version__}\n"
+    script = "from peercached.build_info import build_info; print(build_info()['native_version'])"
+    assert run(installed / "python", "-c", script) == f"{__version__}\n"
+
+
+def test_a_daemon_serves_the_thin_client_of_another_environment(
+    installed: Path, folder: Path, wheel: Path
+) -> None:
+    thin = environment(folder / "engine", wheel, "--no-deps")
+    socket = folder / "p.sock"
+    ports = [str(free_port("127.0.0.1")) for _ in range(2)]
+    daemon = subprocess.Popen(
+        [
+            installed / "peercached", "--socket-path", socket, "--pool-size", "64MiB",
+            "--meta-port", ports[0], "--data-port", ports[1], "--metrics-port", "0",
+        ],
+        stderr=subprocess.PIPE, text=True, cwd="/",
+    )  # fmt: skip
+    try:
+        assert daemon.stderr is not None
+        for line in daemon.stderr:
+            if "ready: " in line:
+                break
+        else:
+            raise AssertionError(f"it ended with {daemon.wait()}")
+        assert run(thin / "python", "-c", CLIENT, socket) == "right\n"
+        assert "1 page" in run(installed / "peercachectl", "--socket", socket, "status")
+    finally:
+        daemon.terminate()
+        daemon.communicate(timeout=30)
+    assert daemon.returncode == 0
