@@ -34,13 +34,15 @@ def url(daemon: Daemon) -> str:
     return f"http://{daemon.host}:{daemon.status()['node']['metrics_port']}/"
 
 
+# In one go: the page may replace its elements between two questions.
 def text(page: Any, selector: str) -> str:
-    return str(page.find_element("css selector", selector).text)
+    script = "return document.querySelector(arguments[0])?.innerText ?? ''"
+    return str(page.execute_script(script, selector))
 
 
 def state(page: Any, node_id: str) -> str:
-    found = page.find_elements("css selector", f"#nodes tr[data-node='{node_id}']")
-    return str(found[0].get_dom_attribute("data-state")) if found else ""
+    script = "return document.querySelector(`#nodes tr[data-node='${arguments[0]}']`)?.dataset.state"
+    return str(page.execute_script(script, node_id) or "")
 
 
 def ink(page: Any, chart: str, colour: str) -> int:
