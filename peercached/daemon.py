@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peercached.admin.server import AdminServer
@@ -29,6 +30,8 @@ from peercached.node_latencies import latencies
 from peercached.node_status import NodeStatus
 from peercached.observe.port_holder import port_holder
 from peercached.operations import Operations
+from peercached.overview.overview import Overview
+from peercached.overview.summary import summary_of
 from peercached.peer.accepts import Accepts
 from peercached.peer.adopts import Adopts
 from peercached.peer.auth import AuthError, Secret, Sessions
@@ -51,8 +54,10 @@ from peercached.peer.view_keeper import ViewKeeper
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
 from peercached.transport_health import describe
+from peercached.web.api import api_routes
+from peercached.web.dashboard import dashboard_routes
 from peercached.web.routes import routes
-from peercached.web.server import WebServer
+from peercached.web.server import Handler, WebServer
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -216,6 +221,14 @@ class Daemon:
             self.epochs,
             timeout_s,
         )
+        self.node_status = NodeStatus(self)
+        self.overview = Overview(
+            self.placement,
+            self.peers,
+            lambda: summary_of(self.status()),
+            self.node_status.members,
+            config.max_masters,
+        )
         self.node = LocalNode(
             engine,
             native,
@@ -226,6 +239,7 @@ class Daemon:
             self.epochs,
             self.accepts,
             Adopts(engine, self.placement, self.epochs, timeout_s),
+            self.overview,
             timeout_s,
             self._handle_events,
         )
@@ -265,12 +279,7 @@ class Daemon:
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
         self._ticker: asyncio.Task[None] | None = None
         self.settings = Settings.fixed(config)
-        self.node_status = NodeStatus(self)
-        self.web = WebServer(
-            config.metrics_host,
-            config.metrics_port,
-            routes(self.status, lambda: latencies(self)),
-        )
+        self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
 
     def _make_cluster(
         self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
@@ -301,6 +310,14 @@ class Daemon:
             membership, timing, self.peers, self.epochs, self._on_view, self._on_refused
         )
 
+    def _web_routes(self) -> dict[str, Handler]:
+        timed = partial(latencies, self)
+        found = routes(self.status, timed)
+        if self.config.metrics_dashboard:
+            found |= api_routes(self.status, timed, self.overview.document, self.locate)
+            found |= dashboard_routes()
+        return found
+
     # --- life
 
     async def start(self) -> None:
@@ -329,6 +346,7 @@ class Daemon:
             await self._flush()
             await self._leave()
         await self.cluster.stop()
+        self.overview.stop()
         self.events.stop()
         # Off the loop: worker threads that end may still be answered by it.
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)

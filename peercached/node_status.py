@@ -143,32 +143,37 @@ class NodeStatus:
     def _membership(self) -> dict[str, Any]:
         daemon = self._daemon
         placement = daemon.placement
-        shares = dict(daemon.engine.ring_shares())
         return {
             "view_number": placement.view.counter,
             "view_mark": placement.view.mark,
             "heads": daemon.config.discovery_addr,
             **daemon.cluster.document(),
-            "members": [
-                {
-                    "node_id": node.address.node_id,
-                    "incarnation": node.address.incarnation,
-                    "host": node.address.host,
-                    "peer_port": node.address.peer_port,
-                    "data_port": node.address.data_port,
-                    "pool_bytes": node.address.pool_bytes,
-                    "rails": node.address.rails,
-                    "protocol": ""
-                    if node is placement.own
-                    else protocol_with(placement.own.address, node.address),
-                    "suspect": node.suspect,
-                    "state": "leaving" if node.leaving else "alive",
-                    "is_self": node is placement.own,
-                    "ring_share": shares.get(node.index, 0.0),
-                }
-                for node in sorted(placement.nodes.values(), key=lambda n: n.address.node_id)
-            ],
+            "members": self.members(),
         }
+
+    def members(self) -> list[dict[str, Any]]:
+        """The view's, ascending by node id (admin/status.py's Member)."""
+        placement = self._daemon.placement
+        shares = dict(self._daemon.engine.ring_shares())
+        return [
+            {
+                "node_id": node.address.node_id,
+                "incarnation": node.address.incarnation,
+                "host": node.address.host,
+                "peer_port": node.address.peer_port,
+                "data_port": node.address.data_port,
+                "pool_bytes": node.address.pool_bytes,
+                "rails": node.address.rails,
+                "protocol": ""
+                if node is placement.own
+                else protocol_with(placement.own.address, node.address),
+                "suspect": node.suspect,
+                "state": "leaving" if node.leaving else "alive",
+                "is_self": node is placement.own,
+                "ring_share": shares.get(node.index, 0.0),
+            }
+            for node in sorted(placement.nodes.values(), key=lambda n: n.address.node_id)
+        ]
 
     # --- health
 

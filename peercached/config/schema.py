@@ -469,6 +469,13 @@ class Config(BaseModel):
         ge=0,
         le=65535,
     )
+    metrics_dashboard: bool = _key(
+        True,
+        _MONITORING,
+        "Whether the same port also serves a page for people at `/` and its JSON below `/api/v1/`: "
+        "this node, the whole cluster, and where the page of a key is.",
+        "Whoever reaches the port may read metrics but not ask about keys.",
+    )
 
     stop_drain_s: Seconds = _key(
         10.0,

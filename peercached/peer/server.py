@@ -96,6 +96,11 @@ class NodeService(Protocol):
 
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> int: ...
 
+    def summary_json(self) -> str:
+        """A Summary (peercached/overview/summary.py)"""
+
+    async def overview_here(self) -> pb.OverviewReply: ...
+
 
 class _Refused(Exception):
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -304,6 +309,22 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             if self.operate is None:
                 raise Unable("this node takes no operators' calls yet")
             return await self.operate(caller, request)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Summary(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.SummaryReply(json=self._node.summary_json())
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Overview(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return await self._node.overview_here()
         except Exception as error:
             await self._refuse(context, error)
 

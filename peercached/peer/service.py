@@ -24,6 +24,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts
+from peercached.overview.overview import Overview
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.server import SendAck
@@ -49,6 +50,7 @@ class LocalNode:
         epochs: Epochs,
         accepts: Accepts,
         adopts: Adopts,
+        overview: Overview,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -61,6 +63,7 @@ class LocalNode:
         self._epochs = epochs
         self._accepts = accepts
         self._adopts = adopts
+        self._overview = overview
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
@@ -86,6 +89,14 @@ class LocalNode:
 
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
         return self._epochs.raise_to(namespace_id, epoch)
+
+    # --- for dashboards
+
+    def summary_json(self) -> str:
+        return self._overview.own_summary().model_dump_json()
+
+    async def overview_here(self) -> pb.OverviewReply:
+        return await self._overview.here()
 
     # --- directory, as an owner
 

@@ -1,0 +1,105 @@
+"""At a master: asks every member for its summary, while somebody wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import grpc.aio
+from pydantic import ValidationError
+
+from peercached.directory.placement import Node, Placement
+from peercached.overview.summary import Summary
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+# Whoever asks again sooner gets the same answer.
+FRESH_S = 1.0
+# A member that has not answered by then is said to be silent; its summary of before stays.
+ANSWER_S = 1.0
+CALLS_AT_ONCE_MAX = 64
+SUMMARY_BYTES_MAX = 16 << 10
+
+
+@dataclass(frozen=True)
+class Report:
+    """`summary` is the last that came, `at` when (monotonic seconds); None if there was none.
+    `problem`: why there is no newer one; empty if there is."""
+
+    node_id: str
+    incarnation: int
+    summary: Summary | None = None
+    at: float = 0.0
+    problem: str = ""
+
+
+class Gatherer:
+    """On the event loop. Keeps one report for each member of the view."""
+
+    def __init__(
+        self, placement: Placement, peers: Peers, own_summary: Callable[[], Summary]
+    ) -> None:
+        self._placement = placement
+        self._peers = peers
+        self._own_summary = own_summary
+        self._reports: dict[tuple[str, int], Report] = {}
+        self._gathered_at = float("-inf")
+        self._gathering: asyncio.Task[None] | None = None
+        self._calling = asyncio.Semaphore(CALLS_AT_ONCE_MAX)
+        self.rounds = 0
+
+    async def reports(self) -> list[Report]:
+        """Of all members of the view, ascending by node id."""
+        if self._gathering is None and time.monotonic() - self._gathered_at >= FRESH_S:
+            self._gathering = asyncio.ensure_future(self._gather())
+        if self._gathering is not None:
+            # Shielded: others wait for it, too.
+            await asyncio.shield(self._gathering)
+        return sorted(self._reports.values(), key=lambda report: report.node_id)
+
+    def stop(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+
+    async def _gather(self) -> None:
+        try:
+            nodes = list(self._placement.nodes.values())
+            found = await asyncio.gather(*map(self._report, nodes))
+            self._reports = {(report.node_id, report.incarnation): report for report in found}
+            self._gathered_at = time.monotonic()
+            self.rounds += 1
+        finally:
+            self._gathering = None
+
+    async def _report(self, node: Node) -> Report:
+        address = node.address
+        before = self._reports.get(
+            (address.node_id, address.incarnation), Report(address.node_id, address.incarnation)
+        )
+        if node is self._placement.own:
+            return replace(before, summary=self._own_summary(), at=time.monotonic(), problem="")
+        async with self._calling:
+            try:
+                summary = await asyncio.wait_for(self._ask(node), ANSWER_S)
+            except asyncio.TimeoutError:
+                return replace(before, problem=f"no answer within {ANSWER_S:g} s")
+            except (Unreachable, AuthError, ValueError) as error:
+                return replace(before, problem=str(error)[:300])
+            except grpc.aio.AioRpcError as error:
+                return replace(before, problem=(error.details() or error.code().name)[:300])
+        return replace(before, summary=summary, at=time.monotonic(), problem="")
+
+    async def _ask(self, node: Node) -> Summary:
+        link = self._peers.link(node.address.endpoint)
+        reply: pb.SummaryReply = await link.call(
+            "Summary", pb.SummaryRequest(), ANSWER_S, expect=node.address
+        )
+        if len(reply.json) > SUMMARY_BYTES_MAX:
+            raise ValueError(f"a summary of {len(reply.json)} bytes; {SUMMARY_BYTES_MAX} are valid")
+        try:
+            return Summary.model_validate_json(reply.json)
+        except ValidationError as error:
+            raise ValueError(f"its summary makes no sense: {error}") from error

@@ -1,0 +1,149 @@
+"""At any node: the document on the whole cluster, from what a master gathered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+from pydantic import ValidationError
+
+from peercached.directory.placement import Placement
+from peercached.membership import Member
+from peercached.membership.order import masters_of
+from peercached.overview.gatherer import ANSWER_S, Gatherer, Report
+from peercached.overview.summary import Summary
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+SCHEMA_VERSION = 1
+# For a master that has to ask members that do not answer.
+MASTER_ANSWER_S = 3 * ANSWER_S
+
+
+class Overview:
+    """On the event loop. The masters are those of our view, also when etcd keeps it."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        peers: Peers,
+        own_summary: Callable[[], Summary],
+        members: Callable[[], list[dict[str, Any]]],
+        max_masters: int,
+    ) -> None:
+        """`members`: what this node knows of each member (admin/status.py's Member)."""
+        self._placement = placement
+        self._peers = peers
+        self.own_summary = own_summary
+        self._members = members
+        self._max_masters = max_masters
+        self.gatherer = Gatherer(placement, peers, own_summary)
+
+    def stop(self) -> None:
+        self.gatherer.stop()
+
+    async def here(self) -> pb.OverviewReply:
+        """What this node gathers, for another one."""
+        return pb.OverviewReply(reports=map(_message, await self.gatherer.reports()))
+
+    async def document(self) -> dict[str, Any]:
+        """`GET /api/v1/cluster` (docs/api.md)."""
+        by, reports, problem = await self._gathered()
+        of = {(report.node_id, f"{report.incarnation:016x}"): report for report in reports}
+        now = time.monotonic()
+        own = self._placement.own.address
+        masters = {member.node_id for member in self._masters()}
+        nodes = []
+        for member in self._members():
+            incarnation = f"{member['incarnation']:016x}"
+            report = of.get((member["node_id"], incarnation))
+            nodes.append(
+                {
+                    "node_id": member["node_id"],
+                    "incarnation": incarnation,
+                    "host": member["host"],
+                    "state": _state(member, report),
+                    "is_self": member["is_self"],
+                    "is_master": member["node_id"] in masters,
+                    "suspect": member["suspect"],
+                    "ring_share": member["ring_share"],
+                    "problem": report.problem if report else f"{by or 'no master'} knows nothing",
+                    "age_s": round(now - report.at, 3) if report and report.summary else None,
+                    "summary": report.summary.model_dump() if report and report.summary else None,
+                }
+            )
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "node_id": own.node_id,
+            "gathered_by": by,
+            "problem": problem,
+            "view_number": self._placement.view.counter,
+            "nodes": nodes,
+        }
+
+    def _masters(self) -> tuple[Member, ...]:
+        return masters_of(self._placement.view.members, self._max_masters)
+
+    async def _gathered(self) -> tuple[str, list[Report], str]:
+        """Who gathered, what, and what went wrong with the masters before it."""
+        own = self._placement.own.address
+        problems = []
+        for master in self._masters():
+            if master.node_id == own.node_id:
+                return own.node_id, await self.gatherer.reports(), "; ".join(problems)
+            try:
+                link = self._peers.link(master.address.endpoint)
+                reply = await asyncio.wait_for(
+                    link.call(
+                        "Overview", pb.OverviewRequest(), MASTER_ANSWER_S, expect=master.address
+                    ),
+                    MASTER_ANSWER_S,
+                )
+                now = time.monotonic()
+                reports = [_report(message, now) for message in reply.reports]
+                return master.node_id, reports, "; ".join(problems)
+            except asyncio.TimeoutError:
+                problems.append(f"master {master.node_id} does not answer")
+            except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+                text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
+                problems.append(f"master {master.node_id}: {text}")
+        alone = Report(own.node_id, own.incarnation, self.own_summary(), time.monotonic())
+        return "", [alone], "; ".join(problems) or "there is no master"
+
+
+def _state(member: dict[str, Any], report: Report | None) -> str:
+    """As it shows: "alive", "leaving", or "silent" if it did not answer just now."""
+    if report is None or report.problem:
+        return "silent"
+    return str(member["state"])
+
+
+def _message(report: Report) -> pb.NodeReport:
+    return pb.NodeReport(
+        node_id=report.node_id,
+        incarnation=report.incarnation,
+        summary=report.summary.model_dump_json() if report.summary else "",
+        age_ms=max(0, int((time.monotonic() - report.at) * 1000)) if report.summary else 0,
+        problem=report.problem,
+    )
+
+
+def _report(message: pb.NodeReport, now: float) -> Report:
+    """ValueError for what is none."""
+    summary = None
+    if message.summary:
+        try:
+            summary = Summary.model_validate_json(message.summary)
+        except ValidationError as error:
+            raise ValueError(f"a report that makes no sense: {error}") from error
+    return Report(
+        message.node_id,
+        message.incarnation,
+        summary,
+        now - message.age_ms / 1000,
+        message.problem,
+    )

@@ -1,0 +1,40 @@
+"""The JSON behind the dashboard, for scripts as well: docs/api.md."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from peercached.admin.status import Located, Status
+from peercached.observe.latency import Latency
+from peercached.web.message import Request, Response, json_document
+from peercached.web.server import Handler
+
+
+def api_routes(
+    status: Callable[[], Mapping[str, Any]],
+    latencies: Callable[[], Iterable[Latency]],
+    cluster: Callable[[], Awaitable[Mapping[str, Any]]],
+    locate: Callable[[str, bytes], Awaitable[Mapping[str, Any]]],
+) -> dict[str, Handler]:
+    async def node(_: Request) -> Response:
+        document = Status.model_validate(dict(status())).model_dump(mode="json")
+        # A namespace may contain a tenant's salt, and anybody who reaches the port may ask.
+        for worker in document["workers"]:
+            worker.pop("namespace", None)
+        document["latencies"] = [asdict(latency) for latency in latencies()]
+        return json_document(document)
+
+    async def whole(_: Request) -> Response:
+        return json_document(await cluster())
+
+    async def look_up(request: Request) -> Response:
+        asked = request.arguments
+        for name in ("namespace", "key"):
+            if not asked.get(name):
+                raise ValueError(f"{name} is missing: /api/v1/locate?namespace=NAME&key=KEY")
+        found = await locate(asked["namespace"], asked["key"].encode())
+        return json_document(Located.model_validate(dict(found)).model_dump(mode="json"))
+
+    return {"/api/v1/node": node, "/api/v1/cluster": whole, "/api/v1/locate": look_up}

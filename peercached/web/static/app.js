@@ -1,0 +1,154 @@
+// Asks this node every 2 seconds for itself and for the cluster, and shows what changed.
+
+import { byId, element, replaceChildren } from "./dom.js";
+import * as format from "./format.js";
+import { Charts } from "./charts.js";
+import { History, hitRate, percentile } from "./history.js";
+import { Nodes } from "./nodes.js";
+import * as locate from "./locate.js";
+
+const POLL_MS = 2000;
+const KINDS = ["get", "exists", "set"];
+const RANKS = ["error", "warning", "info"];
+
+const history = new History();
+const charts = new Charts();
+const nodes = new Nodes();
+let latenciesBefore = null; // kind -> counts
+
+async function json(path) {
+  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+  if (!response.ok) throw new Error(`${path}: ${(await response.text()).trim()}`);
+  return response.json();
+}
+
+async function poll() {
+  try {
+    const [cluster, node] = await Promise.all([json("api/v1/cluster"), json("api/v1/node")]);
+    const at = Date.now();
+    history.add(cluster.nodes, at);
+    history.samples[history.samples.length - 1].latencies = latencies(node.latencies);
+    show(cluster, node, at);
+    byId("offline").hidden = true;
+  } catch (error) {
+    byId("offline").textContent = `This node does not answer: ${error.message}. Still trying.`;
+    byId("offline").hidden = false;
+    verdict("error", "no answer");
+  }
+  setTimeout(poll, POLL_MS);
+}
+
+// Half and 99 % of the calls since the last poll, for each kind; all labels of it together.
+function latencies(found) {
+  const now = new Map();
+  const bounds = new Map();
+  for (const { kind, counts, bounds_us } of found) {
+    if (!KINDS.includes(kind)) continue;
+    const sum = now.get(kind) ?? counts.map(() => 0);
+    now.set(kind, sum.map((count, i) => count + counts[i]));
+    bounds.set(kind, bounds_us);
+  }
+  const before = latenciesBefore;
+  latenciesBefore = now;
+  if (!before) return null;
+  return KINDS.flatMap((kind) => {
+    const counts = now.get(kind);
+    const last = before.get(kind);
+    if (!counts || !last) return [null, null];
+    const grown = counts.map((count, i) => Math.max(0, count - last[i]));
+    return [0.5, 0.99].map((share) => percentile(bounds.get(kind), grown, share));
+  });
+}
+
+function show(cluster, node, at) {
+  document.title = `${cluster.node_id} – peercached`;
+  byId("where").textContent =
+    `${cluster.node_id} · version ${node.node.version} · view ${cluster.view_number}`;
+  byId("gathered").textContent = cluster.gathered_by
+    ? `gathered by master ${cluster.gathered_by}` : "gathered by no master: this node alone";
+  showHealth(cluster);
+  showTiles(cluster);
+  showScope(cluster);
+  nodes.show(cluster.nodes, history, at);
+  charts.draw(history.samples, byId("scope").value);
+}
+
+// What several nodes say alike is one line.
+function sentences(cluster) {
+  const said = new Map();
+  const say = (who, severity, sentence, remedy) => {
+    const one = said.get(sentence) ?? { who: [], severity, sentence, remedy };
+    one.who.push(who);
+    said.set(sentence, one);
+  };
+  if (cluster.problem) say(cluster.node_id, "warning", `Not all masters answer: ${cluster.problem}.`, "");
+  for (const node of cluster.nodes) {
+    if (node.state === "silent") {
+      say(node.node_id, "error", `It does not answer: ${node.problem}.`,
+        "Look at that host and at its log: journalctl -u peercached.");
+      continue; // what it said before is not true any more
+    }
+    for (const each of node.summary?.health ?? []) {
+      say(node.node_id, each.severity, each.sentence, each.remedy);
+    }
+  }
+  return [...said.values()].sort((a, b) => RANKS.indexOf(a.severity) - RANKS.indexOf(b.severity));
+}
+
+function named(who) {
+  return who.length > 4 ? `${who.slice(0, 3).join(", ")} and ${who.length - 3} more` : who.join(", ");
+}
+
+function showHealth(cluster) {
+  const said = sentences(cluster);
+  const lines = said.map(({ who, severity, sentence, remedy }) =>
+    element("li", { className: severity },
+      element("span", { className: "who", textContent: named(who) }),
+      element("span", { textContent: sentence }),
+      remedy ? element("span", { className: "remedy", textContent: remedy }) : null));
+  replaceChildren(byId("health"), lines.length ? lines
+    : [element("li", { className: "good" }, element("span", { textContent: "All is well." }))]);
+  const worst = said[0]?.severity;
+  if (worst === "error") verdict("error", "needs attention");
+  else if (worst === "warning") verdict("warning", "look at it");
+  else verdict("good", "healthy");
+}
+
+function verdict(kind, words) {
+  byId("verdict").className = `pill ${kind}`;
+  byId("verdict").textContent = words;
+}
+
+function showTiles(cluster) {
+  const sum = History.sum(history.samples[history.samples.length - 1], "");
+  const recent = history.recent("");
+  const alive = cluster.nodes.filter((node) => node.state === "alive").length;
+  const tiles = [
+    [`${alive} of ${cluster.nodes.length}`, "nodes alive"],
+    [recent.known ? format.percent(hitRate(recent.pages)) : "–", "hit rate, last 30 s"],
+    [recent.known ? format.rate(recent.rates.get_bytes) : "–", "got by workers"],
+    [recent.known ? format.rate(recent.rates.set_bytes) : "–", "set by workers"],
+    [format.bytes(sum.used), `of ${format.bytes(sum.capacity)} pool in use`],
+  ];
+  if (sum.diskCapacity) {
+    tiles.push([format.bytes(sum.diskUsed), `of ${format.bytes(sum.diskCapacity)} disk in use`]);
+  }
+  replaceChildren(byId("tiles"), tiles.map(([number, words]) =>
+    element("div", { className: "tile" },
+      element("b", { textContent: number }), element("span", { textContent: words }))));
+}
+
+function showScope(cluster) {
+  const select = byId("scope");
+  const ids = cluster.nodes.map((node) => node.node_id);
+  const shown = [...select.options].slice(1).map((option) => option.value);
+  if (ids.join("\n") === shown.join("\n")) return;
+  const chosen = select.value;
+  select.replaceChildren(select.options[0],
+    ...ids.map((id) => element("option", { value: id, textContent: id })));
+  select.value = ids.includes(chosen) ? chosen : "";
+}
+
+byId("scope").addEventListener("change", () => charts.draw(history.samples, byId("scope").value));
+locate.start();
+poll();

@@ -1,0 +1,139 @@
+// Four charts over the samples of history.js, drawn by uPlot.
+
+import * as format from "./format.js";
+import { byId, element } from "./dom.js";
+import { History } from "./history.js";
+
+const HEIGHT = 190;
+const TIERS = [
+  ["pool", "hit_pool", "--series-1"],
+  ["peer", "hit_peer", "--series-2"],
+  ["disk", "hit_disk", "--series-3"],
+  ["peer's disk", "hit_peer_disk", "--series-4"],
+];
+
+// name, how a value is shown, [label, colour, dashed, filled], values of one sample
+const CHARTS = [
+  {
+    id: "hits",
+    title: "Hit rate by tier, of pages asked for",
+    show: format.percent,
+    max: 1,
+    // Stacked: the top line is the hit rate. Drawn from the back.
+    series: [...TIERS].reverse().map(([label, , colour]) => ({ label, colour, filled: true })),
+    values: (sum) => {
+      const total = TIERS.reduce((all, [, name]) => all + (sum.pages[name] ?? 0), 0);
+      const asked = total + (sum.pages.miss ?? 0);
+      if (!sum.known || asked === 0) return TIERS.map(() => null);
+      let stacked = 0;
+      return TIERS.map(([, name]) => (stacked += (sum.pages[name] ?? 0) / asked)).reverse();
+    },
+  },
+  {
+    id: "throughput",
+    title: "Throughput of workers' pages",
+    show: format.rate,
+    series: [
+      { label: "got", colour: "--series-1" },
+      { label: "set", colour: "--series-3" },
+    ],
+    values: (sum) => (sum.known ? [sum.rates.get_bytes, sum.rates.set_bytes] : [null, null]),
+  },
+  {
+    id: "latency",
+    title: "Latency of batches, this node: half and 99 of 100 were faster",
+    show: format.seconds,
+    ownNode: true,
+    series: [
+      { label: "get, half", colour: "--series-1" },
+      { label: "get, 99 %", colour: "--series-1", dashed: true },
+      { label: "exists, half", colour: "--series-2" },
+      { label: "exists, 99 %", colour: "--series-2", dashed: true },
+      { label: "set, half", colour: "--series-3" },
+      { label: "set, 99 %", colour: "--series-3", dashed: true },
+    ],
+    values: (_, latencies) => latencies ?? [null, null, null, null, null, null],
+  },
+  {
+    id: "room",
+    title: "Pool and disk in use",
+    show: format.percent,
+    max: 1,
+    series: [
+      { label: "pool", colour: "--series-1" },
+      { label: "disk", colour: "--series-3" },
+    ],
+    values: (sum) => [
+      sum.capacity ? sum.used / sum.capacity : null,
+      sum.diskCapacity ? sum.diskUsed / sum.diskCapacity : null,
+    ],
+  },
+];
+
+const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export class Charts {
+  constructor() {
+    this.plots = [];
+    this.make();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.make());
+    new ResizeObserver(() => this.resize()).observe(byId("charts"));
+  }
+
+  // Colours are drawn, not styled: another scheme needs other plots.
+  make() {
+    for (const { plot } of this.plots) plot.destroy();
+    const cards = CHARTS.map((chart) =>
+      element("div", { className: "chart", id: `chart-${chart.id}` },
+        element("h3", { textContent: chart.title })));
+    byId("charts").replaceChildren(...cards);
+    this.plots = CHARTS.map((chart, i) => ({ chart, plot: plotFor(chart, cards[i]) }));
+    if (this.last) this.draw(...this.last);
+  }
+
+  resize() {
+    for (const { plot } of this.plots) {
+      const width = plot.root.parentElement.clientWidth - 24;
+      if (width > 0 && width !== plot.width) plot.setSize({ width, height: HEIGHT });
+    }
+  }
+
+  draw(samples, nodeId) {
+    this.last = [samples, nodeId];
+    const times = samples.map((sample) => sample.at / 1000);
+    const sums = samples.map((sample) => History.sum(sample, nodeId));
+    for (const { chart, plot } of this.plots) {
+      const rows = sums.map((sum, i) => chart.values(sum, samples[i].latencies));
+      plot.setData([times, ...chart.series.map((_, s) => rows.map((row) => row[s] ?? null))]);
+    }
+  }
+}
+
+function plotFor(chart, card) {
+  const quiet = { stroke: colourOf("--quiet"), grid: { stroke: colourOf("--line"), width: 1 },
+    ticks: { stroke: colourOf("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
+  return new uPlot({
+    width: Math.max(card.clientWidth - 24, 200),
+    height: HEIGHT,
+    cursor: { y: false },
+    legend: { live: true },
+    scales: { y: { range: (_, low, high) => [0, chart.max ?? (high > 0 ? high * 1.1 : 1)] } },
+    axes: [
+      { ...quiet, space: 70 },
+      { ...quiet, size: 62, values: (_, ticks) => ticks.map(chart.show) },
+    ],
+    series: [
+      {},
+      ...chart.series.map(({ label, colour, dashed, filled }) => ({
+        label,
+        stroke: colourOf(colour),
+        width: dashed ? 1 : 2,
+        dash: dashed ? [4, 4] : undefined,
+        fill: filled ? colourOf(colour) : undefined,
+        points: { show: false },
+        spanGaps: false,
+        value: (_, value) => (value == null ? "–" : chart.show(value)),
+      })),
+    ],
+  }, [[], ...chart.series.map(() => [])], card);
+}

@@ -1,0 +1,37 @@
+// Numbers for people. `null` and `undefined` are shown as a dash.
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+function scaled(value, step, units) {
+  let unit = 0;
+  while (Math.abs(value) >= step && unit < units.length - 1) {
+    value /= step;
+    unit += 1;
+  }
+  return `${value.toFixed(unit && Math.abs(value) < 10 ? 1 : 0)} ${units[unit]}`;
+}
+
+export const bytes = (value) => (value == null ? "–" : scaled(value, 1024, UNITS));
+
+export const rate = (value) =>
+  value == null ? "–" : `${scaled(value, 1000, ["B", "kB", "MB", "GB", "TB"])}/s`;
+
+export const percent = (share) =>
+  share == null ? "–" : `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+
+export function seconds(value) {
+  if (value == null) return "–";
+  if (value < 1e-3) return `${(value * 1e6).toFixed(0)} µs`;
+  if (value < 1) return `${(value * 1e3).toFixed(value < 0.01 ? 1 : 0)} ms`;
+  return `${value.toFixed(1)} s`;
+}
+
+export function age(value) {
+  if (value == null) return "–";
+  if (value < 90) return `${value.toFixed(0)} s`;
+  if (value < 5400) return `${(value / 60).toFixed(0)} min`;
+  if (value < 129600) return `${(value / 3600).toFixed(0)} h`;
+  return `${(value / 86400).toFixed(0)} days`;
+}
+
+export const count = (value) => (value == null ? "–" : value.toLocaleString("en"));

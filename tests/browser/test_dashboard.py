@@ -1,0 +1,157 @@
+"""The dashboard in a real browser: what an operator sees, clicks and is told."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+NAMESPACE = "test"
+# How much of a chart's canvas is drawn upon.
+_INK = """
+const canvas = document.querySelector(`#chart-${arguments[0]} canvas`);
+const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+const wanted = getComputedStyle(document.documentElement).getPropertyValue(arguments[1]).trim();
+const [r, g, b] = [1, 3, 5].map((at) => parseInt(wanted.slice(at, at + 2), 16));
+let drawn = 0;
+for (let i = 0; i < pixels.length; i += 4) {
+  const near = Math.abs(pixels[i] - r) + Math.abs(pixels[i + 1] - g) + Math.abs(pixels[i + 2] - b);
+  if (pixels[i + 3] > 200 && near < 12) drawn += 1;
+}
+return drawn;
+"""
+
+
+def url(daemon: Daemon) -> str:
+    return f"http://{daemon.host}:{daemon.status()['node']['metrics_port']}/"
+
+
+# In one go: the page may replace its elements between two questions.
+def text(page: Any, selector: str) -> str:
+    script = "return document.querySelector(arguments[0])?.innerText ?? ''"
+    return str(page.execute_script(script, selector))
+
+
+def state(page: Any, node_id: str) -> str:
+    script = "return document.querySelector(`#nodes tr[data-node='${arguments[0]}']`)?.dataset.state"
+    return str(page.execute_script(script, node_id) or "")
+
+
+def ink(page: Any, chart: str, colour: str) -> int:
+    return int(page.execute_script(_INK, chart, colour))
+
+
+def kept(page: Any, name: str) -> None:
+    """A picture, where PEERCACHED_SCREENSHOTS names a folder: to be looked at."""
+    if folder := os.environ.get("PEERCACHED_SCREENSHOTS"):
+        page.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+
+def complaints(page: Any) -> list[str]:
+    """Of scripts that failed and of what the Content-Security-Policy kept out."""
+    return [entry["message"] for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@contextmanager
+def busy(cluster: Cluster, attach: Attach) -> Iterator[list[bytes]]:
+    """Pages are set at the last node and got at the first, all the time."""
+    keys = keys_of("shown", 64)
+    writer, reader = attach(cluster.daemons[-1]), attach(cluster[0])
+    assert all(writer.set(keys))
+
+    def work() -> None:
+        reader.get(keys)
+        writer.set(keys)
+
+    with Background(work):
+        yield keys
+
+
+def test_an_operator_sees_the_cluster_its_charts_and_where_a_key_is(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any
+) -> None:
+    cluster = make_cluster(3)
+    with busy(cluster, attach) as keys:
+        page = open_page(url(cluster[0]))
+        eventually(lambda: [state(page, n) for n in "abc"] == ["alive"] * 3, 20)
+        assert "3 of 3" in text(page, "#tiles")
+        assert "Peers are not authenticated" in text(page, "#health"), "and what to do about it"
+        assert "cluster_secret_file" in text(page, "#health .remedy")
+        eventually(lambda: ink(page, "hits", "--series-2") > 500, 20, "pages of a peer are drawn")
+        eventually(lambda: ink(page, "throughput", "--series-1") > 50, 20)
+        eventually(lambda: ink(page, "latency", "--series-1") > 20, 20)
+        eventually(lambda: ink(page, "room", "--series-1") > 50, 20)
+        kept(page, "light")
+
+        page.find_element("name", "namespace").send_keys(NAMESPACE)
+        page.find_element("name", "key").send_keys(keys[0].decode())
+        page.find_element("css selector", "#locate button").click()
+        eventually(lambda: "One node has the page" in text(page, "#located"), 10)
+        assert "c" in text(page, "#located tbody")
+
+        page.find_element("css selector", "#scope option[value='c']").click()
+        eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "c gets nothing from peers")
+        assert complaints(page) == []
+
+
+def test_a_dead_node_is_shown_within_seconds_and_the_verdict_changes(
+    make_cluster: MakeCluster, open_page: Any
+) -> None:
+    cluster = make_cluster(3)
+    page = open_page(url(cluster[0]))
+    eventually(lambda: state(page, "c") == "alive", 20)
+    cluster[2].kill()
+    eventually(lambda: state(page, "c") in ("silent", "gone"), 6)
+    kept(page, "dead")
+    eventually(lambda: state(page, "c") == "gone", 20)
+    assert "2 of 2" in text(page, "#tiles")
+    assert state(page, "a") == "alive"
+
+
+def test_this_node_dies_and_the_page_says_so(make_cluster: MakeCluster, open_page: Any) -> None:
+    cluster = make_cluster(1)
+    page = open_page(url(cluster[0]))
+    eventually(lambda: state(page, "a") == "alive", 20)
+    cluster[0].kill()
+    eventually(lambda: "does not answer" in text(page, "#offline"), 15)
+    assert text(page, "#verdict") == "no answer"
+
+
+@pytest.mark.parametrize(("name", "dark", "phone"), [("dark", True, False), ("phone", False, True)])
+def test_it_can_be_read_in_the_dark_and_on_a_phone(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any, name: str, dark: bool, phone: bool
+) -> None:
+    cluster = make_cluster(2)
+    with busy(cluster, attach):
+        size = (390, 844) if phone else (1280, 1400)
+        page = open_page(url(cluster[0]), *size, dark=dark, phone=phone)
+        eventually(lambda: state(page, "b") == "alive", 20)
+        eventually(lambda: ink(page, "hits", "--series-2") > 200, 20)
+        kept(page, name)
+        ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
+        brightness = sum(int(part) for part in ground[4:-1].split(","))
+        assert (brightness < 200) is dark, ground
+        wide = page.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert wide <= 0, "nobody has to scroll sideways"
+        assert complaints(page) == []
+
+
+def test_what_a_node_says_is_never_markup(make_cluster: MakeCluster, open_page: Any) -> None:
+    cluster = make_cluster(1, each=[{"faults": "blind=0"}])
+    page = open_page(url(cluster[0]))
+    eventually(lambda: state(page, "a") == "alive", 20)
+    page.find_element("name", "namespace").send_keys("<img src=x onerror=alert(1)>")
+    page.find_element("name", "key").send_keys("<b>k</b>")
+    page.find_element("css selector", "#locate button").click()
+    eventually(lambda: "No node has the page" in text(page, "#located"), 10)
+    assert page.find_elements("css selector", "#located b, #located img") == []

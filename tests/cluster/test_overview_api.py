@@ -1,0 +1,99 @@
+"""The JSON of the monitoring port, of real daemons."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+
+def get(daemon: Daemon, path: str) -> Any:
+    port = daemon.status()["node"]["metrics_port"]
+    with urllib.request.urlopen(f"http://{daemon.host}:{port}{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+def nodes_of(daemon: Daemon) -> dict[str, Any]:
+    return {node["node_id"]: node for node in get(daemon, "/api/v1/cluster")["nodes"]}
+
+
+def test_every_node_tells_the_same_of_the_whole_cluster(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, max_masters=2)
+    keys = keys_of("seen", 8)
+    assert all(attach(cluster[3]).set(keys))
+    assert attach(cluster[1]).has(keys)
+    for daemon in cluster.daemons:
+        found = get(daemon, "/api/v1/cluster")
+        assert found["gathered_by"] in ("a", "b"), "masters ask, nobody else"
+        nodes = {node["node_id"]: node for node in found["nodes"]}
+        assert sorted(nodes) == ["a", "b", "c", "d"]
+        assert [nodes[n]["is_master"] for n in "abcd"] == [True, True, False, False]
+        assert {node["state"] for node in nodes.values()} == {"alive"}
+        assert sum(node["ring_share"] for node in nodes.values()) == pytest.approx(1, abs=1e-6)
+    eventually(lambda: nodes_of(cluster[2])["d"]["summary"]["pool_keys"] == 8, 10)
+    eventually(lambda: nodes_of(cluster[2])["b"]["summary"]["hits"]["peer"] == 8, 10)
+
+
+def test_a_dead_node_is_silent_at_once_and_then_gone(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, member_ttl_s=8)
+    assert nodes_of(cluster[1])["c"]["state"] == "alive"
+    cluster[2].kill()
+    eventually(lambda: nodes_of(cluster[1])["c"]["state"] == "silent", 6)
+    silent = nodes_of(cluster[1])["c"]
+    assert silent["problem"]
+    assert silent["summary"] is not None, "what it said last"
+    eventually(lambda: sorted(nodes_of(cluster[1])) == ["a", "b"], 30)
+
+
+def test_a_frozen_master_is_passed_over(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1)
+    cluster[0].freeze()
+    found = get(cluster[2], "/api/v1/cluster")
+    cluster[0].thaw()
+    assert found["gathered_by"] in ("b", "c")
+    assert "a" in found["problem"]
+    states = {node["node_id"]: node["state"] for node in found["nodes"]}
+    assert states == {"a": "silent", "b": "alive", "c": "alive"}
+
+
+def test_a_key_is_located_and_nonsense_refused(three_nodes: Cluster, attach: Attach) -> None:
+    pages = attach(three_nodes[1])
+    assert all(pages.set([b"findme"]))
+    asked = urllib.parse.urlencode({"namespace": "test", "key": "findme"})
+    found = get(three_nodes[0], f"/api/v1/locate?{asked}")
+    assert [holder["node_id"] for holder in found["holders"]] == ["b"]
+    assert len(found["owners"]) == 2
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(three_nodes[0], "/api/v1/locate?namespace=x")
+    assert refused.value.code == 400
+    assert "key is missing" in refused.value.read().decode()
+
+
+def test_the_node_document_names_no_namespace(three_nodes: Cluster, attach: Attach) -> None:
+    attach(three_nodes[1], namespace="salt of a tenant")
+    found = get(three_nodes[1], "/api/v1/node")
+    assert found["node"]["id"] == "b"
+    assert found["workers"]
+    assert "salt of a tenant" not in json.dumps(found)
+
+
+def test_without_the_dashboard_only_metrics_are_served(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("metrics_dashboard = false\n")
+    cluster = make_cluster(1, config=str(config))
+    for path in ("/", "/api/v1/node", "/api/v1/cluster", "/api/v1/locate?namespace=a&key=b"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(cluster[0], path)
+        assert refused.value.code == 404
