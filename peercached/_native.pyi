@@ -20,6 +20,7 @@ EVENT_CLEAR: Final = 4
 EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
 EVENT_CONNECT_CHANNEL: Final = 7
+EVENT_HOLD: Final = 8
 
 class Engine:
     def __init__(
@@ -69,8 +70,7 @@ class Engine:
     def rails(self) -> int:
         """RDMA rails in use; 0: TCP only."""
     def transport(self) -> dict[str, Any]:
-        """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int,
-        "fallback_peers": int, "rails": [{"rail": int,
+        """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int, "rails": [{"rail": int,
         "device": str, "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int,
         "rate_gbps": float, "numa_node": int, "up": bool, "why": str, "registered_bytes": int,
         "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int}]}"""
@@ -133,6 +133,8 @@ class Engine:
     def mark_published(self, rows: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> bytes:
         """Rows withdrawn here, to be published."""
+    def hold(self, digests: bytes, hold_ms: int) -> bytes:
+        """The digests of those that are in our pool and stay there for so long."""
     def evict(self, digests: bytes) -> tuple[int, int]:
         """(pages, payload bytes) that left our pool as by any eviction; what is pinned stays."""
     def evict_coldest(self, bytes: int) -> tuple[int, int]:
@@ -145,10 +147,9 @@ class Engine:
         thread, which answers the lookups of a get."""
     def set_taking(self, taking: bool) -> None:
         """While false, sets are answered `draining` at once."""
-    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
+    def handovers(self, bytes_max: int) -> list[tuple[bytes, int, int, bytes]]:
         """Our pages, most recently used first: (namespace id, epoch, idle ms, rows) in parts of at
-        most 256 pages and, but for single larger pages, 8 MiB; and how many of them are left out
-        because they are too large (64 MiB)."""
+        most 256 pages and, but for single larger pages, 8 MiB."""
     def adopt(
         self,
         holder: int,

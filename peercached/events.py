@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # EventKind of native/engine/control.h.
-PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL = range(1, 8)
+PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, HOLD = range(1, 9)
 _TROUBLE = struct.Struct("<HQ")
+_HOLD = struct.Struct("<HxxI")
 _TAKE = 256
 
 
@@ -96,6 +97,10 @@ class Events:
             if node is not None and node.address.incarnation == incarnation:
                 reason = payload[_TROUBLE.size :].decode(errors="replace")
                 self._trouble.suspect(node, f"reading its pages failed: {reason}")
+        elif kind == HOLD:
+            index, hold_ms = _HOLD.unpack_from(payload)
+            digests = payload[_HOLD.size :]
+            self._answer_later(ticket, self._cluster_wide.hold(index, hold_ms, digests, left_s))
         elif kind == CONNECT_CHANNEL:
             self._connects.wish(payload)
         elif kind == LOST_UPDATES:

@@ -374,21 +374,33 @@ void bind_engine(nb::module_& module) {
             return pack(rows);
           },
           nb::arg("digests"))
+      .def(
+          "hold",
+          [](Engine& self, const nb::bytes& packed, uint32_t hold_ms) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<Digest> held;
+            {
+              nb::gil_scoped_release unlocked;
+              held = self.hold_local(digests, hold_ms);
+            }
+            return pack(held);
+          },
+          nb::arg("digests"), nb::arg("hold_ms"))
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def(
           "handovers",
           [](Engine& self, uint64_t bytes_max) {
-            Handovers found;
+            std::vector<Handover> parts;
             {
               nb::gil_scoped_release unlocked;
-              found = self.handovers(bytes_max);
+              parts = self.handovers(bytes_max);
             }
             nb::list list;
-            for (const Handover& part : found.parts) {
+            for (const Handover& part : parts) {
               list.append(nb::make_tuple(pack(std::span<const Digest>(&part.namespace_id, 1)),
                                          part.epoch, part.idle_ms, pack(part.rows)));
             }
-            return nb::make_tuple(list, found.too_large);
+            return list;
           },
           nb::arg("bytes_max"))
       .def(

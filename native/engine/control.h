@@ -33,6 +33,8 @@ enum class EventKind : uint8_t {
   // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by
   // Engine::channel_connected or channel_refused
   connect_channel = 7,
+  // payload: u16 holder, 2 zero bytes, u32 milliseconds, Digest[]; answer: Digest[] held there
+  hold = 8,
 };
 
 struct Event {

@@ -157,15 +157,15 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // While false, sets are answered `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
   // Our pages in the order in which a drain hands them over, in parts of one namespace each.
-  Handovers handovers(uint64_t bytes_max) const;
+  std::vector<Handover> handovers(uint64_t bytes_max) const;
   // Takes pages of a node that drains: reads them, checks them, publishes them. engine/adopt.cc
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
   // Gets one page of `length` into memory of its own. std::invalid_argument for a name that cannot
   // be opened. engine/trace.cc
   TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
                       Deadline deadline);
-  // held[i] = 1: held here from now on for so long (engine/holds.h).
-  void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
+  // Those held here from now on for so long (engine/holds.h).
+  std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
@@ -185,16 +185,14 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
-  // why[i]: absent, suspect, deadline, or stale (the record is our own) then. failed[i]: who has
-  // failed us with this page, and is asked again only if nobody else has it; may be empty.
+  // why[i]: absent, suspect or deadline then.
   enum class Trust {
     cached,   // whatever the location cache has: a READ will tell
     recent,   // what it learnt a moment ago: the answer is a promise
     nothing,  // it has just misled us: ask the owners
   };
-  void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
-              Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
-              Trace* trace = nullptr);
+  void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
+              std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
   // Keeps present only what could be held, here or at rows[k].holder of the index[k]-th key.
   void hold_present(const RequestContext& context, std::span<const Digest> digests,
@@ -244,7 +242,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
   RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
-  TcpEngine* tcp_ = nullptr;  // a part of transfer_
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 
 #include "engine/digests.h"
@@ -24,36 +25,31 @@ void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
   std::memcpy(items.data() + items.size() - count, packed.data(), count * sizeof(Item));
 }
 
-// Which of one digest's records to use: resident and at a node that is not suspect, another one
-// than `failed` if there is one; among several a different one for each digest, so that readers
-// spread.
+// Which of one digest's records to use: resident and at a node that is not suspect; among
+// several a different one for each digest, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
-                        HolderIndex failed, PageStatus& why) {
+                        PageStatus& why) {
   const RecordRow* best = nullptr;
   const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
   for (size_t i = 0; i < records.size(); ++i) {
     const RecordRow& record = records[(start + i) % records.size()];
-    if (record.holder == kSelfHolder) {
-      // It was not in our pool when we looked: it is just being withdrawn, or has just come.
-      why = PageStatus::stale;
-      continue;
-    }
+    // Our own record of a page that is not in our pool: it is just being withdrawn.
+    if (record.holder == kSelfHolder) continue;
     if (!(record.flags & kRecordResident)) continue;
     if (!nodes.usable(record.holder)) {
       if (nodes.suspect(record.holder)) why = PageStatus::suspect;
       continue;
     }
     best = &record;
-    if (record.holder != failed) break;
+    break;
   }
   return best;
 }
 
 }  // namespace
 
-void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
-                    Trust trust, Deadline deadline, std::span<RecordRow> rows,
-                    std::span<PageStatus> why, Trace* trace) {
+void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
+                    std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace) {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
   size_t open = digests.size();
@@ -88,8 +84,7 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
       auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
       auto last = first;
       while (last != found.end() && last->digest == digests[i]) ++last;
-      const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
-      if (const RecordRow* record = choose({first, last}, nodes_, failed_at, why[i])) {
+      if (const RecordRow* record = choose({first, last}, nodes_, why[i])) {
         take(i, *record);
         locations_.put(*record, now);
       }
@@ -126,7 +121,7 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
   if (open > 0 && !alone) {
     std::vector<Digest> asked;
     for (size_t i = 0; i < digests.size(); ++i) {
-      if (why[i] != PageStatus::ok && why[i] != PageStatus::absent) {
+      if (why[i] == PageStatus::pending || why[i] == PageStatus::suspect) {
         asked.push_back(digests[i]);
       }
     }
@@ -175,7 +170,7 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   std::vector<RecordRow> rows(missing.size());
   if (!missing.empty()) {
     std::vector<PageStatus> why(missing.size());
-    locate(missing, {}, Trust::recent, context.deadline, rows, why);
+    locate(missing, Trust::recent, context.deadline, rows, why);
     for (size_t k = 0; k < missing.size(); ++k) {
       // Readable, not merely known: a hit is a promise.
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);
@@ -202,36 +197,33 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
 void Engine::hold_present(const RequestContext& context, std::span<const Digest> digests,
                           std::span<const size_t> index, std::span<const RecordRow> rows,
                           std::span<uint8_t> present) {
-  // The keys that each holder is asked to hold: the one that kSelfHolder stands for is this node.
-  std::map<HolderIndex, std::vector<size_t>> by_holder;
-  std::vector<HolderIndex> holder_of(present.size(), kSelfHolder);
-  for (size_t k = 0; k < index.size(); ++k) holder_of[index[k]] = rows[k].holder;
+  std::vector<Digest> here;
+  std::map<HolderIndex, std::vector<Digest>> elsewhere;
+  std::vector<uint8_t> remote(present.size(), 0);
+  for (size_t k = 0; k < index.size(); ++k) {
+    remote[index[k]] = 1;
+    if (present[index[k]] != 0) elsewhere[rows[k].holder].push_back(digests[index[k]]);
+  }
   for (size_t i = 0; i < present.size(); ++i) {
-    if (present[i] != 0) by_holder[holder_of[i]].push_back(i);
+    if (present[i] != 0 && remote[i] == 0) here.push_back(digests[i]);
   }
-  struct Asked {
-    std::vector<Digest> digests;
-    std::vector<uint8_t> held;
-  };
-  std::map<HolderIndex, Asked> asked;
-  std::vector<HoldBatch> batches;
-  for (const auto& [holder, keys] : by_holder) {
-    Asked& one = asked[holder];
-    for (size_t i : keys) one.digests.push_back(digests[i]);
-    one.held.assign(keys.size(), 0);
-    if (holder == kSelfHolder) {
-      hold_local(one.digests, context.hold_ms, one.held);
-    } else {
-      batches.push_back({holder, nodes_.incarnation(holder), one.digests, one.held});
-    }
+  std::deque<ControlQueue::Question> questions;
+  for (const auto& [holder, wanted] : elsewhere) {
+    std::vector<std::byte> payload(8 + wanted.size() * sizeof(Digest));
+    std::memcpy(payload.data(), &holder, sizeof holder);
+    std::memcpy(payload.data() + 4, &context.hold_ms, sizeof context.hold_ms);
+    std::memcpy(payload.data() + 8, wanted.data(), wanted.size() * sizeof(Digest));
+    questions.emplace_back(control_, EventKind::hold, payload, context.deadline);
   }
-  if (!batches.empty()) tcp_->hold(batches, context.hold_ms, context.deadline);
-  for (const auto& [holder, keys] : by_holder) {
-    for (size_t k = 0; k < keys.size(); ++k) {
-      if (asked[holder].held[k] != 0) continue;
-      present[keys[k]] = 0;
-      if (holder != kSelfHolder) locations_.forget(digests[keys[k]]);
-    }
+  std::vector<Digest> held = hold_local(here, context.hold_ms);
+  for (ControlQueue::Question& question : questions) {
+    if (auto answer = question.wait()) append_items(held, *answer);
+  }
+  std::sort(held.begin(), held.end());
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (present[i] == 0 || std::binary_search(held.begin(), held.end(), digests[i])) continue;
+    present[i] = 0;
+    if (remote[i] != 0) locations_.forget(digests[i]);
   }
 }
 

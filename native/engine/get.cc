@@ -1,8 +1,7 @@
 // get: the pool, else READ from whoever holds the page (DESIGN 6.2).
 //
 // Every page ends with one status. A page whose READ came back stale or failed is looked up once
-// more, past the location cache and at another holder if there is one, inside the same deadline;
-// then it is a miss.
+// more, past the location cache, inside the same deadline; then it is a miss.
 
 #include <algorithm>
 #include <map>
@@ -19,7 +18,6 @@ struct Engine::GetRun {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
-  std::vector<HolderIndex> failed;    // by page: who had not got it, though its record said so
   Source farthest = Source::nowhere;  // that a page came from
 
   void from_pool(const Digest* parent);
@@ -28,6 +26,7 @@ struct Engine::GetRun {
 };
 
 void Engine::GetRun::from_pool(const Digest* parent) {
+  TraceStep step(context.trace, "pool");
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -36,8 +35,6 @@ void Engine::GetRun::from_pool(const Digest* parent) {
     wanted.push_back(digests[i]);
     index.push_back(i);
   }
-  if (wanted.empty()) return;
-  TraceStep step(context.trace, "pool");
   std::vector<PinnedPage> pins(wanted.size());
   engine.pool_->pin(wanted, parent, true, pins);
 
@@ -94,17 +91,13 @@ void Engine::GetRun::from_peers(Trust trust) {
   if (wanted.empty()) return;
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  std::vector<HolderIndex> failed_at;
-  for (size_t i : index) failed_at.push_back(failed[i]);
-  engine.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
+  engine.locate(wanted, trust, context.deadline, rows, why, context.trace);
 
   std::map<HolderIndex, std::vector<size_t>> by_peer;  // indices into `wanted`
   for (size_t k = 0; k < wanted.size(); ++k) {
     PageRef& page = pages[index[k]];
     if (rows[k].holder == kNoHolder) {
-      // Stale: our own record. The page has come to our pool since we looked, or is about to go.
-      const bool again = why[k] == PageStatus::stale && trust != Trust::nothing;
-      page.status = again ? PageStatus::pending : why[k];
+      page.status = why[k];
     } else if (rows[k].length != page.length) {
       page.status = PageStatus::length_mismatch;
     } else if (engine.nodes_.readable(rows[k].holder)) {
@@ -153,7 +146,6 @@ void Engine::GetRun::from_peers(Trust trust) {
     if (again && trust != Trust::nothing) {
       engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
       page.status = PageStatus::pending;
-      failed[index[op_page[o]]] = rows[op_page[o]].holder;
     }
   }
 }
@@ -165,11 +157,9 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   const std::vector<Digest> digests = digests_of(ns.key, pages);
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
-  const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
-  GetRun run{*this, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
-  run.from_pool(chain);
+  GetRun run{*this, context, pages, digests};
+  run.from_pool(context.parent_key.empty() ? nullptr : &parent);
   run.from_peers(Trust::cached);
-  run.from_pool(chain);
   run.from_peers(Trust::nothing);
   for (PageRef& page : pages) {
     counters_.get[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 from harness.background import Background
-from harness.draining import drain
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -14,12 +13,24 @@ from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 from peercached.demo.cluster import Cluster, Daemon
 
+# Of pages, for a drain that is not to stop early.
+ALL_BYTES = 1 << 40
+FINAL = ("drained", "left")
+
 
 def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
     return subprocess.run(
         [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
     )
+
+
+def drain(daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False):  # type: ignore[no-untyped-def]
+    """Drains and waits for the end; the status document's `drain`."""
+    with AdminClient(str(daemon.admin_path)) as admin:
+        admin.drain(bytes_max, seconds, stay)
+    eventually(lambda: daemon.status()["drain"]["state"] in FINAL, seconds + 30)
+    return daemon.status()["drain"]
 
 
 def sentences(daemon: Daemon) -> str:

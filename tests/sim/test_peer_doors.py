@@ -31,6 +31,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Probe", pb.ProbeRequest(target=OTHER)),
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
+        ("Hold", pb.HoldRequest()),
         ("Adopt", pb.AdoptRequest()),
         (
             "RaiseEpoch",

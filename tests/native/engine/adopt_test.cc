@@ -11,7 +11,7 @@ class Adopt : public EnginePair {
     return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
-    return a_->engine.handovers(bytes_max).parts;
+    return a_->engine.handovers(bytes_max);
   }
   // As a worker would by a torn cache line: the header stays right.
   void spoil(const std::string& key) {

@@ -36,26 +36,6 @@ TEST_F(EnginePair, UnknownKeysAndOtherLengthsAreMisses) {
   EXPECT_EQ(unknown.memory, std::vector<std::byte>(unknown.memory.size()));
 }
 
-TEST_F(EnginePair, AHolderThatHasNotGotAPageIsNotAskedForItTwiceIfAnotherOneHasIt) {
-  open(64 << 20);
-  Pages out("k", 32, 4096);
-  out.fill();
-  a_->set(out);
-  // A second holder by the records: a's server under another index, and no such slots.
-  const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
-  b_->engine.connect_node(ghost, {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
-  std::vector<Digest> digests;
-  const NamespaceEpoch ns = b_->context(1).ns->current();
-  for (const std::string& key : out.keys) digests.push_back(digest_of(ns.key, key));
-  std::vector<RecordRow> rows = a_->engine.local_rows(digests);
-  ASSERT_EQ(rows.size(), 32u);
-  for (RecordRow& row : rows) row.generation += 1'000'000;
-  b_->engine.shard().apply(ghost, rows);
-  Pages in("k", 32, 4096);
-  for (PageStatus status : b_->get(in)) EXPECT_EQ(status, PageStatus::ok);
-  EXPECT_EQ(in.memory, out.memory);
-}
-
 TEST_F(EnginePair, DuplicatesInABatchAreNamed) {
   open(64 << 20);
   Pages pages("k", 3, 4096);

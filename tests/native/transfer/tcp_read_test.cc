@@ -262,8 +262,8 @@ TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   config.port = holder->server->port();
   config.incarnation = kHolderIncarnation;
   holder->server.reset();
-  holder->server = std::make_unique<TcpServer>(
-      config, holder->pool, [](auto&, Incarnation, auto&) { return true; }, nullptr);
+  holder->server = std::make_unique<TcpServer>(config, holder->pool,
+                                               [](auto&, Incarnation, auto&) { return true; });
   Reading second({row});
   second.read(*engine);
   EXPECT_EQ(second.ops[0].status, PageStatus::ok);
