@@ -16,6 +16,12 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 
+struct EpochRow {
+  Digest namespace_id;
+  uint64_t epoch;
+};
+static_assert(sizeof(EpochRow) == 24);
+
 Key128 key128(const nb::bytes& packed) {
   Key128 key;
   if (packed.size() != key.size()) {
@@ -127,7 +133,8 @@ void bind_engine(nb::module_& module) {
           "__init__",
           [](Engine* self, const std::string& node_id, Incarnation incarnation,
              const std::string& socket_path, uint32_t socket_mode, const nb::bytes& cluster_key,
-             uint64_t pool_bytes, bool huge_pages, uint64_t shard_entries,
+             uint64_t pool_bytes, bool huge_pages, const std::string& pool_file,
+             const nb::bytes& epochs, const std::string& why_epochs_unknown, uint64_t shard_entries,
              uint64_t location_cache_entries, const std::string& verify,
              const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
              unsigned copy_threads, unsigned workers_max, const std::string& faults,
@@ -144,6 +151,11 @@ void bind_engine(nb::module_& module) {
             config.cluster_key = key128(cluster_key);
             config.pool_bytes = pool_bytes;
             config.huge_pages = huge_pages;
+            config.pool_file = pool_file;
+            for (const EpochRow& row : unpack<EpochRow>(epochs, "epochs")) {
+              config.epochs.emplace_back(row.namespace_id, row.epoch);
+            }
+            config.why_epochs_unknown = why_epochs_unknown;
             config.shard_entries = shard_entries;
             config.location_cache_entries = location_cache_entries;
             config.verify = verify_of(verify);
@@ -163,10 +175,11 @@ void bind_engine(nb::module_& module) {
           },
           nb::kw_only(), nb::arg("node_id"), nb::arg("incarnation"), nb::arg("socket_path"),
           nb::arg("socket_mode"), nb::arg("cluster_key"), nb::arg("pool_bytes"),
-          nb::arg("huge_pages"), nb::arg("shard_entries"), nb::arg("location_cache_entries"),
-          nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
-          nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
-          nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
+          nb::arg("huge_pages"), nb::arg("pool_file") = "", nb::arg("epochs") = nb::bytes("", 0),
+          nb::arg("why_epochs_unknown") = "", nb::arg("shard_entries"),
+          nb::arg("location_cache_entries"), nb::arg("verify"), nb::arg("data_host"),
+          nb::arg("data_port"), nb::arg("channels_per_peer"), nb::arg("copy_threads"),
+          nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
           nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))

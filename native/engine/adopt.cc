@@ -78,7 +78,8 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
-  engine.pool_->reserve(requests, nullptr, pool_slot, reservations);
+  engine.pool_->reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
+                        reservations);
 
   std::vector<PinnedPage> committing, aborting, pinned;
   std::vector<uint64_t> checksums;

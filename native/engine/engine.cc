@@ -40,8 +40,12 @@ Engine::Engine(const EngineConfig& config)
   pool_config.size_bytes = config.pool_bytes;
   pool_config.incarnation = config.incarnation;
   pool_config.huge_pages = config.huge_pages;
-  pool_ = std::make_unique<Pool>(pool_config,
-                                 [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  pool_config.file = {config.pool_file, store_identity(config.cluster_key, config.node_id),
+                      config.why_epochs_unknown};
+  for (const auto& [id, epoch] : config.epochs) raise_epoch(id, epoch);
+  pool_ = std::make_unique<Pool>(
+      pool_config, [this](std::span<const RecordRow> rows) { on_evict(rows); },
+      [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
@@ -102,6 +106,7 @@ void Engine::stop() {
   for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
+  pool_->remember_order();
 }
 
 void Engine::on_evict(std::span<const RecordRow> rows) {

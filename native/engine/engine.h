@@ -57,6 +57,11 @@ struct EngineConfig {
   Key128 cluster_key{};
   uint64_t pool_bytes = 0;
   bool huge_pages = false;
+  std::string pool_file;  // "": none
+  // Namespaces that were cleared before this start, and with which epochs; their older pages are
+  // not served again.
+  std::vector<std::pair<Digest, uint64_t>> epochs;
+  std::string why_epochs_unknown;  // not "": no page of an earlier start is served
   uint64_t shard_entries = 0;
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;

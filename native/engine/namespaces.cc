@@ -61,6 +61,12 @@ std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() cons
   return found;
 }
 
+void NamespaceTable::judge(std::span<PageNamespace> found) {
+  uint32_t stale_slot = 0;  // none has one yet
+  for (const PageNamespace& ns : found) raise(ns.id, ns.epoch, stale_slot);
+  for (PageNamespace& ns : found) ns.slot = pool_slot_of(ns.id, ns.epoch);
+}
+
 uint32_t NamespaceTable::pool_slot_of(const Digest& id, uint64_t epoch) {
   std::lock_guard lock(mutex_);
   auto known = epochs_.find(id);

@@ -17,6 +17,7 @@
 
 #include "common/identity.h"
 #include "common/types.h"
+#include "pool/pool.h"
 
 namespace peercached {
 
@@ -62,6 +63,9 @@ class NamespaceTable {
     uint64_t epoch = 0;
   };
   std::map<uint32_t, Identity> by_pool_slot() const;
+  // For pages that an earlier start left: their pool slots, 0 where the epoch is over. An epoch
+  // that is higher than what was known here is believed: this node was told of it then.
+  void judge(std::span<PageNamespace> found);
   // For pages that come from a peer; 0: of an epoch that does not count here, or no room.
   uint32_t pool_slot_of(const Digest& id, uint64_t epoch);
   // True if it rose; then `stale_slot` is the pool slot to sweep (0: none was in use).

@@ -48,7 +48,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   requests.clear();
   for (size_t i : chosen) requests.push_back({digests[i], pages[i].length});
   reservations.assign(count, {});
-  engine.pool_->reserve(requests, parent, ns.pool_slot, reservations);
+  engine.pool_->reserve(requests, parent, {ns.pool_slot, context.ns->id(), ns.epoch}, reservations);
 
   uint64_t bytes = 0;
   std::vector<size_t> to_copy, busy;

@@ -29,6 +29,16 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.close(']').close('}');
 }
 
+void write_recovery(JsonWriter& json, const RecoveryReport& report) {
+  json.key("recovery").open('{').field("file", report.file).field("why_fresh", report.why_fresh);
+  json.field("pages", report.pages).field("bytes", report.bytes);
+  json.field("seconds", report.seconds);
+  json.key("dropped").open('{').field("damaged_headers", report.damaged_headers);
+  json.field("damaged_payloads", report.damaged_payloads).field("unfinished", report.unfinished);
+  json.field("cleared", report.cleared).field("duplicates", report.duplicates).close('}');
+  json.field("damaged_spans", report.damaged_spans).close('}');
+}
+
 void write_outcomes(JsonWriter& json, std::string_view name,
                     const std::array<std::atomic<uint64_t>, 16>& outcomes) {
   json.key(name).open('{');
@@ -44,6 +54,7 @@ std::string Engine::status_json() const {
   JsonWriter json;
   json.open('{');
   write_pool(json, pool_->stats());
+  write_recovery(json, pool_->recovery());
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());
   json.field("adopted_bytes", counters_.adopted_bytes.load());
