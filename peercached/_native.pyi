@@ -33,6 +33,9 @@ class Engine:
         cluster_key: bytes,  # 16 bytes
         pool_bytes: int,
         huge_pages: bool,
+        pool_file: str = "",  # on tmpfs or hugetlbfs; "": the pool ends with the process
+        epochs: bytes = b"",  # of cleared namespaces: id (16) and epoch (8, little-endian) each
+        why_epochs_unknown: str = "",  # not empty: no page of an earlier start is served
         shard_entries: int,
         location_cache_entries: int,
         verify: str,  # "checksum" | "header"
@@ -53,8 +56,10 @@ class Engine:
         rdma_retry_count: int,  # 0..7
         rdma_rd_atomic: int,  # 0: what both devices can
     ) -> None: ...
+    def listen(self) -> None:
+        """Binds the data port and serves peers. RuntimeError with the remedy."""
     def start(self) -> None:
-        """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
+        """That, if it was not done, and serves workers. OSError / RuntimeError with the remedy."""
     def stop(self) -> None: ...
     @property
     def event_fd(self) -> int: ...

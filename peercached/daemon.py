@@ -15,6 +15,7 @@ from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.config.values import split_address
 from peercached.directory import ring_report
+from peercached.directory.epoch_store import EpochStore, pack_epochs
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
@@ -37,6 +38,7 @@ from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
 from peercached.peer.connects import Connects
 from peercached.peer.drain import Drain, Limits
+from peercached.peer.epoch_catch_up import catch_up
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
@@ -51,6 +53,7 @@ from peercached.peer.view_keeper import ViewKeeper
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
 from peercached.transport_health import describe
+from peercached.warm_restart import recovery_of, told
 from peercached.web.routes import routes
 from peercached.web.server import WebServer
 
@@ -81,6 +84,7 @@ def new_incarnation() -> int:
 def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
     from peercached._native import Engine
 
+    epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
     return Engine(
         node_id=config.node_id,
         incarnation=incarnation,
@@ -89,6 +93,9 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         cluster_key=cluster_key,
         pool_bytes=config.pool_size,
         huge_pages=config.huge_pages,
+        pool_file=config.pool_file,
+        epochs=pack_epochs(epochs),
+        why_epochs_unknown=why_epochs_unknown,
         shard_entries=config.directory_capacity,
         location_cache_entries=config.location_cache_entries,
         verify=config.verify,
@@ -111,10 +118,14 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
     )
 
 
-def start_engine(engine: Engine, config: Config) -> None:
-    """Binds the data port and the workers' socket. RuntimeError with the remedy."""
+def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:
+    """Binds the data port, if that was not done, and the workers' socket. RuntimeError with the
+    remedy."""
     try:
-        engine.start()
+        if workers:
+            engine.start()
+        else:
+            engine.listen()
     except RuntimeError as error:
         holder = port_holder(config.host, config.data_port) if config.data_port else ""
         raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
@@ -174,7 +185,7 @@ class Daemon:
         self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
         self.peers.on_session = self._on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
-        self.epochs = Epochs(engine)
+        self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id))
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
@@ -311,9 +322,17 @@ class Daemon:
             )
             if self.cluster.refused:
                 raise StartRefused(self.cluster.refused)
+            await self._learn_what_was_cleared()
         self._starting = False
-        if self.config.data_port != 0:
-            start_engine(self.engine, self.config)
+        self.epochs.keeper.raised()  # recovered pages may have told of some
+        start_engine(self.engine, self.config)
+
+    async def _learn_what_was_cleared(self) -> None:
+        """No worker may get a page of an earlier start that was cleared while we were away."""
+        others = [n for n in self.placement.nodes.values() if n is not self.placement.own]
+        masters = {str(master["node_id"]) for master in self.cluster.document()["masters"]}
+        timeout_s = self.config.rpc_timeout_ms / 1000
+        await catch_up(self.epochs, self.peers, others, masters, timeout_s)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
@@ -334,6 +353,7 @@ class Daemon:
         await self.trouble.stop()
         await self.streams.stop()
         await self.keeper.stop()
+        await self.epochs.keeper.stop()
         await self.peers.close()
         self.connects.end()
 
@@ -489,10 +509,11 @@ async def run(
     engine = await loop.run_in_executor(
         None, make_engine, config, incarnation, secret.cluster_key()
     )
-    for line in describe(engine.transport()):
+    for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
         log.info("%s", line)
     if config.data_port == 0:
-        start_engine(engine, config)  # the peers must be told which port it becomes
+        # The peers must be told which port it becomes.
+        start_engine(engine, config, workers=False)
     ring = Ring()
     daemon = Daemon(
         config,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from peercached import __version__, security_status
 from peercached.membership import NodeAddress
 from peercached.transport_health import rdma_devices, say_transport
+from peercached.warm_restart import recovery_of, say_recovery
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
@@ -58,6 +59,7 @@ class NodeStatus:
             "health": self._health(stats, transport),
             "security": security_status.document(daemon),
             "pool": stats.get("pool", {}),
+            "recovery": recovery_of(stats),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),
@@ -181,6 +183,7 @@ class NodeStatus:
         self._say_membership(say)
         security_status.say_security(say, self._daemon)
         self._say_directory(say, stats)
+        say_recovery(say, recovery_of(stats), self._daemon.epochs.keeper.problem)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
         self._daemon.settings.say(say)

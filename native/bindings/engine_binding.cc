@@ -183,6 +183,7 @@ void bind_engine(nb::module_& module) {
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
           nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
+      .def("listen", &Engine::listen, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })

@@ -79,7 +79,8 @@ Engine::~Engine() {
   janitor_thread_.join();
 }
 
-void Engine::start() {
+void Engine::listen() {
+  if (tcp_server_) return;
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
@@ -91,6 +92,10 @@ void Engine::start() {
         auto found = readers_.find({node_id, incarnation});
         return found != readers_.end() && found->second == token;
       });
+}
+
+void Engine::start() {
+  listen();
   IpcServerConfig ipc;
   ipc.socket_path = config_.socket_path;
   ipc.socket_mode = config_.socket_mode;

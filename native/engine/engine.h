@@ -102,7 +102,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
-  void start();  // binds and serves
+  void listen();  // binds the data port and serves peers
+  void start();   // that, if it was not done, and serves workers
   void stop();
 
   // --- RequestHandler, on the workers' connection threads

@@ -80,7 +80,8 @@ void PoolMemory::map_and_touch(bool huge_pages) {
   void* mapped = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED)
     throw std::runtime_error("cannot map pool_size = " + described(mapped_bytes_) + ": " +
-                             last_error() + ": lower pool_size");
+                             last_error() + ": lower pool_size" +
+                             (huge_pages ? ", or reserve more huge pages" : ""));
   base_ = static_cast<std::byte*>(mapped);
   touch(huge_pages);
 }

@@ -108,6 +108,28 @@ class Pool(Part):
     classes: list[PoolClass] = []
 
 
+class Dropped(Part):
+    """Pages of a pool file that are not served again, by reason."""
+
+    damaged_headers: int = 0
+    damaged_payloads: int = 0
+    unfinished: int = 0
+    cleared: int = 0
+    duplicates: int = 0
+
+
+class Recovery(Part):
+    """What was found in `pool_file` at the start of the daemon."""
+
+    file: str = ""
+    why_fresh: str = ""  # why all of it was dropped; empty if it was not
+    pages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    dropped: Dropped = Field(default_factory=Dropped)
+    damaged_spans: int = 0
+
+
 class Shard(Part):
     """This node's part of the directory; counters since the start of the daemon."""
 
@@ -334,6 +356,7 @@ class Status(Part):
     health: list[Health] = []
     security: Security = Field(default_factory=Security)
     pool: Pool = Field(default_factory=Pool)
+    recovery: Recovery = Field(default_factory=Recovery)
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)

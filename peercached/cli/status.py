@@ -63,6 +63,7 @@ def _summary(document: Status) -> list[str]:
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),
+        *_recovery(document),
         _line(
             "directory",
             f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "
@@ -80,6 +81,23 @@ def _summary(document: Status) -> list[str]:
     lines.extend(_operations(document))
     lines.extend(_transfers(document))
     return lines
+
+
+def _recovery(document: Status) -> list[str]:
+    found = document.recovery
+    if not found.file:
+        return []
+    dropped = sum(found.dropped.model_dump().values())
+    back = f"{plural(found.pages, 'page')} ({size(found.bytes)}) kept over the restart"
+    return [
+        _line(
+            "pool file",
+            found.file,
+            f"emptied: {found.why_fresh}" if found.why_fresh else back,
+            "" if found.why_fresh else f"verified in {found.seconds:.2f} s",
+            f"{count(dropped)} dropped" if dropped else "",
+        )
+    ]
 
 
 def _line(title: str, *parts: str) -> str:

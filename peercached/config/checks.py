@@ -28,6 +28,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_cluster(config, bad)
     _check_sockets(config, bad)
     _check_files(config, bad)
+    _check_pool_file(config, bad)
     _check_rdma(config, bad)
     if memory_bytes is not None and config.pool_size >= memory_bytes:
         bad(
@@ -147,6 +148,26 @@ def _check_files(config: Config, bad: _Bad) -> None:
                 f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}",
                 f"make one with: head -c 32 /dev/urandom | base64 > {path}",
             )
+
+
+def _check_pool_file(config: Config, bad: _Bad) -> None:
+    if not config.pool_file:
+        return
+    folder = Path(config.pool_file).parent
+    if not config.pool_file.startswith("/"):
+        bad("pool_file", "is not an absolute path", "begin it with /")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        bad(
+            "pool_file",
+            "is in no folder that this user may write",
+            f"make it (install -d -m 700 {folder}), or name a file in another one",
+        )
+    if not config.state_dir:
+        bad(
+            "pool_file",
+            "needs state_dir, where it is written down which namespaces were cleared",
+            "set state_dir to a folder that this user may write",
+        )
 
 
 def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None:

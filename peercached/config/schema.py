@@ -161,7 +161,7 @@ class Config(BaseModel):
         "",
         _CLUSTER,
         "Folder for what this node should remember over a restart: the last view, so that it "
-        "finds the cluster when all heads are away.",
+        "finds the cluster when all heads are away, and which namespaces were cleared.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )
@@ -236,6 +236,15 @@ class Config(BaseModel):
         _POOL,
         "Take the pool from reserved 2 MiB huge pages. Too few of them is an error at start.",
         "Huge pages are reserved (`vm.nr_hugepages`): large pools copy faster.",
+    )
+    pool_file: str = _key(
+        "",
+        _POOL,
+        "File that the pool lives in, on tmpfs or hugetlbfs (there it has huge pages), made with "
+        "mode 0600. Its pages are verified and served again after a restart of the daemon; under "
+        "another `pool_size`, node id, cluster secret or format the file is emptied, and `status` "
+        "says so. Empty: the pool ends with the process.",
+        "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
     copy_threads: Count = _key(
         0,

@@ -95,7 +95,10 @@ class NodeService(Protocol):
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         """A packed ChannelAnswer; Unable"""
 
-    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int: ...
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+        """Unable: it is in force here, but would be forgotten by a restart"""
+
+    def epochs(self) -> dict[bytes, int]: ...
 
 
 class _Refused(Exception):
@@ -301,9 +304,16 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         try:
             self._session(context)
             wanted = request.epoch
-            return pb.RaiseEpochReply(
-                epoch=self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
-            )
+            raised = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
+            return pb.RaiseEpochReply(epoch=raised)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Epochs(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.EpochsReply(epochs=wire.epoch_messages(self._node.epochs().items()))
         except Exception as error:
             await self._refuse(context, error)
 

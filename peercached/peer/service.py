@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import (
     DIGEST_BYTES,
@@ -23,7 +24,7 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
-from peercached.peer.accepts import Accepts
+from peercached.peer.accepts import Accepts, Unable
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.server import SendAck
@@ -84,8 +85,16 @@ class LocalNode:
             raise LookupError(f"{target.node_id} is not in our view")
         return await self._cluster.reaches(target)
 
-    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
-        return self._epochs.raise_to(namespace_id, epoch)
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+        raised = self._epochs.raise_to(namespace_id, epoch)
+        try:
+            await self._epochs.keeper.kept()
+        except NotKept as error:
+            raise Unable(str(error)) from error
+        return raised
+
+    def epochs(self) -> dict[bytes, int]:
+        return self._epochs.all()
 
     # --- directory, as an owner
 

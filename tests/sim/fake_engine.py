@@ -141,6 +141,7 @@ class FakeEngine:
         self._generation = 0
         self._next_ticket = 1
 
+    def listen(self) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None:
         if self.event_fd >= 0:

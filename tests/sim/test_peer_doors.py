@@ -37,6 +37,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),
         ),
+        ("Epochs", pb.EpochsRequest()),
         ("ConnectChannel", pb.ConnectChannelRequest()),
         ("Operate", pb.OperateRequest(method="Drain")),
         ("Ping", pb.PingRequest()),

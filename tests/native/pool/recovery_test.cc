@@ -232,5 +232,39 @@ TEST_F(Recovery, AForgedSlotInAPayloadIsNoPage) {
   EXPECT_EQ(pool->recovery().pages, 1u);
 }
 
+// Where a hugetlbfs is mounted that we may write to, and pages of it are free.
+std::string huge_folder() {
+  std::ifstream mounts("/proc/mounts");
+  std::string device, folder, type, rest;
+  while (mounts >> device >> folder >> type && std::getline(mounts, rest))
+    if (type == "hugetlbfs" && access(folder.c_str(), W_OK) == 0) return folder;
+  return "";
+}
+
+TEST_F(Recovery, InHugePagesToo) {
+  const std::string folder = huge_folder();
+  if (folder.empty()) GTEST_SKIP() << "no hugetlbfs is mounted that we may write to";
+  pool.reset();
+  unlink(path.c_str());
+  config.file.path = path = folder + "/peercached-test-" + std::to_string(getpid());
+  config.huge_pages = true;
+  config.size_bytes = 8 * kMiB;
+  try {
+    reopen();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("huge"), std::string::npos) << error.what();
+    GTEST_SKIP() << error.what();
+  }
+  for (uint64_t i = 0; i < 60; ++i) set_page(i, length_of(i));
+  reopen();
+  EXPECT_EQ(pool->recovery().pages, 60u);
+  for (uint64_t i = 0; i < 60; ++i) EXPECT_TRUE(right(i)) << i;
+  config.size_bytes = 6 * kMiB;
+  reopen();
+  EXPECT_NE(pool->recovery().why_fresh, "");
+  set_page(1, 8192);
+  EXPECT_TRUE(right(1));
+}
+
 }  // namespace
 }  // namespace peercached
