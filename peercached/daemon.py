@@ -538,7 +538,9 @@ async def run(
             await daemon.web.start()
         ready(daemon.node_status.line)
         await stop.asked.wait()
-        seconds = settings.config.stop_drain_s if stop.hand_over else 0.0
+        # With a pool_file the pages wait for the next start where they are.
+        hand_over = stop.hand_over and not config.pool_file
+        seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)
         await daemon.drain.before_stop(seconds)
     finally:

@@ -448,7 +448,8 @@ class Config(BaseModel):
         10.0,
         _SERVICE,
         "How long the daemon may hand its warm pages to peers after SIGTERM, before it leaves and "
-        "stops. 0: it leaves at once. SIGINT never waits, a second signal ends it at once.",
+        "stops. 0, or with a `pool_file`: it leaves at once. SIGINT never waits, a second signal "
+        "ends it at once.",
         "Longer for large pools, together with the service manager's own limit (`TimeoutStopSec`, "
         "`terminationGracePeriodSeconds`); 0 where nobody should get the pages.",
         unit="s",

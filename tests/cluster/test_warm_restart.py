@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -211,3 +212,33 @@ def test_two_daemons_on_one_file_are_one_too_many(
     assert cluster[1].wait_exit() != 0
     assert "in use by another daemon" in cluster[1].log_path.read_text()
     assert all(attach(cluster[0]).set(KEYS))
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_every_set_that_was_answered_survives_kill_9_in_the_middle_of_others(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, kills: int
+) -> None:
+    cluster = make_cluster(1, each=pool_files.options(1), pool_size="256MiB")
+    answered: list[bytes] = []
+    numbers = iter(range(1 << 30))
+
+    def write() -> None:
+        keys = keys_of(f"round {next(numbers)}", 4)
+        statuses = writer.set(keys)
+        answered.extend(key for key, status in zip(keys, statuses, strict=True) if status)
+
+    for _ in range(kills):
+        answered.clear()
+        with attach(cluster[0]) as writer, Background(write) as writing:
+            writing.wait_rounds(20)
+            cluster[0].kill()
+        assert answered
+        cluster[0].start()
+        cluster[0].wait_ready()
+        dropped = recovery(cluster[0])["dropped"]
+        assert not dropped["damaged_headers"] and not dropped["damaged_payloads"], dropped
+        with attach(cluster[0]) as reader:
+            for start in range(0, len(answered), 32):
+                keys = answered[start : start + 32]
+                assert reader.has(keys), "a page whose set was answered is gone"
+                reader.client.remove(keys)
