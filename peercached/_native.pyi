@@ -21,6 +21,7 @@ EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
 EVENT_CONNECT_CHANNEL: Final = 7
 EVENT_HOLD: Final = 8
+EVENT_PROMOTE: Final = 9
 
 class Engine:
     def __init__(
@@ -55,6 +56,9 @@ class Engine:
         rdma_timeout: int,  # 0..31: 4.096 us * 2^n
         rdma_retry_count: int,  # 0..7
         rdma_rd_atomic: int,  # 0: what both devices can
+        disk_path: str,  # "": no disk tier; RuntimeError if it is locked, missing or another's
+        disk_bytes: int,
+        disk_sync: str,  # "never" | "segment" | "batch"
     ) -> None: ...
     def listen(self) -> None:
         """Binds the data port and serves peers. RuntimeError with the remedy."""
@@ -126,12 +130,20 @@ class Engine:
 
     # --- our own records, for resync
     def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
-        """(as_of generation, owner index -> packed summary) over all committed pages."""
+        """(as_of generation, owner index -> packed summary) over all pages, pool and disk."""
     def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
         """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
     def mark_published(self, rows: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> bytes:
-        """Rows withdrawn here, to be published."""
+        """From pool and disk: rows withdrawn here, to be published."""
+    def drop_from_pool(self, digests: bytes) -> bytes:
+        """The same, but copies on disk stay."""
+    def promote(self, digests: bytes, timeout_ms: int) -> bytes:
+        """Reads those from disk that are not in the pool: records of what is there now, kept for a
+        moment, and withdrawals of what is not here at all; the rest cannot be had now. Waits for
+        the disk: never on the event loop."""
+    def warm(self, digests: bytes) -> None:
+        """The same in the background, as far as there is room; returns at once."""
     def hold(self, digests: bytes, hold_ms: int) -> bytes:
         """The digests of those that are in our pool and stay there for so long."""
     def evict(self, digests: bytes) -> tuple[int, int]:

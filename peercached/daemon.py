@@ -43,6 +43,7 @@ from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
+from peercached.peer.promotes import Promotes
 from peercached.peer.relay import Relay
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
@@ -115,6 +116,9 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         rdma_timeout=config.rdma_timeout,
         rdma_retry_count=config.rdma_retry_count,
         rdma_rd_atomic=config.rdma_rd_atomic,
+        disk_path=config.disk_path if config.disk_enabled else "",
+        disk_bytes=config.disk_size,
+        disk_sync=config.disk_sync,
     )
 
 
@@ -220,6 +224,9 @@ class Daemon:
             self.epochs,
             timeout_s,
         )
+        self.promotes = Promotes(
+            engine, native, self.placement, self.peers, self.trouble, timeout_s
+        )
         self.node = LocalNode(
             engine,
             native,
@@ -230,6 +237,7 @@ class Daemon:
             self.epochs,
             self.accepts,
             Adopts(engine, self.placement, self.epochs, timeout_s),
+            self.promotes,
             timeout_s,
             self._handle_events,
         )
@@ -249,7 +257,7 @@ class Daemon:
             self.trouble,
             self._announce_drain,
             self.node.withdraw_here,
-            self.node.remove_here,
+            self.node.drop_here,
             self._leave_for_good,
             timeout_s,
         )
@@ -262,6 +270,7 @@ class Daemon:
             self.cluster_wide,
             self.trouble,
             self.connects,
+            self.promotes,
         )
         self.started_at = time.monotonic()
         self._starting = True
@@ -350,6 +359,7 @@ class Daemon:
             if task is not None:
                 task.cancel()
         await self.lookups.stop()
+        await self.promotes.stop()
         await self.trouble.stop()
         await self.streams.stop()
         await self.keeper.stop()

@@ -65,6 +65,13 @@ Protocol protocol_of(const std::string& text) {
   throw std::invalid_argument("protocol: '" + text + "' is none of auto, rdma, tcp");
 }
 
+SyncPolicy sync_of(const std::string& text) {
+  if (text == "never") return SyncPolicy::never;
+  if (text == "segment") return SyncPolicy::segment;
+  if (text == "batch") return SyncPolicy::batch;
+  throw std::invalid_argument("disk_sync: '" + text + "' is none of never, segment, batch");
+}
+
 // What a peer offers is bounded here, before anything is made for it.
 std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
   auto rows = unpack<RecordRow>(packed, "rows");
@@ -141,7 +148,8 @@ void bind_engine(nb::module_& module) {
              const std::string& protocol, const std::vector<std::string>& device_names,
              int rdma_gid_index, int rdma_mtu, uint8_t rdma_traffic_class, uint8_t rdma_hop_limit,
              uint16_t rdma_pkey, uint8_t rdma_timeout, uint8_t rdma_retry_count,
-             unsigned rdma_rd_atomic) {
+             unsigned rdma_rd_atomic, const std::string& disk_path, uint64_t disk_bytes,
+             const std::string& disk_sync) {
             EngineConfig config;
             config.node_id = node_id;
             config.incarnation = incarnation;
@@ -170,6 +178,9 @@ void bind_engine(nb::module_& module) {
             config.gid_index = rdma_gid_index;
             config.link = {rdma_mtu,     rdma_traffic_class, rdma_hop_limit, rdma_pkey,
                            rdma_timeout, rdma_retry_count,   rdma_rd_atomic};
+            config.disk.path = disk_path;
+            config.disk.size_bytes = disk_bytes;
+            config.disk.sync = sync_of(disk_sync);
             nb::gil_scoped_release unlocked;
             new (self) Engine(config);
           },
@@ -182,7 +193,8 @@ void bind_engine(nb::module_& module) {
           nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
-          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
+          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"), nb::arg("disk_path"),
+          nb::arg("disk_bytes"), nb::arg("disk_sync"))
       .def("listen", &Engine::listen, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
@@ -378,6 +390,38 @@ void bind_engine(nb::module_& module) {
               rows = self.remove_local(digests);
             }
             return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "drop_from_pool",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.drop_from_pool(digests);
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "promote",
+          [](Engine& self, const nb::bytes& packed, uint32_t timeout_ms) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.promote_local(digests, Deadline::after_ms(timeout_ms));
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"), nb::arg("timeout_ms"))
+      .def(
+          "warm",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            nb::gil_scoped_release unlocked;
+            self.warm_local(digests);
           },
           nb::arg("digests"))
       .def(

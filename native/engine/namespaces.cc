@@ -19,6 +19,12 @@ Namespace* NamespaceTable::open(std::string_view name) {
   return by_id_.emplace(id, std::move(made)).first->second.get();
 }
 
+bool NamespaceTable::in_force(const Digest& id, uint64_t epoch) const {
+  std::lock_guard lock(mutex_);
+  auto known = epochs_.find(id);
+  return epoch == (known == epochs_.end() ? 0 : known->second);
+}
+
 std::vector<std::pair<Digest, uint64_t>> NamespaceTable::epochs() const {
   std::lock_guard lock(mutex_);
   return {epochs_.begin(), epochs_.end()};

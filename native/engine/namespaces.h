@@ -55,6 +55,8 @@ class NamespaceTable {
   Namespace* open(std::string_view name);  // null: too many, or the name is too long
 
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
+  // Whether pages of that epoch may be found: it is the highest one known.
+  bool in_force(const Digest& id, uint64_t epoch) const;
   // The highest epoch known, also for namespaces never opened here.
   std::vector<std::pair<Digest, uint64_t>> epochs() const;
   // The namespace and epoch whose pages have this pool slot; none if they are void.

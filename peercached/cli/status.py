@@ -37,6 +37,23 @@ def health_lines(document: Status) -> list[str]:
     return lines
 
 
+def _disk(document: Status) -> list[str]:
+    disk = document.disk
+    if not disk.state:
+        return []
+    return [
+        _line(
+            "disk",
+            f"{size(disk.used_bytes)} of {size(disk.size_bytes)} used "
+            f"({share(disk.used_bytes, disk.size_bytes)})",
+            plural(disk.pages, "page"),
+            f"{count(disk.promoted)} promoted, {count(disk.pages_evicted)} evicted",
+            f"{plural(disk.queued_pages, 'page')} to be written" if disk.queued_pages else "",
+            "" if disk.state == "on" else disk.state.replace("_", " "),
+        )
+    ]
+
+
 def _summary(document: Status) -> list[str]:
     node, pool, shard = document.node, document.pool, document.shard
     membership, ipc = document.membership, document.ipc
@@ -64,6 +81,7 @@ def _summary(document: Status) -> list[str]:
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),
         *_recovery(document),
+        *_disk(document),
         _line(
             "directory",
             f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "

@@ -30,6 +30,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_files(config, bad)
     _check_pool_file(config, bad)
     _check_rdma(config, bad)
+    _check_disk(config, bad)
     if memory_bytes is not None and config.pool_size >= memory_bytes:
         bad(
             "pool_size",
@@ -86,6 +87,25 @@ def _check_rdma(config: Config, bad: _Bad) -> None:
             "device_names",
             "names RDMA devices, but protocol is tcp",
             'remove it, or set protocol to "rdma" or "auto"',
+        )
+
+
+def _check_disk(config: Config, bad: _Bad) -> None:
+    if not config.disk_enabled:
+        if config.disk_path:
+            bad("disk_path", "is set, but disk_enabled is false", "set disk_enabled, or remove it")
+        return
+    if not config.disk_path.startswith("/"):
+        bad(
+            "disk_path",
+            "is no absolute path, but disk_enabled is true",
+            "name a folder on a local disk",
+        )
+    elif not Path(config.disk_path).parent.is_dir():
+        bad(
+            "disk_path",
+            "is in a folder that does not exist",
+            f"make {Path(config.disk_path).parent} (is its file system mounted?), or name another",
         )
 
 

@@ -55,6 +55,7 @@ _CLUSTER = "Cluster"
 _SECURITY = "Security"
 _WORKERS = "Workers"
 _POOL = "Pool"
+_DISK = "Disk tier"
 _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
@@ -253,6 +254,40 @@ class Config(BaseModel):
         "The engine needs the processors more (fewer), or copies do not reach memory speed (more).",
         ge=0,
         le=64,
+    )
+
+    disk_enabled: bool = _key(
+        False,
+        _DISK,
+        "Keep pages on a local disk as well: those that the pool evicts can still be read, by "
+        "every node, and a restart finds them again.",
+        "The host has a local disk (NVMe) to spare: it holds many times what fits in memory.",
+    )
+    disk_path: str = _key(
+        "",
+        _DISK,
+        "Folder for the pages, made at first start if the folder above it exists. It belongs to "
+        "this `node_id` of this cluster: another daemon's is refused.",
+        "With `disk_enabled`: a folder on a local file system of its own, best without other load.",
+    )
+    disk_size: Size = _key(
+        16 << 30,
+        _DISK,
+        "Room for all files in `disk_path` together. The oldest pages give way, recently read ones "
+        "last.",
+        "With `disk_enabled`: as much of the disk as the pages may take, with some left free.",
+        unit="bytes",
+        ge=16 << 20,
+        le=1 << 50,
+    )
+    disk_sync: Literal["never", "segment", "batch"] = _key(
+        "segment",
+        _DISK,
+        "When pages are forced to the medium. Whatever it is, a killed daemon loses only what was "
+        "not written yet. Power cuts: `segment` loses the file that was being filled, `batch` "
+        "nothing that was reported as written, `never` what the kernel had not written back.",
+        "`batch` on disks whose flushes are cheap (power-loss protection); `never` where the pages "
+        "need not outlive the machine's power.",
     )
 
     vnodes: Count = _key(

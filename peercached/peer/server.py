@@ -87,6 +87,9 @@ class NodeService(Protocol):
     async def remove_here(self, digests: bytes) -> bytes: ...
 
     def hold_here(self, digests: bytes, hold_ms: int) -> bytes: ...
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        """Packed rows; Unable"""
+
     async def adopt_here(
         self, caller: NodeAddress, offer: pb.AdoptRequest
     ) -> tuple[bytes, str, bool]:
@@ -287,6 +290,14 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             check_packed(request.digests, DIGEST_BYTES, "digests")
             return pb.HoldReply(digests=self._node.hold_here(request.digests, request.hold_ms))
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Promote(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            rows = await self._node.promote_here(request.digests, request.timeout_ms, request.warm)
+            return pb.PromoteReply(rows=rows)
         except Exception as error:
             await self._refuse(context, error)
 

@@ -27,6 +27,7 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.accepts import Accepts, Unable
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
+from peercached.peer.promotes import Promotes
 from peercached.peer.server import SendAck
 from peercached.proto import peer_pb2 as pb
 
@@ -50,6 +51,7 @@ class LocalNode:
         epochs: Epochs,
         accepts: Accepts,
         adopts: Adopts,
+        promotes: Promotes,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -62,6 +64,7 @@ class LocalNode:
         self._epochs = epochs
         self._accepts = accepts
         self._adopts = adopts
+        self._promotes = promotes
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
@@ -168,11 +171,21 @@ class LocalNode:
     ) -> tuple[bytes, str, bool]:
         return await self._adopts.adopt(caller, offer)
 
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        return await self._promotes.serve(digests, timeout_ms, warm)
+
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)
         if rows:
             await self._published(rows)
         return digests_of(rows)
+
+    async def drop_here(self, digests: bytes) -> None:
+        """Out of the pool: another node has these pages now. What is on our disk stays, for the
+        day when we are back."""
+        rows = self._engine.drop_from_pool(digests)
+        if rows:
+            await self._published(rows)
 
     async def withdraw_here(self, digests: bytes) -> None:
         """The owners forget that these pages are here; readers who know it can still read them."""

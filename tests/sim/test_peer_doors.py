@@ -32,6 +32,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
         ("Hold", pb.HoldRequest()),
+        ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         (
             "RaiseEpoch",
