@@ -52,6 +52,14 @@ scaling: setup
 	@PYTHONPATH=tests $(PY) -m sim.moves $(NODES)
 	@PYTHONPATH=tests $(PY) -m sim.figures
 
+## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]
+.PHONY: test-disk
+test-disk: build/native
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test engine_test
+	@build/native/disk_test --gtest_brief=1
+	@build/native/engine_test --gtest_brief=1 --gtest_filter='ColdPages*:Promoter*'
+	@$(PY) -m pytest -m "not slow" $(wildcard tests/*/test_disk_*.py) $(ARGS)
+
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)

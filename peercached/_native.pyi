@@ -21,6 +21,7 @@ EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
 EVENT_CONNECT_CHANNEL: Final = 7
 EVENT_HOLD: Final = 8
+EVENT_PROMOTE: Final = 9
 
 class Engine:
     def __init__(
@@ -33,6 +34,9 @@ class Engine:
         cluster_key: bytes,  # 16 bytes
         pool_bytes: int,
         huge_pages: bool,
+        pool_file: str = "",  # on tmpfs or hugetlbfs; "": the pool ends with the process
+        epochs: bytes = b"",  # of cleared namespaces: id (16) and epoch (8, little-endian) each
+        why_epochs_unknown: str = "",  # not empty: no page of an earlier start is served
         shard_entries: int,
         location_cache_entries: int,
         verify: str,  # "checksum" | "header"
@@ -52,6 +56,9 @@ class Engine:
         rdma_timeout: int,  # 0..31: 4.096 us * 2^n
         rdma_retry_count: int,  # 0..7
         rdma_rd_atomic: int,  # 0: what both devices can
+        disk_path: str,  # "": no disk tier; RuntimeError if it is locked, missing or another's
+        disk_bytes: int,
+        disk_sync: str,  # "never" | "segment" | "batch"
     ) -> None: ...
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
         """Before start(): who may be a worker; -1 and none: whoever the socket's mode lets in."""
@@ -59,8 +66,10 @@ class Engine:
         """Before start(): (pattern of namespaces, bytes of the pool), the first that fits."""
     def take_notices(self) -> list[str]:
         """Sentences for the log about who was refused; each kind now and then."""
+    def listen(self) -> None:
+        """Binds the data port and serves peers. RuntimeError with the remedy."""
     def start(self) -> None:
-        """Binds the sockets and serves. OSError / RuntimeError with the remedy."""
+        """That, if it was not done, and serves workers. OSError / RuntimeError with the remedy."""
     def stop(self) -> None: ...
     @property
     def event_fd(self) -> int: ...
@@ -127,12 +136,20 @@ class Engine:
 
     # --- our own records, for resync
     def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
-        """(as_of generation, owner index -> packed summary) over all committed pages."""
+        """(as_of generation, owner index -> packed summary) over all pages, pool and disk."""
     def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
         """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
     def mark_published(self, rows: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> bytes:
-        """Rows withdrawn here, to be published."""
+        """From pool and disk: rows withdrawn here, to be published."""
+    def drop_from_pool(self, digests: bytes) -> bytes:
+        """The same, but copies on disk stay."""
+    def promote(self, digests: bytes, timeout_ms: int) -> bytes:
+        """Reads those from disk that are not in the pool: records of what is there now, kept for a
+        moment, and withdrawals of what is not here at all; the rest cannot be had now. Waits for
+        the disk: never on the event loop."""
+    def warm(self, digests: bytes) -> None:
+        """The same in the background, as far as there is room; returns at once."""
     def hold(self, digests: bytes, hold_ms: int) -> bytes:
         """The digests of those that are in our pool and stay there for so long."""
     def evict(self, digests: bytes) -> tuple[int, int]:

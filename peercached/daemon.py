@@ -16,6 +16,7 @@ from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.config.values import group_number, split_address, split_quota, user_number
 from peercached.directory import ring_report
+from peercached.directory.epoch_store import EpochStore, pack_epochs
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
@@ -40,10 +41,12 @@ from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
 from peercached.peer.connects import Connects
 from peercached.peer.drain import Drain, Limits
+from peercached.peer.epoch_catch_up import catch_up
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
+from peercached.peer.promotes import Promotes
 from peercached.peer.relay import Relay
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
@@ -54,6 +57,7 @@ from peercached.peer.view_keeper import ViewKeeper
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
 from peercached.transport_health import describe
+from peercached.warm_restart import recovery_of, told
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
 from peercached.web.routes import routes
@@ -86,6 +90,7 @@ def new_incarnation() -> int:
 def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
     from peercached._native import Engine
 
+    epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
     return Engine(
         node_id=config.node_id,
         incarnation=incarnation,
@@ -94,6 +99,9 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         cluster_key=cluster_key,
         pool_bytes=config.pool_size,
         huge_pages=config.huge_pages,
+        pool_file=config.pool_file,
+        epochs=pack_epochs(epochs),
+        why_epochs_unknown=why_epochs_unknown,
         shard_entries=config.directory_capacity,
         location_cache_entries=config.location_cache_entries,
         verify=config.verify,
@@ -113,11 +121,28 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         rdma_timeout=config.rdma_timeout,
         rdma_retry_count=config.rdma_retry_count,
         rdma_rd_atomic=config.rdma_rd_atomic,
+        disk_path=config.disk_path if config.disk_enabled else "",
+        disk_bytes=config.disk_size,
+        disk_sync=config.disk_sync,
     )
 
 
-def start_engine(engine: Engine, config: Config) -> None:
-    """Binds the data port and the workers' socket. RuntimeError with the remedy."""
+def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:
+    """Binds the data port, if that was not done, and the workers' socket. RuntimeError with the
+    remedy."""
+    if workers:
+        _guard(engine, config)
+    try:
+        if workers:
+            engine.start()
+        else:
+            engine.listen()
+    except RuntimeError as error:
+        holder = port_holder(config.host, config.data_port) if config.data_port else ""
+        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
+
+
+def _guard(engine: Engine, config: Config) -> None:
     engine.guard_workers(
         group_number(config.socket_group) if config.socket_group else -1,
         [user_number(name) for name in config.worker_users],
@@ -125,11 +150,6 @@ def start_engine(engine: Engine, config: Config) -> None:
     )
     quotas = (split_quota(rule) for rule in config.namespace_quotas)
     engine.set_quotas([(pattern, int(share * config.pool_size)) for pattern, share in quotas])
-    try:
-        engine.start()
-    except RuntimeError as error:
-        holder = port_holder(config.host, config.data_port) if config.data_port else ""
-        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
 
 
 async def own_rank(config: Config) -> int | None:
@@ -186,7 +206,7 @@ class Daemon:
         self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
         self.peers.on_session = self._on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
-        self.epochs = Epochs(engine)
+        self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id))
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
@@ -229,6 +249,9 @@ class Daemon:
             self.node_status.members,
             config.max_masters,
         )
+        self.promotes = Promotes(
+            engine, native, self.placement, self.peers, self.trouble, timeout_s
+        )
         self.node = LocalNode(
             engine,
             native,
@@ -240,6 +263,7 @@ class Daemon:
             self.accepts,
             Adopts(engine, self.placement, self.epochs, timeout_s),
             self.overview,
+            self.promotes,
             timeout_s,
             self._handle_events,
         )
@@ -259,7 +283,7 @@ class Daemon:
             self.trouble,
             self._announce_drain,
             self.node.withdraw_here,
-            self.node.remove_here,
+            self.node.drop_here,
             self._leave_for_good,
             timeout_s,
         )
@@ -272,6 +296,7 @@ class Daemon:
             self.cluster_wide,
             self.trouble,
             self.connects,
+            self.promotes,
         )
         self.started_at = time.monotonic()
         self._starting = True
@@ -335,9 +360,17 @@ class Daemon:
             )
             if self.cluster.refused:
                 raise StartRefused(self.cluster.refused)
+            await self._learn_what_was_cleared()
         self._starting = False
-        if self.config.data_port != 0:
-            start_engine(self.engine, self.config)
+        self.epochs.keeper.raised()  # recovered pages may have told of some
+        start_engine(self.engine, self.config)
+
+    async def _learn_what_was_cleared(self) -> None:
+        """No worker may get a page of an earlier start that was cleared while we were away."""
+        others = [n for n in self.placement.nodes.values() if n is not self.placement.own]
+        masters = {str(master["node_id"]) for master in self.cluster.document()["masters"]}
+        timeout_s = self.config.rpc_timeout_ms / 1000
+        await catch_up(self.epochs, self.peers, others, masters, timeout_s)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""
@@ -356,9 +389,11 @@ class Daemon:
             if task is not None:
                 task.cancel()
         await self.lookups.stop()
+        await self.promotes.stop()
         await self.trouble.stop()
         await self.streams.stop()
         await self.keeper.stop()
+        await self.epochs.keeper.stop()
         await self.peers.close()
         self.connects.end()
 
@@ -516,10 +551,11 @@ async def run(
     engine = await loop.run_in_executor(
         None, make_engine, config, incarnation, secret.cluster_key()
     )
-    for line in describe(engine.transport()):
+    for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
         log.info("%s", line)
     if config.data_port == 0:
-        start_engine(engine, config)  # the peers must be told which port it becomes
+        # The peers must be told which port it becomes.
+        start_engine(engine, config, workers=False)
     ring = Ring()
     daemon = Daemon(
         config,
@@ -544,7 +580,9 @@ async def run(
             await daemon.web.start()
         ready(daemon.node_status.line)
         await stop.asked.wait()
-        seconds = settings.config.stop_drain_s if stop.hand_over else 0.0
+        # With a pool_file the pages wait for the next start where they are.
+        hand_over = stop.hand_over and not config.pool_file
+        seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)
         await daemon.drain.before_stop(seconds)
     finally:

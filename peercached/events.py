@@ -19,6 +19,7 @@ from peercached.directory.publisher import Publisher
 from peercached.peer.cluster_wide import ClusterWide, describe_unreached
 from peercached.peer.connects import Connects
 from peercached.peer.lookups import Lookups
+from peercached.peer.promotes import Promotes
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # EventKind of native/engine/control.h.
-PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, HOLD = range(1, 9)
+(PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, HOLD, PROMOTE) = (
+    range(1, 10)
+)
 _TROUBLE = struct.Struct("<HQ")
 _HOLD = struct.Struct("<HxxI")
+_PROMOTE = struct.Struct("<H6x")
 _TAKE = 256
 
 
@@ -45,6 +49,7 @@ class Events:
         cluster_wide: ClusterWide,
         trouble: Trouble,
         connects: Connects,
+        promotes: Promotes,
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -54,6 +59,7 @@ class Events:
         self._cluster_wide = cluster_wide
         self._trouble = trouble
         self._connects = connects
+        self._promotes = promotes
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -101,6 +107,13 @@ class Events:
             index, hold_ms = _HOLD.unpack_from(payload)
             digests = payload[_HOLD.size :]
             self._answer_later(ticket, self._cluster_wide.hold(index, hold_ms, digests, left_s))
+        elif kind == PROMOTE:
+            (index,) = _PROMOTE.unpack_from(payload)
+            digests = payload[_PROMOTE.size :]
+            if ticket:
+                self._answer_later(ticket, self._promotes.ask(index, digests, left_s))
+            else:
+                self._promotes.warm(index, digests)
         elif kind == CONNECT_CHANNEL:
             self._connects.wish(payload)
         elif kind == LOST_UPDATES:

@@ -8,8 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from peercached import __version__, security_status
+from peercached.disk_status import say_disk
 from peercached.membership import NodeAddress
 from peercached.transport_health import rdma_devices, say_transport
+from peercached.warm_restart import recovery_of, say_recovery
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
@@ -59,6 +61,8 @@ class NodeStatus:
             "security": security_status.document(daemon),
             "pool": stats.get("pool", {}),
             "quotas": stats.get("quotas", []),
+            "recovery": recovery_of(stats),
+            "disk": self._disk(stats),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),
@@ -94,6 +98,17 @@ class NodeStatus:
             f"Serving, with {others} other node{'' if others == 1 else 's'}; pool {used:.0%} used; "
             + (worst["sentence"] if worst else "healthy.")
         )
+
+    def _disk(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """Empty without a disk tier."""
+        disk: dict[str, Any] = dict(stats.get("disk", {}))
+        if disk:
+            promotes = self._daemon.promotes
+            disk["path"] = self._daemon.config.disk_path
+            disk["promotes_asked"] = promotes.asked
+            disk["promotes_served"] = promotes.served
+            disk["promotes_refused"] = promotes.refused
+        return disk
 
     def _control_counters(self, stats: dict[str, Any]) -> dict[str, int]:
         daemon = self._daemon
@@ -187,8 +202,10 @@ class NodeStatus:
         self._say_membership(say)
         security_status.say_security(say, self._daemon, stats)
         self._say_directory(say, stats)
+        say_recovery(say, recovery_of(stats), self._daemon.epochs.keeper.problem)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
+        say_disk(say, self._daemon.config.disk_path, stats.get("disk", {}))
         self._daemon.settings.say(say)
         faults = self._daemon.config.faults
         if faults:

@@ -13,6 +13,12 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 
+struct EpochRow {
+  Digest namespace_id;
+  uint64_t epoch;
+};
+static_assert(sizeof(EpochRow) == 24);
+
 Key128 key128(const nb::bytes& packed) {
   Key128 key;
   if (packed.size() != key.size()) {
@@ -54,6 +60,13 @@ Protocol protocol_of(const std::string& text) {
   if (text == "rdma") return Protocol::rdma;
   if (text == "tcp") return Protocol::tcp;
   throw std::invalid_argument("protocol: '" + text + "' is none of auto, rdma, tcp");
+}
+
+SyncPolicy sync_of(const std::string& text) {
+  if (text == "never") return SyncPolicy::never;
+  if (text == "segment") return SyncPolicy::segment;
+  if (text == "batch") return SyncPolicy::batch;
+  throw std::invalid_argument("disk_sync: '" + text + "' is none of never, segment, batch");
 }
 
 // What a peer offers is bounded here, before anything is made for it.
@@ -124,14 +137,16 @@ void bind_engine(nb::module_& module) {
           "__init__",
           [](Engine* self, const std::string& node_id, Incarnation incarnation,
              const std::string& socket_path, uint32_t socket_mode, const nb::bytes& cluster_key,
-             uint64_t pool_bytes, bool huge_pages, uint64_t shard_entries,
+             uint64_t pool_bytes, bool huge_pages, const std::string& pool_file,
+             const nb::bytes& epochs, const std::string& why_epochs_unknown, uint64_t shard_entries,
              uint64_t location_cache_entries, const std::string& verify,
              const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
              unsigned copy_threads, unsigned workers_max, const std::string& faults,
              const std::string& protocol, const std::vector<std::string>& device_names,
              int rdma_gid_index, int rdma_mtu, uint8_t rdma_traffic_class, uint8_t rdma_hop_limit,
              uint16_t rdma_pkey, uint8_t rdma_timeout, uint8_t rdma_retry_count,
-             unsigned rdma_rd_atomic) {
+             unsigned rdma_rd_atomic, const std::string& disk_path, uint64_t disk_bytes,
+             const std::string& disk_sync) {
             EngineConfig config;
             config.node_id = node_id;
             config.incarnation = incarnation;
@@ -141,6 +156,11 @@ void bind_engine(nb::module_& module) {
             config.cluster_key = key128(cluster_key);
             config.pool_bytes = pool_bytes;
             config.huge_pages = huge_pages;
+            config.pool_file = pool_file;
+            for (const EpochRow& row : unpack<EpochRow>(epochs, "epochs")) {
+              config.epochs.emplace_back(row.namespace_id, row.epoch);
+            }
+            config.why_epochs_unknown = why_epochs_unknown;
             config.shard_entries = shard_entries;
             config.location_cache_entries = location_cache_entries;
             config.verify = verify_of(verify);
@@ -155,18 +175,23 @@ void bind_engine(nb::module_& module) {
             config.gid_index = rdma_gid_index;
             config.link = {rdma_mtu,     rdma_traffic_class, rdma_hop_limit, rdma_pkey,
                            rdma_timeout, rdma_retry_count,   rdma_rd_atomic};
+            config.disk.path = disk_path;
+            config.disk.size_bytes = disk_bytes;
+            config.disk.sync = sync_of(disk_sync);
             nb::gil_scoped_release unlocked;
             new (self) Engine(config);
           },
           nb::kw_only(), nb::arg("node_id"), nb::arg("incarnation"), nb::arg("socket_path"),
           nb::arg("socket_mode"), nb::arg("cluster_key"), nb::arg("pool_bytes"),
-          nb::arg("huge_pages"), nb::arg("shard_entries"), nb::arg("location_cache_entries"),
-          nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
-          nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
-          nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
+          nb::arg("huge_pages"), nb::arg("pool_file") = "", nb::arg("epochs") = nb::bytes("", 0),
+          nb::arg("why_epochs_unknown") = "", nb::arg("shard_entries"),
+          nb::arg("location_cache_entries"), nb::arg("verify"), nb::arg("data_host"),
+          nb::arg("data_port"), nb::arg("channels_per_peer"), nb::arg("copy_threads"),
+          nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
-          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"))
+          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"), nb::arg("disk_path"),
+          nb::arg("disk_bytes"), nb::arg("disk_sync"))
       .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
            nb::arg("groups"))
       .def(
@@ -178,6 +203,7 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("rules"))
       .def("take_notices", &Engine::take_notices)
+      .def("listen", &Engine::listen, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
@@ -372,6 +398,38 @@ void bind_engine(nb::module_& module) {
               rows = self.remove_local(digests);
             }
             return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "drop_from_pool",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.drop_from_pool(digests);
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"))
+      .def(
+          "promote",
+          [](Engine& self, const nb::bytes& packed, uint32_t timeout_ms) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<RecordRow> rows;
+            {
+              nb::gil_scoped_release unlocked;
+              rows = self.promote_local(digests, Deadline::after_ms(timeout_ms));
+            }
+            return pack(rows);
+          },
+          nb::arg("digests"), nb::arg("timeout_ms"))
+      .def(
+          "warm",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            nb::gil_scoped_release unlocked;
+            self.warm_local(digests);
           },
           nb::arg("digests"))
       .def(

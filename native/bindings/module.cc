@@ -37,6 +37,7 @@ NB_MODULE(_native, module) {
   module.attr("EVENT_PEER_TROUBLE") = static_cast<int>(EventKind::peer_trouble);
   module.attr("EVENT_LOST_UPDATES") = static_cast<int>(EventKind::lost_updates);
   module.attr("EVENT_HOLD") = static_cast<int>(EventKind::hold);
+  module.attr("EVENT_PROMOTE") = static_cast<int>(EventKind::promote);
   module.attr("EVENT_CONNECT_CHANNEL") = static_cast<int>(EventKind::connect_channel);
   module.def("map_rows", &map_rows, nb::arg("rows"), nb::arg("mapping"));
   bind_rows(module);

@@ -37,6 +37,10 @@ Digest namespace_id(const Key128& cluster_key, std::string_view name) {
   return blake2b_128<Digest>(cluster_key, "peercached id", 0, name);
 }
 
+StoreIdentity store_identity(const Key128& cluster_key, std::string_view node_id) {
+  return blake2b_128<StoreIdentity>(cluster_key, "peercached store", 0, node_id);
+}
+
 Digest digest_of(const Key128& namespace_key, std::string_view key) {
   Digest digest;
   crypto_shorthash_siphashx24(reinterpret_cast<unsigned char*>(&digest),

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,5 +25,10 @@ Digest digest_of(const Key128& namespace_key, std::string_view key);
 // Names a namespace whatever its epoch: BLAKE2b-128(key = cluster key, "peercached id" || 0 ||
 // name).
 Digest namespace_id(const Key128& cluster_key, std::string_view name);
+
+// Whose pages a file or folder holds that outlives the daemon: BLAKE2b-128(key = cluster key,
+// "peercached store" || 0 || node id). Another node, or one of another cluster, has another.
+using StoreIdentity = std::array<std::byte, 16>;
+StoreIdentity store_identity(const Key128& cluster_key, std::string_view node_id);
 
 }  // namespace peercached

@@ -16,9 +16,10 @@ uint64_t mix(uint64_t x) {
 }  // namespace
 
 uint64_t summary_term(const RecordRow& row) {
-  uint64_t generation = row.generation & ((uint64_t{1} << 48) - 1);
-  uint64_t resident = row.flags & kRecordResident ? 1 : 0;
-  uint64_t term = mix(generation << 1 | resident);
+  const bool resident = row.flags & kRecordResident;
+  const uint64_t state = resident ? (row.generation & ((uint64_t{1} << 48) - 1)) << 1 | 1
+                                  : (uint64_t{row.check} << 32 | row.length) << 1;
+  uint64_t term = mix(state);
   // Added between rounds, lest xors of the digest's words and the rest cancel.
   term = mix(term + row.digest.lo);
   return mix(term + row.digest.hi + 0x9e3779b97f4a7c15);

@@ -24,8 +24,10 @@ struct BucketSummary {
 // The digest's first byte in memory order.
 inline unsigned bucket_of(const Digest& d) { return static_cast<unsigned>(d.hi & 0xff); }
 
-// What one record adds. Depends on the digest, the 48 bits of the generation that a directory
-// keeps, and kRecordResident: the same whether taken from the pool's row or the shard's.
+// What one record adds: the same whether taken from the holder's row or the shard's. Depends on the
+// digest and, if resident, on the 48 bits of the generation that a directory keeps; else on length
+// and check. A page on disk has no generation of its own: whoever asks its holder is answered by
+// digest, and all that matters of the record's generation is that it is below those to come.
 uint64_t summary_term(const RecordRow& row);
 
 }  // namespace peercached

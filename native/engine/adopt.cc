@@ -78,7 +78,8 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
-  engine.pool_->reserve(requests, nullptr, pool_slot, reservations);
+  engine.pool_->reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
+                        reservations);
 
   std::vector<PinnedPage> committing, aborting, pinned;
   std::vector<uint64_t> checksums;
@@ -96,6 +97,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
         continue;
       }
       committing.push_back(page);
+      committing.back().checksum = sum;
       checksums.push_back(sum);
       adopted.held.push_back(landed[i].digest);
       engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
@@ -113,8 +115,8 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   std::vector<RecordRow> withdrawals;
   engine.pool_->withdrawals_of(pinned, withdrawals);
-  engine.on_evict(withdrawals);
-  engine.pool_->unpin(pinned);
+  engine.cold_->left_pool(withdrawals);
+  engine.cold_->write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the records were not taken by their owners in time";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <iterator>
 
 #include "common/fault_guard.h"
@@ -17,7 +18,10 @@ constexpr size_t kEventBytesMax = 64 << 20;
 constexpr size_t kSweepPages = 4096;
 constexpr size_t kSweepBuckets = 4096;
 constexpr size_t kHoldsMax = 1 << 18;
-constexpr uint64_t kHoldsShare = 4;  // of the pool may be held at most
+constexpr uint64_t kHoldsShare = 4;        // of the pool may be held at most
+constexpr uint64_t kWriteBehindShare = 4;  // of the pool may wait to be written, and
+constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
+constexpr int64_t kFlushMs = 2'000;  // for the disk, when we stop
 
 constexpr unsigned kConnectionsMin = 256;
 
@@ -45,18 +49,39 @@ Engine::Engine(const EngineConfig& config)
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify) {
   install_fault_guard();
+  // While the pool's memory is touched, the disk is looked through.
+  std::future<std::unique_ptr<ColdTier>> disk;
+  if (!config.disk.path.empty())
+    disk = std::async(std::launch::async, [this] { return open_disk(); });
   PoolConfig pool_config;
   pool_config.size_bytes = config.pool_bytes;
   pool_config.incarnation = config.incarnation;
   pool_config.huge_pages = config.huge_pages;
-  pool_ = std::make_unique<Pool>(pool_config,
-                                 [this](std::span<const RecordRow> rows) { on_evict(rows); });
+  pool_config.file = {config.pool_file, store_identity(config.cluster_key, config.node_id),
+                      config.why_epochs_unknown};
+  for (const auto& [id, epoch] : config.epochs) raise_epoch(id, epoch);
+  pool_ = std::make_unique<Pool>(
+      pool_config,
+      [this](std::span<const RecordRow> rows) {
+        // Before that nobody was told of them.
+        if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
+      },
+      [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
+  cold_ = std::make_unique<ColdPages>(*pool_, namespaces_,
+                                      [this](std::span<const RecordRow> rows) { tell(rows); });
+  if (disk.valid()) {
+    cold_->start(disk.get());
+    // Higher than what is known otherwise: this node was told of it when it wrote those pages.
+    for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
+  }
+  promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   quotas_ = std::make_unique<Quotas>(*pool_);
   namespaces_.on_slot(
       [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
+  cold_pages_.store(cold_.get(), std::memory_order_release);
 
   TcpEngineConfig tcp;
   tcp.node_id = config.node_id;
@@ -77,6 +102,15 @@ Engine::Engine(const EngineConfig& config)
   janitor_thread_ = std::thread([this] { janitor(); });
 }
 
+std::unique_ptr<ColdTier> Engine::open_disk() {
+  DiskConfig disk = config_.disk;
+  disk.identity = store_identity(config_.cluster_key, config_.node_id);
+  disk.queue_bytes = std::min(config_.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
+  return open_disk_tier(disk, [this](std::span<const DiskPage> pages) {
+    if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_disk(pages);
+  });
+}
+
 Engine::~Engine() {
   stop();
   {
@@ -85,6 +119,9 @@ Engine::~Engine() {
   }
   janitor_wake_.notify_all();
   janitor_thread_.join();
+  promoter_.reset();
+  cold_->end();  // writes out what is queued, and may tell of pages that it lost
+  cold_pages_.store(nullptr, std::memory_order_release);
 }
 
 void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
@@ -94,7 +131,8 @@ void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
   admission_.groups = std::move(groups);
 }
 
-void Engine::start() {
+void Engine::listen() {
+  if (tcp_server_) return;
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
@@ -107,6 +145,10 @@ void Engine::start() {
         auto found = readers_.find({node_id, incarnation});
         return found != readers_.end() && same_secret(found->second, token);
       });
+}
+
+void Engine::start() {
+  listen();
   IpcServerConfig ipc;
   ipc.socket_path = config_.socket_path;
   ipc.socket_mode = config_.socket_mode;
@@ -130,9 +172,11 @@ void Engine::stop() {
   for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
+  pool_->remember_order();
+  if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
 }
 
-void Engine::on_evict(std::span<const RecordRow> rows) {
+void Engine::tell(std::span<const RecordRow> rows) {
   if (rows.empty() || publish_alone(rows)) return;
   control_.post(EventKind::publish, std::as_bytes(rows));
 }
@@ -211,10 +255,15 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
+  if (!config_.disk.path.empty()) {
+    std::lock_guard lock(janitor_mutex_);
+    stale_on_disk_.emplace_back(namespace_id, epoch);
+  }
   if (stale_slot != 0) {
     quotas_->void_slot(stale_slot);
     sweep_namespace_later(stale_slot);
   }
+  janitor_wake_.notify_one();
   return true;
 }
 
@@ -240,6 +289,12 @@ std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
 }
 
 std::vector<RecordRow> Engine::remove_local(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  cold_->remove(digests, rows);
+  return rows;
+}
+
+std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   pool_->remove(digests, rows);
   return rows;
@@ -267,7 +322,7 @@ std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> Engine:
   if (!ring) return {0, by_owner};
   for (const auto& [owner, share] : ring->shares()) by_owner[owner].resize(kSummaryBuckets);
   HolderIndex owners[kOwnersMax];
-  const Generation as_of = pool_->scan([&](std::span<const RecordRow> rows) {
+  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
     for (const RecordRow& row : rows) {
       const uint64_t term = summary_term(row);
       const unsigned count = ring->owners(row.digest, owners);
@@ -286,7 +341,7 @@ std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
   std::vector<RecordRow> out;
   auto ring = this->ring();
   if (!ring) return {0, out};
-  const Generation as_of = pool_->scan([&](std::span<const RecordRow> rows) {
+  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
     for (const RecordRow& row : rows) {
       if (buckets[bucket_of(row.digest)] != 0 && ring->owned_by(row.digest, owner)) {
         out.push_back(row);
@@ -306,7 +361,8 @@ void Engine::janitor() {
   TimePoint holds_due = TimePoint::max();
   while (true) {
     const auto wanted = [&] {
-      return stopping_ || look_at_holds_ || sweep_shard_ || !stale_namespaces_.empty();
+      return stopping_ || look_at_holds_ || sweep_shard_ || !stale_namespaces_.empty() ||
+             !stale_on_disk_.empty();
     };
     if (holds_due == TimePoint::max()) {
       janitor_wake_.wait(lock, wanted);
@@ -318,12 +374,18 @@ void Engine::janitor() {
     lock.unlock();
     holds_due = holds_->expire(Clock::now());
     lock.lock();
-    if (!stale_namespaces_.empty()) {
+    if (!stale_on_disk_.empty()) {
+      const auto [id, epoch] = stale_on_disk_.back();
+      stale_on_disk_.pop_back();
+      lock.unlock();
+      cold_->drop_namespace(id, epoch);
+      lock.lock();
+    } else if (!stale_namespaces_.empty()) {
       const uint32_t slot = stale_namespaces_.back();
       lock.unlock();
       std::vector<RecordRow> rows;
       const size_t freed = pool_->sweep_namespace(slot, kSweepPages, rows);
-      on_evict(rows);
+      cold_->left_pool(rows);
       lock.lock();
       if (freed == 0) std::erase(stale_namespaces_, slot);
     } else if (sweep_shard_) {

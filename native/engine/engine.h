@@ -2,7 +2,8 @@
 // a request goes through them.
 //
 //   set     reserve -> copy -> commit -> publish (control plane) -> answer      set.cc
-//   get     pool, else location cache, else our shard, else owners -> READ      get.cc
+//   get     pool, else disk, else location cache, else our shard, else owners   get.cc, get_run.h
+//           -> READ, for pages on a peer's disk Promote first                   get_peers.cc
 //   exists  the same places, without the READ                                   exists.cc
 //
 // The control plane (Python) decides who is in the cluster and talks to it; it calls the methods
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "common/trace.h"
+#include "engine/cold_pages.h"
 #include "engine/control.h"
 #include "engine/crew.h"
 #include "engine/handover.h"
@@ -30,7 +32,9 @@
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
+#include "engine/promoter.h"
 #include "engine/quotas.h"
+#include "engine/recent_wishes.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/shard.h"
@@ -58,6 +62,11 @@ struct EngineConfig {
   Key128 cluster_key{};
   uint64_t pool_bytes = 0;
   bool huge_pages = false;
+  std::string pool_file;  // "": none
+  // Namespaces that were cleared before this start, and with which epochs; their older pages are
+  // not served again.
+  std::vector<std::pair<Digest, uint64_t>> epochs;
+  std::string why_epochs_unknown;  // not "": no page of an earlier start is served
   uint64_t shard_entries = 0;
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;
@@ -71,12 +80,15 @@ struct EngineConfig {
   std::vector<std::string> device_names;
   int gid_index = -1;
   rdma::LinkSettings link;
+  // The disk tier; path "": none. Its identity and queue are the engine's to choose.
+  DiskConfig disk;
 };
 
 // Pages by what became of them, since start.
 struct OperationCounters {
-  std::array<std::atomic<uint64_t>, 16> set{}, get{};  // by PageStatus
-  std::atomic<uint64_t> get_local{0}, get_remote{0}, stale_retries{0};
+  std::array<std::atomic<uint64_t>, 16> set{}, get{};             // by PageStatus
+  std::array<std::atomic<uint64_t>, kSourceNames.size()> hits{};  // pages got, by Source
+  std::atomic<uint64_t> stale_retries{0};
   // Pages whose bytes did not have their checksum: in our own pool, and as they came from a peer.
   std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
@@ -103,7 +115,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                      std::vector<uint32_t> groups);
   // Quotas of namespaces; before start().
   void set_quotas(std::vector<QuotaRule> rules) { quotas_->set_rules(std::move(rules)); }
-  void start();  // binds and serves
+  void listen();  // binds the data port and serves peers
+  void start();   // that, if it was not done, and serves workers
   void stop();
 
   // --- RequestHandler, on the workers' connection threads
@@ -164,6 +177,12 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // be opened. engine/trace.cc
   TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
                       Deadline deadline);
+  // From our pool only; a copy on disk stays.
+  std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
+  // For a peer: the records of those that are in our pool now, read from disk if need be, and
+  // withdrawals of those that are not here at all. The rest: not now. engine/promote.cc
+  std::vector<RecordRow> promote_local(std::span<const Digest> digests, Deadline deadline);
+  void warm_local(std::span<const Digest> digests) { promoter_->warm(digests); }
   // Those held here from now on for so long (engine/holds.h).
   std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
   // The generation to resync against, and the summaries of our records by owner.
@@ -181,7 +200,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   struct GetRun;
   struct AdoptRun;
 
-  void on_evict(std::span<const RecordRow> rows);
+  // Records and withdrawals on their way to the owners; nobody waits for them.
+  void tell(std::span<const RecordRow> rows);
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
@@ -194,11 +214,17 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
+  // Has the hits among the first `told` keys promoted that are on a disk only: ours, or that of
+  // rows[k].holder for the index[k]-th key.
+  void warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
+                    std::span<const size_t> index, std::span<const RecordRow> rows, size_t told,
+                    std::span<const uint8_t> present);
   // Keeps present only what could be held, here or at rows[k].holder of the index[k]-th key.
   void hold_present(const RequestContext& context, std::span<const Digest> digests,
                     std::span<const size_t> index, std::span<const RecordRow> rows,
                     std::span<uint8_t> present);
   void janitor();
+  std::unique_ptr<ColdTier> open_disk();  // throws DiskError
   // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
   std::unique_ptr<rdma::Fabric> make_fabric();
 
@@ -210,9 +236,13 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NodeTable nodes_;
   NamespaceTable namespaces_;
   LocationCache locations_;
+  std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
+  std::atomic<ColdPages*> cold_pages_{nullptr};  // once pages may leave pool and disk
+  std::unique_ptr<Promoter> promoter_;
+  RecentWishes warm_wishes_;
   std::unique_ptr<Shard> shard_;
   CopyCrew crew_;
   VerifyingSink verifier_;
@@ -233,6 +263,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::mutex janitor_mutex_;
   std::condition_variable janitor_wake_;
   std::vector<uint32_t> stale_namespaces_;
+  std::vector<std::pair<Digest, uint64_t>> stale_on_disk_;  // namespaces, and the epochs they have
   bool sweep_shard_ = false;
   bool look_at_holds_ = false;
   bool stopping_ = false;

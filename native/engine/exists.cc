@@ -7,6 +7,7 @@
 
 #include "engine/digests.h"
 #include "engine/engine.h"
+#include "engine/promote_payload.h"
 
 namespace peercached {
 
@@ -25,23 +26,24 @@ void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
   std::memcpy(items.data() + items.size() - count, packed.data(), count * sizeof(Item));
 }
 
-// Which of one digest's records to use: resident and at a node that is not suspect; among
-// several a different one for each digest, so that readers spread.
+// Which of one digest's records to use: at a node that is not suspect, resident if there is one,
+// else on a disk; among several a different one for each digest, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
                         PageStatus& why) {
   const RecordRow* best = nullptr;
   const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
   for (size_t i = 0; i < records.size(); ++i) {
     const RecordRow& record = records[(start + i) % records.size()];
-    // Our own record of a page that is not in our pool: it is just being withdrawn.
+    // Our own record of a page that is neither in our pool nor on our disk: it is just being
+    // withdrawn.
     if (record.holder == kSelfHolder) continue;
-    if (!(record.flags & kRecordResident)) continue;
     if (!nodes.usable(record.holder)) {
       if (nodes.suspect(record.holder)) why = PageStatus::suspect;
       continue;
     }
-    best = &record;
-    break;
+    const bool resident = record.flags & kRecordResident;
+    if (resident || best == nullptr) best = &record;
+    if (resident) break;
   }
   return best;
 }
@@ -154,6 +156,16 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   answer.present.assign(keys.size(), 0);
 
   pool_->contains(digests, true, answer.present);
+  // On our disk only: hits that take a while, so they are promoted now if anybody is told of them.
+  std::vector<uint8_t> on_disk(keys.size(), 0);
+  const bool all_here =
+      std::find(answer.present.begin(), answer.present.end(), 0) == answer.present.end();
+  if (!all_here && cold_->readable()) {
+    std::vector<uint8_t> here = answer.present;
+    cold_->find_all(digests, here);
+    for (size_t i = 0; i < keys.size(); ++i) on_disk[i] = here[i] != answer.present[i];
+    answer.present = std::move(here);
+  }
   std::vector<Digest> missing;
   std::vector<size_t> index;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -181,8 +193,17 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
     while (answer.prefix < keys.size() && answer.present[answer.prefix] != 0) ++answer.prefix;
   };
   count_prefix();
+  // Nobody is told of what lies behind the first hole, unless all was asked for.
+  const size_t told = all ? keys.size() : answer.prefix;
+  warm_present(digests, on_disk, index, rows, told, answer.present);
   if (context.hold_ms != 0) {
-    // Nobody is told of what lies behind the first hole, unless all was asked for.
+    std::fill(answer.present.begin() + told, answer.present.end(), 0);
+    // A promise is made of what is in a pool: a disk may take longer than the worker would wait.
+    for (size_t i = 0; i < keys.size(); ++i) answer.present[i] &= on_disk[i] == 0;
+    for (size_t k = 0; k < rows.size(); ++k) {
+      if ((rows[k].flags & kRecordResident) == 0) answer.present[index[k]] = 0;
+    }
+    count_prefix();
     if (!all) std::fill(answer.present.begin() + answer.prefix, answer.present.end(), 0);
     hold_present(context, digests, index, rows, answer.present);
     count_prefix();
@@ -192,6 +213,26 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
       static_cast<uint64_t>(std::count(answer.present.begin(), answer.present.end(), 1)),
       std::memory_order_relaxed);
   return answer;
+}
+
+void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
+                          std::span<const size_t> index, std::span<const RecordRow> rows,
+                          size_t told, std::span<const uint8_t> present) {
+  std::vector<Digest> here;
+  for (size_t i = 0; i < told; ++i) {
+    if (on_disk[i] != 0) here.push_back(digests[i]);
+  }
+  promoter_->warm(here);
+  const TimePoint now = Clock::now();
+  std::map<HolderIndex, std::vector<Digest>> elsewhere;
+  for (size_t k = 0; k < index.size() && index[k] < told; ++k) {
+    if (present[index[k]] == 0 || rows[k].flags & kRecordResident) continue;
+    const Digest& digest = digests[index[k]];
+    if (warm_wishes_.is_new(digest, now)) elsewhere[rows[k].holder].push_back(digest);
+  }
+  for (const auto& [holder, wanted] : elsewhere) {
+    control_.post(EventKind::promote, promote_payload(holder, wanted));
+  }
 }
 
 void Engine::hold_present(const RequestContext& context, std::span<const Digest> digests,

@@ -1,29 +1,23 @@
-// get: the pool, else READ from whoever holds the page (DESIGN 6.2).
+// get: the pool, else the disk, else whoever holds the page (DESIGN 6.2).
 //
-// Every page ends with one status. A page whose READ came back stale or failed is looked up once
-// more, past the location cache, inside the same deadline; then it is a miss.
+// A page whose READ came back stale or failed is looked up once more, past the location cache,
+// inside the same deadline; then it is a miss.
 
 #include <algorithm>
-#include <map>
 
 #include "engine/digests.h"
-#include "engine/engine.h"
 #include "engine/gated_copy.h"
+#include "engine/get_run.h"
 #include "engine/overlap.h"
 
 namespace peercached {
 
-struct Engine::GetRun {
-  Engine& engine;
-  const RequestContext& context;
-  std::span<PageRef> pages;
-  std::span<const Digest> digests;
-  Source farthest = Source::nowhere;  // that a page came from
+namespace {
 
-  void from_pool(const Digest* parent);
-  // Reads the pages that are still pending; those worth another try stay pending.
-  void from_peers(Trust trust);
-};
+// Our own disk has at most this share of the time that is left: a peer may have the page, too.
+constexpr int kDiskShare = 2;
+
+}  // namespace
 
 void Engine::GetRun::from_pool(const Digest* parent) {
   TraceStep step(context.trace, "pool");
@@ -37,7 +31,17 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   }
   std::vector<PinnedPage> pins(wanted.size());
   engine.pool_->pin(wanted, parent, true, pins);
+  copy_out(pins, index, Source::pool);
+  engine.pool_->unpin(pins);
+  if (context.trace != nullptr) {
+    const PageStatus status = pages[0].status;
+    step.done(status == PageStatus::pending ? PageStatus::absent : status,
+              pins.empty() || !pins[0] ? kNoHolder : kSelfHolder);
+  }
+}
 
+void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index,
+                              Source source) {
   std::vector<size_t> held;
   uint64_t bytes = 0;
   for (size_t k = 0; k < pins.size(); ++k) {
@@ -57,97 +61,61 @@ void Engine::GetRun::from_pool(const Digest* parent) {
     const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
     page.status = bad ? PageStatus::stale : copied.status;
   });
-  engine.pool_->unpin(pins);
 
   for (size_t k : held) {
     PageRef& page = pages[index[k]];
     if (page.status == PageStatus::ok) {
-      farthest = std::max(farthest, Source::pool);
-      engine.counters_.get_local.fetch_add(1, std::memory_order_relaxed);
+      hit(source);
       engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
       engine.counters_.corrupt_local.fetch_add(1, std::memory_order_relaxed);
-      const Digest bad[] = {wanted[k]};
-      engine.on_evict(engine.remove_local(bad));
-      page.status = PageStatus::pending;  // another holder may have it
+      engine.cold_->left_pool(engine.drop_from_pool({&digests[index[k]], 1}));
+      page.status = PageStatus::pending;  // our disk or another holder may have it
     }
-  }
-  if (context.trace != nullptr) {
-    const PageStatus status = pages[0].status;
-    step.done(status == PageStatus::pending ? PageStatus::absent : status,
-              held.empty() ? kNoHolder : kSelfHolder);
   }
 }
 
-void Engine::GetRun::from_peers(Trust trust) {
+void Engine::GetRun::from_disk() {
+  if (!engine.cold_->enabled()) return;
   std::vector<Digest> wanted;
   std::vector<size_t> index;
-  for (size_t i = 0; i < pages.size(); ++i) {
-    if (pages[i].status != PageStatus::pending) continue;
-    wanted.push_back(digests[i]);
-    index.push_back(i);
-  }
-  if (wanted.empty()) return;
-  std::vector<RecordRow> rows(wanted.size());
-  std::vector<PageStatus> why(wanted.size());
-  engine.locate(wanted, trust, context.deadline, rows, why, context.trace);
-
-  std::map<HolderIndex, std::vector<size_t>> by_peer;  // indices into `wanted`
-  for (size_t k = 0; k < wanted.size(); ++k) {
-    PageRef& page = pages[index[k]];
-    if (rows[k].holder == kNoHolder) {
-      page.status = why[k];
-    } else if (rows[k].length != page.length) {
-      page.status = PageStatus::length_mismatch;
-    } else if (engine.nodes_.readable(rows[k].holder)) {
-      by_peer[rows[k].holder].push_back(k);
-    } else {
-      page.status = PageStatus::error;
+  uint64_t bytes = 0;
+  const auto flush = [&] {
+    if (wanted.empty()) return;
+    const TimePoint now = Clock::now();
+    const Deadline deadline{now + (context.deadline.at - now) / kDiskShare};
+    TraceStep step(context.trace, "disk");
+    const Promotions promotions =
+        engine.promoter_->promote(wanted, Urgency::somebody_waits, deadline);
+    copy_out(promotions.pages, index, Source::disk);
+    if (context.trace != nullptr) {
+      const PageStatus status = pages[0].status;
+      step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder);
     }
-  }
-
-  std::vector<ReadOp> ops;
-  ops.reserve(wanted.size());
-  std::vector<size_t> op_page;
-  std::vector<ReadBatch> batches;
-  for (const auto& [peer, members] : by_peer) {
-    const size_t first = ops.size();
-    for (size_t k : members) {
-      ReadOp& op = ops.emplace_back();
-      op.digest = wanted[k];
-      op.offset = rows[k].offset;
-      op.generation = rows[k].generation;
-      op.length = rows[k].length;
-      op.dest = pages[index[k]].memory;
-      op.to_device = pages[index[k]].of_device;
-      op_page.push_back(k);
-    }
-    batches.push_back(
-        {peer, engine.nodes_.incarnation(peer), std::span(ops).subspan(first, members.size())});
-  }
-  if (batches.empty()) return;
-  TraceStep step(context.trace, "read");
-  engine.transfer_->read(batches, context.deadline, *context.gate, engine.verifier_);
-  step.done(ops[0].status, batches[0].peer);
-
-  for (size_t o = 0; o < ops.size(); ++o) {
-    PageRef& page = pages[index[op_page[o]]];
-    page.status = ops[o].status;
-    if (ops[o].corrupt) engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
-    if (page.status == PageStatus::ok) {
-      farthest = std::max(farthest, Source::peer);
-      engine.counters_.get_remote.fetch_add(1, std::memory_order_relaxed);
-      engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
+    wanted.clear();
+    index.clear();
+    bytes = 0;
+  };
+  for (size_t i = 0; i < pages.size() && !context.deadline.passed(); ++i) {
+    if (pages[i].status != PageStatus::pending || pages[i].of_device) continue;
+    const auto page = engine.cold_->find(digests[i]);
+    if (!page) continue;
+    if (page->length != pages[i].length) {
+      pages[i].status = PageStatus::length_mismatch;
       continue;
     }
-    if (page.status != PageStatus::deadline) engine.locations_.forget(ops[o].digest);
-    const bool again = page.status == PageStatus::stale || page.status == PageStatus::error;
-    if (again && trust != Trust::nothing) {
-      engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
-      page.status = PageStatus::pending;
-    }
+    if (bytes + page->length > engine.promoter_->batch_bytes_max()) flush();
+    wanted.push_back(digests[i]);
+    index.push_back(i);
+    bytes += page->length;
   }
+  flush();
+}
+
+void Engine::GetRun::hit(Source source) {
+  farthest = std::max(farthest, source);
+  engine.counters_.hits[static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
 }
 
 void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
@@ -159,6 +127,7 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   GetRun run{*this, context, pages, digests};
   run.from_pool(context.parent_key.empty() ? nullptr : &parent);
+  run.from_disk();
   run.from_peers(Trust::cached);
   run.from_peers(Trust::nothing);
   for (PageRef& page : pages) {

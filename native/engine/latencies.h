@@ -11,8 +11,9 @@
 namespace peercached {
 
 // Where the pages of a get were, if they were at several places the farthest of them.
-enum class Source : uint8_t { nowhere, pool, peer };
-inline constexpr std::array<const char*, 3> kSourceNames = {"nowhere", "pool", "peer"};
+enum class Source : uint8_t { nowhere, pool, disk, peer, peer_disk };
+inline constexpr std::array<const char*, 5> kSourceNames = {"nowhere", "pool", "disk", "peer",
+                                                            "peer_disk"};
 
 struct Latencies {
   RequestLatency set, exists;

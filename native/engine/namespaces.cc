@@ -20,6 +20,12 @@ Namespace* NamespaceTable::open(std::string_view name) {
   return by_id_.emplace(id, std::move(made)).first->second.get();
 }
 
+bool NamespaceTable::in_force(const Digest& id, uint64_t epoch) const {
+  std::lock_guard lock(mutex_);
+  auto known = epochs_.find(id);
+  return epoch == (known == epochs_.end() ? 0 : known->second);
+}
+
 std::vector<std::pair<Digest, uint64_t>> NamespaceTable::epochs() const {
   std::lock_guard lock(mutex_);
   return {epochs_.begin(), epochs_.end()};
@@ -61,6 +67,12 @@ std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() cons
   for (const auto& [id, ns] : by_id_) found[ns->current().pool_slot] = {id, epoch_of(id)};
   for (const auto& [id, pool_slot] : unopened_) found[pool_slot] = {id, epoch_of(id)};
   return found;
+}
+
+void NamespaceTable::judge(std::span<PageNamespace> found) {
+  uint32_t stale_slot = 0;  // none has one yet
+  for (const PageNamespace& ns : found) raise(ns.id, ns.epoch, stale_slot);
+  for (PageNamespace& ns : found) ns.slot = pool_slot_of(ns.id, ns.epoch);
 }
 
 uint32_t NamespaceTable::pool_slot_of(const Digest& id, uint64_t epoch) {

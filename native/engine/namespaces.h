@@ -18,6 +18,7 @@
 
 #include "common/identity.h"
 #include "common/types.h"
+#include "pool/pool.h"
 
 namespace peercached {
 
@@ -61,6 +62,8 @@ class NamespaceTable {
   Namespace* open(std::string_view name);  // null: too many, or the name is too long
 
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
+  // Whether pages of that epoch may be found: it is the highest one known.
+  bool in_force(const Digest& id, uint64_t epoch) const;
   // The highest epoch known, also for namespaces never opened here.
   std::vector<std::pair<Digest, uint64_t>> epochs() const;
   // The namespace and epoch whose pages have this pool slot; none if they are void.
@@ -69,6 +72,9 @@ class NamespaceTable {
     uint64_t epoch = 0;
   };
   std::map<uint32_t, Identity> by_pool_slot() const;
+  // For pages that an earlier start left: their pool slots, 0 where the epoch is over. An epoch
+  // that is higher than what was known here is believed: this node was told of it then.
+  void judge(std::span<PageNamespace> found);
   // For pages that come from a peer; 0: of an epoch that does not count here, or no room.
   uint32_t pool_slot_of(const Digest& id, uint64_t epoch);
   // True if it rose; then `stale_slot` is the pool slot to sweep (0: none was in use).

@@ -48,7 +48,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   requests.clear();
   for (size_t i : chosen) requests.push_back({digests[i], pages[i].length});
   reservations.assign(count, {});
-  engine.pool_->reserve(requests, parent, ns.pool_slot, reservations);
+  engine.pool_->reserve(requests, parent, {ns.pool_slot, context.ns->id(), ns.epoch}, reservations);
 
   uint64_t bytes = 0;
   std::vector<size_t> to_copy, busy;
@@ -99,6 +99,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
     page.status = copied[j];
     if (page.status == PageStatus::ok) {
       committing.push_back(slot);
+      committing.back().checksum = sums[j];
       checksums.push_back(sums[j]);
       engine.counters_.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
     } else {
@@ -119,8 +120,8 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   rows.clear();
   engine.pool_->withdrawals_of(pinned, rows);
-  engine.on_evict(rows);
-  engine.pool_->unpin(pinned);
+  engine.cold_->left_pool(rows);
+  engine.cold_->write_behind(context.ns->id(), ns.epoch, pinned);
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   checksums.clear();
   rows.clear();

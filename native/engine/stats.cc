@@ -29,6 +29,16 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.close(']').close('}');
 }
 
+void write_recovery(JsonWriter& json, const RecoveryReport& report) {
+  json.key("recovery").open('{').field("file", report.file).field("why_fresh", report.why_fresh);
+  json.field("pages", report.pages).field("bytes", report.bytes);
+  json.field("seconds", report.seconds);
+  json.key("dropped").open('{').field("damaged_headers", report.damaged_headers);
+  json.field("damaged_payloads", report.damaged_payloads).field("unfinished", report.unfinished);
+  json.field("cleared", report.cleared).field("duplicates", report.duplicates).close('}');
+  json.field("damaged_spans", report.damaged_spans).close('}');
+}
+
 void write_outcomes(JsonWriter& json, std::string_view name,
                     const std::array<std::atomic<uint64_t>, 16>& outcomes) {
   json.key(name).open('{');
@@ -38,6 +48,40 @@ void write_outcomes(JsonWriter& json, std::string_view name,
   json.close('}');
 }
 
+void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& promoter) {
+  constexpr const char* kStates[] = {"on", "read_only", "stalled"};
+  json.key("disk").open('{').field("state", kStates[static_cast<size_t>(disk.state)]);
+  json.field("why", disk.why).field("io", disk.io);
+  json.field("size_bytes", disk.size_bytes).field("used_bytes", disk.used_bytes);
+  json.field("segments", disk.segments).field("pages", disk.pages);
+  json.field("payload_bytes", disk.payload_bytes).field("index_bytes", disk.index_bytes);
+  json.field("queued_pages", disk.queued_pages).field("queued_bytes", disk.queued_bytes);
+  json.field("pages_written", disk.pages_written);
+  json.field("payload_bytes_written", disk.payload_bytes_written);
+  json.field("disk_bytes_written", disk.disk_bytes_written);
+  json.field("pages_carried", disk.pages_carried).field("pages_evicted", disk.pages_evicted);
+  json.field("segments_evicted", disk.segments_evicted);
+  json.field("skipped_full", disk.skipped_full).field("skipped_off", disk.skipped_off);
+  json.field("skipped_old", disk.skipped_old).field("skipped_large", disk.skipped_large);
+  json.field("write_errors", disk.write_errors);
+  json.field("removed", disk.removed).field("removals_waiting", disk.removals_waiting);
+  json.field("pages_read", disk.pages_read);
+  json.field("payload_bytes_read", disk.payload_bytes_read);
+  json.field("disk_bytes_read", disk.disk_bytes_read);
+  json.field("reads_absent", disk.reads_absent).field("reads_corrupt", disk.reads_corrupt);
+  json.field("reads_failed", disk.reads_failed).field("reads_late", disk.reads_late);
+  json.field("recovery_ms", disk.recovery_ms).field("recovered_pages", disk.recovered_pages);
+  json.field("recovered_segments", disk.recovered_segments);
+  json.field("recovery_walked", disk.recovery_walked);
+  json.field("recovery_rejected", disk.recovery_rejected);
+  json.field("recovery_corrupt", disk.recovery_corrupt);
+  json.field("promoted", promoter.promoted).field("promoted_bytes", promoter.promoted_bytes);
+  json.field("warmed", promoter.warmed).field("promotes_not_now", promoter.not_now);
+  json.field("promotes_late", promoter.late).field("promotes_absent", promoter.absent);
+  json.field("warm_queued", promoter.warm_queued);
+  json.field("warm_dropped", promoter.warm_dropped).close('}');
+}
+
 }  // namespace
 
 std::string Engine::status_json() const {
@@ -45,6 +89,8 @@ std::string Engine::status_json() const {
   json.open('{');
   write_pool(json, pool_->stats());
   quotas_->write(json);
+  write_recovery(json, pool_->recovery());
+  if (cold_->enabled()) write_disk(json, cold_->tier().stats(), promoter_->stats());
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());
   json.field("adopted_bytes", counters_.adopted_bytes.load());
@@ -89,7 +135,9 @@ std::string Engine::status_json() const {
   write_outcomes(json, "set", counters_.set);
   write_outcomes(json, "get", counters_.get);
   const auto& c = counters_;
-  json.field("get_local", c.get_local.load()).field("get_remote", c.get_remote.load());
+  const auto hits = [&](Source source) { return c.hits[static_cast<size_t>(source)].load(); };
+  json.field("get_local", hits(Source::pool)).field("get_disk", hits(Source::disk));
+  json.field("get_remote", hits(Source::peer)).field("get_peer_disk", hits(Source::peer_disk));
   json.field("stale_retries", c.stale_retries.load());
   json.field("corrupt_local", c.corrupt_local.load());
   json.field("corrupt_remote", c.corrupt_remote.load());

@@ -13,18 +13,36 @@ namespace {
 constexpr uint32_t kScanSlotsPerTurn = 1024;  // the mutex is let go after so many
 }  // namespace
 
-Pool::Impl::Impl(const PoolConfig& config, EvictSink sink)
+namespace {
+
+PoolMemory memory_for(const PoolConfig& config) {
+  if (config.file.path.empty())
+    return PoolMemory(config.size_bytes, config.huge_pages, config.prefault_threads);
+  return PoolMemory(std::make_unique<PoolFile>(config.file, config.size_bytes, config.huge_pages),
+                    config.prefault_threads);
+}
+
+Space space_for(SlotTable& slots, const PoolMemory& memory) {
+  if (memory.file() == nullptr) return Space(slots, memory.size_bytes());
+  const SpanWords words(memory.file()->span_words(memory.base()), memory.size_bytes());
+  return Space(slots, memory.size_bytes(), memory.base(), words);
+}
+
+}  // namespace
+
+Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge& judge)
     : incarnation(config.incarnation),
       on_evict(std::move(sink)),
-      memory(config.size_bytes, config.huge_pages, config.prefault_threads),
+      memory(memory_for(config)),
       high_bytes(
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.high_watermark)),
       low_bytes(
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
       slots(memory.size_bytes(), kStrideBytesMin),
-      space(slots, memory.size_bytes()),
+      space(space_for(slots, memory)),
       recency(slots, space),
       victims(slots, space, recency) {
+  if (memory.file() != nullptr) restore(judge);
   evictor = std::thread([this] { evict_in_background(); });
 }
 
@@ -83,9 +101,9 @@ void Pool::Impl::unpin(uint32_t id) {
 }
 
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
-                                       uint32_t namespace_slot, std::vector<RecordRow>& evicted,
+                                       const PageNamespace& ns, std::vector<RecordRow>& evicted,
                                        uint32_t& id) {
-  const uint64_t stride = Space::stride_of(request.length);
+  const uint64_t stride = space.stride_of(request.length);
   id = slots.find(request.digest);
   if (id != kNoSlot) {
     if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
@@ -99,7 +117,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
     ++counters.removals;
     drop(id, evicted);
   }
-  if (quotas && !make_room_in(namespace_slot, stride, evicted)) {
+  if (quotas && !make_room_in(ns.slot, stride, evicted)) {
     id = kNoSlot;
     return ReserveOutcome::no_space;
   }
@@ -113,14 +131,15 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   invalidate_header(header_of(slot));
   slot.digest = request.digest;
   slot.length = request.length;
-  slot.namespace_slot = namespace_slot;
+  slot.namespace_slot = ns.slot;
   slot.published = false;
   slot.pins = 1;  // the reservation's; `take` holds the span down for it
   ++slot.uses;
   slot.parent = parent;
   slot.parent_uses = parent_uses;
   slots.insert(id);
-  namespaces[namespace_slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  namespaces[ns.slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  if (memory.file() != nullptr) write_note(slot, ns);
   ++counters.reserved;
   return ReserveOutcome::reserved;
 }
@@ -130,13 +149,7 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   assert(slot.state == SlotState::reserved);
   slot.generation = page_generation;
   slot.checksum = checksum;
-  SlotHeader header;
-  header.digest = slot.digest;
-  header.incarnation = incarnation;
-  header.generation = page_generation;
-  header.length = slot.length;
-  header.checksum = checksum;
-  publish_header(header_of(slot), header);
+  write_header(slot);
   slot.state = SlotState::committed;
   namespaces[slot.namespace_slot].pages.push_hottest(slots.data(), id);
   --counters.reserved;
@@ -158,14 +171,24 @@ void Pool::Impl::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
   pages.insert_behind(slots.data(), behind ? anchor : kNoSlot, id);
 }
 
+void Pool::Impl::write_header(const Slot& slot) {
+  SlotHeader header;
+  header.digest = slot.digest;
+  header.incarnation = incarnation;
+  header.generation = slot.generation;
+  header.length = slot.length;
+  header.checksum = slot.checksum;
+  publish_header(header_of(slot), header);
+}
+
 void Pool::Impl::settled() {
   if (settle_waiters > 0) settlement.notify_all();
 }
 
 // --- the public calls ------------------------------------------------------------------------
 
-Pool::Pool(const PoolConfig& config, EvictSink on_evict)
-    : impl_(std::make_unique<Impl>(config, std::move(on_evict))) {}
+Pool::Pool(const PoolConfig& config, EvictSink on_evict, NamespaceJudge judge)
+    : impl_(std::make_unique<Impl>(config, std::move(on_evict), judge)) {}
 Pool::~Pool() = default;
 
 std::byte* Pool::base() const { return impl_->memory.base(); }
@@ -174,7 +197,7 @@ int Pool::memory_fd() const { return impl_->memory.fd(); }
 Generation Pool::next_generation() { return impl_->next_generation(); }
 
 void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
-                   uint32_t namespace_slot, std::span<Reservation> out) {
+                   const PageNamespace& ns, std::span<Reservation> out) {
   assert(out.size() >= requests.size());
   std::vector<RecordRow> evicted;
   {
@@ -185,7 +208,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       if (i + 1 < requests.size()) impl_->slots.prefetch(requests[i + 1].digest);
       uint32_t id = kNoSlot;
       out[i] = {};
-      out[i].outcome = impl_->reserve_one(requests[i], before, namespace_slot, evicted, id);
+      out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
       if (out[i].outcome == ReserveOutcome::held) {
         impl_->touch(id, before, now_ms);
         impl_->pin(id);
@@ -212,7 +235,9 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
     impl_->enter(id, impl_->next_generation(), checksums[i]);
     const uint32_t chain_parent = impl_->recency.parent_of(id);
     impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
-    rows[i] = impl_->row_of(impl_->slots[id]);
+    const Slot& slot = impl_->slots[id];
+    if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
+    rows[i] = impl_->row_of(slot);
     before = id;
   }
   impl_->settled();

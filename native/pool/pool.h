@@ -31,6 +31,8 @@
 #include "common/clock.h"
 #include "common/summary.h"
 #include "common/types.h"
+#include "pool/pool_file.h"
+#include "pool/recovery.h"
 
 namespace peercached {
 
@@ -41,6 +43,18 @@ struct PoolConfig {
   unsigned prefault_threads = 0;  // 0: one per processor, at most 16
   double high_watermark = 0.98;   // used fraction at which background eviction starts
   double low_watermark = 0.96;    // and at which it stops
+  PoolFileConfig file;            // where it lives and survives the process; by default nowhere
+};
+
+// Whose a page is. `slot` is a number of this process for one epoch of one namespace: what
+// sweep_namespace() takes. The rest is kept with the page in a pool in a file; without an id the
+// page ends with the process.
+struct PageNamespace {
+  PageNamespace(uint32_t slot_number, Digest namespace_id = {}, uint64_t epoch_number = 0)
+      : slot(slot_number), id(namespace_id), epoch(epoch_number) {}
+  uint32_t slot;
+  Digest id;
+  uint64_t epoch;
 };
 
 // A pinned page: valid until unpinned.
@@ -110,10 +124,14 @@ class Pool {
   // Pages leave by eviction in batches. Called without the pool's mutex, from whichever
   // thread evicted; rows have kRecordWithdraw set and a fresh generation.
   using EvictSink = std::function<void(std::span<const RecordRow>)>;
+  // The namespaces of the pages found in the file, each once: fills in their `slot`, 0 for pages
+  // that must not be served. Called once, by the constructor.
+  using NamespaceJudge = std::function<void(std::span<PageNamespace>)>;
 
-  // Maps and prefaults; throws std::runtime_error with the value and the remedy when the
-  // memory is not to be had.
-  Pool(const PoolConfig& config, EvictSink on_evict);
+  // Maps and prefaults, and recovers what the file holds: those pages are committed under this
+  // incarnation, not published, least recently used first by the order of their setting. Throws
+  // std::runtime_error with the value and the remedy when the memory is not to be had.
+  Pool(const PoolConfig& config, EvictSink on_evict, NamespaceJudge judge = nullptr);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -126,7 +144,7 @@ class Pool {
   // One Reservation per request, in order. `parent`: the key just before the first one in
   // its chain, or nullptr. Evicts inline when the background could not keep up. A page held
   // with another length is dropped (its withdrawal goes to the sink) and reserved anew.
-  void reserve(std::span<const PageRequest> requests, const Digest* parent, uint32_t namespace_slot,
+  void reserve(std::span<const PageRequest> requests, const Digest* parent, const PageNamespace& ns,
                std::span<Reservation> out);
   // Header last, in release order; fills rows[i] with the record to publish. The slots stay
   // pinned for the caller, so that no withdrawal can overtake the publication.
@@ -188,6 +206,12 @@ class Pool {
   // Whether pages of so many bytes, used that long ago, belong here: there is room, or eviction
   // would take a page first that nobody has used for longer.
   bool wants(uint64_t bytes, uint32_t idle_ms) const;
+
+  // --- warm restart
+  const RecoveryReport& recovery() const;
+  // Writes down how recently each page was used, for the next process; without it that is the
+  // order in which they were set. At a clean stop.
+  void remember_order();
 
   PoolStats stats() const;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pool/memory.h"
+#include "pool/page_note.h"
 #include "pool/pool.h"
 #include "pool/quota.h"
 #include "pool/recency.h"
@@ -20,13 +21,16 @@
 namespace peercached {
 
 struct Pool::Impl {
-  Impl(const PoolConfig& config, EvictSink sink);
+  Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge& judge);
   ~Impl();
 
   // All below: with `mutex` held.
 
   // --- pages
   std::byte* header_of(const Slot& slot) const { return memory.base() + slot.offset; }
+  std::byte* note_of(const Slot& slot) {
+    return header_of(slot) + space.span_of(slot).size_class->stride_bytes - sizeof(PageNote);
+  }
   PinnedPage page_of(uint32_t id) const;
   RecordRow row_of(const Slot& slot) const;
   uint32_t find_committed(const Digest& digest) const;
@@ -34,12 +38,20 @@ struct Pool::Impl {
   void unpin(uint32_t id);
   // A slot is reserved for this page, or the outcome says why not. `parent`: a slot or kNoSlot.
   // `id` is the slot found or made for the digest, kNoSlot if there is none.
-  ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, uint32_t namespace_slot,
+  ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
                              std::vector<RecordRow>& evicted, uint32_t& id);
+  void write_header(const Slot& slot);
+
   void enter(uint32_t id, Generation generation, uint64_t checksum);
   void settled();
   // Most recently used, by Recency and in its namespace.
   void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
+
+  // --- a pool in a file (restore.cc)
+  void restore(const NamespaceJudge& judge);
+  void bring_back(const RecoveredPage& page, uint32_t id, uint32_t namespace_slot,
+                  Generation page_generation);
+  void write_note(const Slot& slot, const PageNamespace& ns);
 
   // --- leaving
   // Takes a committed page out of everything. The slot is freed now or by its last unpin.
@@ -77,6 +89,7 @@ struct Pool::Impl {
   std::unordered_map<uint32_t, NamespacePages> namespaces;
   bool quotas = false;  // any namespace has one
   PoolStats counters;
+  RecoveryReport recovery;  // constant once the pool is made
 
   std::condition_variable pressure;
   bool above_high = false;  // since when, until low is reached, the evictor works

@@ -58,6 +58,15 @@ void Recency::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
   size_class.pages.insert_behind(slots_.data(), behind, id);
 }
 
+void Recency::restore(uint32_t id, uint64_t stamp) {
+  Slot& slot = slots_[id];
+  slot.listed = true;
+  slot.stamp = stamp;
+  clock_bytes_ = std::max(clock_bytes_, stamp);
+  pages_.push_hottest(slots_.data(), id);
+  class_of(id).pages.push_hottest(slots_.data(), id);
+}
+
 void Recency::remove(uint32_t id) {
   Slot& slot = slots_[id];
   if (!slot.listed) return;

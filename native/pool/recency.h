@@ -25,6 +25,8 @@ class Recency {
   // The page before `id` in its chain if it is a committed page, else kNoSlot.
   uint32_t parent_of(uint32_t id) const;
   void remove(uint32_t id);
+  // A page of an earlier process, in front of all: in the order of their stamps.
+  void restore(uint32_t id, uint64_t stamp);
 
   // Coldest page that is not pinned, or kNoSlot.
   uint32_t coldest();

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 
+#include "pool/page_note.h"
+#include "pool/slot_header.h"
+
 namespace peercached {
 
 namespace {
@@ -38,9 +41,15 @@ Space::Space(SlotTable& slots, uint64_t pool_bytes)
   free_run_bytes_ = whole->second.bytes;
 }
 
-uint64_t Space::stride_of(uint32_t payload_bytes) {
+Space::Space(SlotTable& slots, uint64_t pool_bytes, std::byte* base, SpanWords words)
+    : Space(slots, pool_bytes) {
+  base_ = base;
+  words_.emplace(words);
+}
+
+uint64_t Space::stride_of(uint32_t payload_bytes) const {
   const uint64_t room = round_up(std::max<uint64_t>(payload_bytes, 1), kPayloadStepBytes);
-  return sizeof(SlotHeader) + room;
+  return sizeof(SlotHeader) + room + (words_ ? sizeof(PageNote) : 0);
 }
 
 SizeClass& Space::class_of_stride(uint64_t stride_bytes) {
@@ -66,15 +75,24 @@ uint32_t Space::take(SizeClass& size_class) {
   if (size_class.free_slots.empty() && !carve(size_class)) return kNoSlot;
   const uint32_t id = size_class.free_slots.hottest();
   size_class.free_slots.remove(slots_.data(), id);
-  Slot& slot = slots_[id];
+  taken(slots_[id]);
+  return id;
+}
+
+void Space::take_restored(uint32_t id) {
+  spans_[slots_[id].span].size_class->free_slots.remove(slots_.data(), id);
+  taken(slots_[id]);
+}
+
+void Space::taken(Slot& slot) {
   slot.state = SlotState::reserved;
   Span& span = spans_[slot.span];
+  SizeClass& size_class = *span.size_class;
   ++span.used;
   ++span.held_down;
   ++size_class.used;
   used_bytes_ += size_class.stride_bytes;
   free_slot_bytes_ -= size_class.stride_bytes;
-  return id;
 }
 
 void Space::give_back(uint32_t id) {
@@ -118,16 +136,48 @@ bool Space::carve(SizeClass& size_class) {
     fit = std::prev(runs_.end());
     if (fit->first < size_class.stride_bytes) return false;
   }
-  make_span(size_class, parts_.find(fit->second));
-  return true;
-}
-
-void Space::make_span(SizeClass& size_class, Parts::iterator run) {
-  const uint64_t offset = run->first;
+  const auto run = parts_.find(fit->second);
   const uint64_t count =
       std::min(size_class.slots_per_span, run->second.bytes / size_class.stride_bytes);
   const uint64_t bytes = round_up(count * size_class.stride_bytes, kUnitBytes);
+  write_down(spans_[make_span(size_class, split(run, run->first, bytes), count)]);
+  return true;
+}
 
+Span& Space::restore(const SpanPlace& place) {
+  const auto run = std::prev(parts_.upper_bound(place.offset));
+  const uint64_t bytes = round_up(place.slots * place.stride_bytes, kUnitBytes);
+  assert(run->second.span == kFreeRun && place.offset + bytes <= run->first + run->second.bytes);
+  const auto part = split(run, place.offset, bytes);
+  return spans_[make_span(class_of_stride(place.stride_bytes), part, place.slots)];
+}
+
+void Space::write_down(const Span& span) {
+  if (!words_) return;
+  const uint64_t stride = span.size_class->stride_bytes;
+  for (uint64_t i = 0; i < span.slots.size(); ++i)
+    invalidate_header(base_ + span.offset + i * stride);
+  words_->made({span.offset, stride, span.slots.size()});
+}
+
+// The part of a free run, which is no run any more; what is left on either side are runs.
+Space::Parts::iterator Space::split(Parts::iterator run, uint64_t offset, uint64_t bytes) {
+  drop_run(run);
+  const uint64_t begin = run->first, end = begin + run->second.bytes;
+  auto part = run;
+  if (offset > begin) {
+    run->second.bytes = offset - begin;
+    add_run(run);
+    part = parts_.emplace(offset, Part{}).first;
+  }
+  part->second = {bytes, kFreeRun};
+  if (offset + bytes < end)
+    add_run(parts_.emplace(offset + bytes, Part{end - offset - bytes, kFreeRun}).first);
+  return part;
+}
+
+uint32_t Space::make_span(SizeClass& size_class, Parts::iterator part, uint64_t count) {
+  const uint64_t offset = part->first;
   uint32_t number = static_cast<uint32_t>(spans_.size());
   if (spans_unused_.empty()) {
     spans_.emplace_back();
@@ -136,14 +186,10 @@ void Space::make_span(SizeClass& size_class, Parts::iterator run) {
     spans_unused_.pop_back();
   }
 
-  drop_run(run);
-  const uint64_t rest = run->second.bytes - bytes;
-  run->second = {bytes, number};
-  if (rest > 0) add_run(parts_.emplace(offset + bytes, Part{rest, kFreeRun}).first);
-
+  part->second.span = number;
   Span& span = spans_[number];
   span.offset = offset;
-  span.bytes = bytes;
+  span.bytes = part->second.bytes;
   span.size_class = &size_class;
   span.used = span.held_down = 0;
   span.slots.resize(count);
@@ -160,12 +206,14 @@ void Space::make_span(SizeClass& size_class, Parts::iterator run) {
   size_class.slots += count;
   ++size_class.spans;
   free_slot_bytes_ += count * size_class.stride_bytes;
+  return number;
 }
 
 void Space::dissolve(uint32_t number) {
   Span& span = spans_[number];
   SizeClass& size_class = *span.size_class;
   assert(span.held_down == 0);
+  if (words_) words_->dissolved(span.offset);
   for (uint32_t id : span.slots) {
     size_class.free_slots.remove(slots_.data(), id);
     slots_.give_number(id);

@@ -7,18 +7,24 @@
 // with its last slot: its bytes then join the free runs beside them and may serve any class.
 //
 // Knows nothing of pages: eviction decides (eviction.h), this keeps the map. Not thread safe.
+//
+// In a pool that outlives its process each slot has room for a note behind its payload, and spans
+// are written down (span_words.h). A new span's headers are made invalid first: its bytes were
+// workers' payloads, and what looks like a header among them would be a page to the next process.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "pool/slot_table.h"
+#include "pool/span_words.h"
 
 namespace peercached {
 
@@ -48,14 +54,20 @@ struct Span {
 class Space {
  public:
   Space(SlotTable& slots, uint64_t pool_bytes);
+  // For a pool in a file, which begins at `base`.
+  Space(SlotTable& slots, uint64_t pool_bytes, std::byte* base, SpanWords words);
 
-  static uint64_t stride_of(uint32_t payload_bytes);
+  uint64_t stride_of(uint32_t payload_bytes) const;
   SizeClass& class_of_stride(uint64_t stride_bytes);
 
   // A slot from the class's free ones or from a free run; kNoSlot: neither is there.
   // It comes reserved as far as its span is concerned.
   uint32_t take(SizeClass& size_class);
   void give_back(uint32_t slot);
+  // Spans of an earlier process, before anything is taken: all slots free, to be taken by place.
+  // Each lies in free runs.
+  Span& restore(const SpanPlace& place);
+  void take_restored(uint32_t slot);
 
   Span& span_of(const Slot& slot) { return spans_[slot.span]; }
   // First pin or reservation of a slot, and the end of the last one.
@@ -91,13 +103,18 @@ class Space {
   using Parts = std::map<uint64_t, Part>;
 
   bool carve(SizeClass& size_class);
-  void make_span(SizeClass& size_class, Parts::iterator run);
+  Parts::iterator split(Parts::iterator run, uint64_t offset, uint64_t bytes);
+  uint32_t make_span(SizeClass& size_class, Parts::iterator part, uint64_t count);
+  void write_down(const Span& span);
+  void taken(Slot& slot);
   void dissolve(uint32_t span);
   void add_run(Parts::iterator part);
   void drop_run(Parts::iterator part);
   void forget_empty_classes();
 
   SlotTable& slots_;
+  std::byte* base_ = nullptr;  // of a pool in a file
+  std::optional<SpanWords> words_;
   const uint64_t capacity_bytes_;
   const uint64_t span_bytes_min_, span_bytes_max_;
   uint64_t used_bytes_ = 0, free_run_bytes_ = 0, free_slot_bytes_ = 0;

@@ -118,6 +118,74 @@ class Quota(Part):
     refused: int = 0  # pages for which there was no such room
 
 
+class Dropped(Part):
+    """Pages of a pool file that are not served again, by reason."""
+
+    damaged_headers: int = 0
+    damaged_payloads: int = 0
+    unfinished: int = 0
+    cleared: int = 0
+    duplicates: int = 0
+
+
+class Recovery(Part):
+    """What was found in `pool_file` at the start of the daemon."""
+
+    file: str = ""
+    why_fresh: str = ""  # why all of it was dropped; empty if it was not
+    pages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    dropped: Dropped = Field(default_factory=Dropped)
+    damaged_spans: int = 0
+
+
+class Disk(Part):
+    """The disk tier; counters since the start of the daemon. No state: there is none."""
+
+    state: Literal["", "on", "read_only", "stalled"] = ""
+    why: str = ""  # unless on
+    path: str = ""
+    io: str = ""  # how it does its I/O
+    size_bytes: int = 0
+    used_bytes: int = 0
+    segments: int = 0
+    pages: int = 0
+    payload_bytes: int = 0
+    index_bytes: int = 0
+    queued_pages: int = 0  # set, and not written yet
+    queued_bytes: int = 0
+    pages_written: int = 0
+    payload_bytes_written: int = 0
+    disk_bytes_written: int = 0  # with carried pages and padding: divided by the payload's bytes,
+    pages_carried: int = 0  # this is the write amplification
+    pages_evicted: int = 0
+    segments_evicted: int = 0
+    skipped_full: int = 0  # not written, because the queue was full
+    skipped_off: int = 0
+    skipped_old: int = 0
+    skipped_large: int = 0
+    write_errors: int = 0
+    pages_read: int = 0
+    reads_absent: int = 0
+    reads_corrupt: int = 0
+    reads_failed: int = 0
+    reads_late: int = 0
+    recovery_ms: int = 0
+    recovered_pages: int = 0
+    recovery_corrupt: int = 0
+    recovery_rejected: int = 0
+    promoted: int = 0  # from disk into the pool, for workers here, peers and `exists`
+    promoted_bytes: int = 0
+    warmed: int = 0  # of these: for `exists`
+    promotes_not_now: int = 0
+    promotes_late: int = 0
+    promotes_absent: int = 0
+    promotes_asked: int = 0  # calls to peers
+    promotes_served: int = 0  # calls of peers
+    promotes_refused: int = 0
+
+
 class Shard(Part):
     """This node's part of the directory; counters since the start of the daemon."""
 
@@ -353,6 +421,8 @@ class Status(Part):
     security: Security = Field(default_factory=Security)
     pool: Pool = Field(default_factory=Pool)
     quotas: list[Quota] = []
+    recovery: Recovery = Field(default_factory=Recovery)
+    disk: Disk = Field(default_factory=Disk)
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)

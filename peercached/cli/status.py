@@ -37,6 +37,23 @@ def health_lines(document: Status) -> list[str]:
     return lines
 
 
+def _disk(document: Status) -> list[str]:
+    disk = document.disk
+    if not disk.state:
+        return []
+    return [
+        _line(
+            "disk",
+            f"{size(disk.used_bytes)} of {size(disk.size_bytes)} used "
+            f"({share(disk.used_bytes, disk.size_bytes)})",
+            plural(disk.pages, "page"),
+            f"{count(disk.promoted)} promoted, {count(disk.pages_evicted)} evicted",
+            f"{plural(disk.queued_pages, 'page')} to be written" if disk.queued_pages else "",
+            "" if disk.state == "on" else disk.state.replace("_", " "),
+        )
+    ]
+
+
 def _summary(document: Status) -> list[str]:
     node, pool, shard = document.node, document.pool, document.shard
     membership, ipc = document.membership, document.ipc
@@ -63,6 +80,8 @@ def _summary(document: Status) -> list[str]:
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),
+        *_recovery(document),
+        *_disk(document),
         _line(
             "directory",
             f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "
@@ -80,6 +99,23 @@ def _summary(document: Status) -> list[str]:
     lines.extend(_operations(document))
     lines.extend(_transfers(document))
     return lines
+
+
+def _recovery(document: Status) -> list[str]:
+    found = document.recovery
+    if not found.file:
+        return []
+    dropped = sum(found.dropped.model_dump().values())
+    back = f"{plural(found.pages, 'page')} ({size(found.bytes)}) kept over the restart"
+    return [
+        _line(
+            "pool file",
+            found.file,
+            f"emptied: {found.why_fresh}" if found.why_fresh else back,
+            "" if found.why_fresh else f"verified in {found.seconds:.2f} s",
+            f"{count(dropped)} dropped" if dropped else "",
+        )
+    ]
 
 
 def _line(title: str, *parts: str) -> str:

@@ -29,7 +29,9 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_sockets(config, bad)
     _check_files(config, bad)
     _check_accounts(config, bad)
+    _check_pool_file(config, bad)
     _check_rdma(config, bad)
+    _check_disk(config, bad)
     if memory_bytes is not None and config.pool_size >= memory_bytes:
         bad(
             "pool_size",
@@ -86,6 +88,25 @@ def _check_rdma(config: Config, bad: _Bad) -> None:
             "device_names",
             "names RDMA devices, but protocol is tcp",
             'remove it, or set protocol to "rdma" or "auto"',
+        )
+
+
+def _check_disk(config: Config, bad: _Bad) -> None:
+    if not config.disk_enabled:
+        if config.disk_path:
+            bad("disk_path", "is set, but disk_enabled is false", "set disk_enabled, or remove it")
+        return
+    if not config.disk_path.startswith("/"):
+        bad(
+            "disk_path",
+            "is no absolute path, but disk_enabled is true",
+            "name a folder on a local disk",
+        )
+    elif not Path(config.disk_path).parent.is_dir():
+        bad(
+            "disk_path",
+            "is in a folder that does not exist",
+            f"make {Path(config.disk_path).parent} (is its file system mounted?), or name another",
         )
 
 
@@ -162,6 +183,26 @@ def _check_files(config: Config, bad: _Bad) -> None:
                 f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}",
                 f"make one with: head -c 32 /dev/urandom | base64 > {path}",
             )
+
+
+def _check_pool_file(config: Config, bad: _Bad) -> None:
+    if not config.pool_file:
+        return
+    folder = Path(config.pool_file).parent
+    if not config.pool_file.startswith("/"):
+        bad("pool_file", "is not an absolute path", "begin it with /")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        bad(
+            "pool_file",
+            "is in no folder that this user may write",
+            f"make it (install -d -m 700 {folder}), or name a file in another one",
+        )
+    if not config.state_dir:
+        bad(
+            "pool_file",
+            "needs state_dir, where it is written down which namespaces were cleared",
+            "set state_dir to a folder that this user may write",
+        )
 
 
 def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None:

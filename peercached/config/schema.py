@@ -62,6 +62,7 @@ _CLUSTER = "Cluster"
 _SECURITY = "Security"
 _WORKERS = "Workers"
 _POOL = "Pool"
+_DISK = "Disk tier"
 _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
@@ -168,7 +169,7 @@ class Config(BaseModel):
         "",
         _CLUSTER,
         "Folder for what this node should remember over a restart: the last view, so that it "
-        "finds the cluster when all heads are away.",
+        "finds the cluster when all heads are away, and which namespaces were cleared.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )
@@ -272,6 +273,15 @@ class Config(BaseModel):
         "quota makes room among its own pages; below it, it competes for the pool like any other.",
         "Several models or tenants share a node, and one of them must not push the others out.",
     )
+    pool_file: str = _key(
+        "",
+        _POOL,
+        "File that the pool lives in, on tmpfs or hugetlbfs (there it has huge pages), made with "
+        "mode 0600. Its pages are verified and served again after a restart of the daemon; under "
+        "another `pool_size`, node id, cluster secret or format the file is emptied, and `status` "
+        "says so. Empty: the pool ends with the process.",
+        "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
+    )
     copy_threads: Count = _key(
         0,
         _POOL,
@@ -279,6 +289,40 @@ class Config(BaseModel):
         "The engine needs the processors more (fewer), or copies do not reach memory speed (more).",
         ge=0,
         le=64,
+    )
+
+    disk_enabled: bool = _key(
+        False,
+        _DISK,
+        "Keep pages on a local disk as well: those that the pool evicts can still be read, by "
+        "every node, and a restart finds them again.",
+        "The host has a local disk (NVMe) to spare: it holds many times what fits in memory.",
+    )
+    disk_path: str = _key(
+        "",
+        _DISK,
+        "Folder for the pages, made at first start if the folder above it exists. It belongs to "
+        "this `node_id` of this cluster: another daemon's is refused.",
+        "With `disk_enabled`: a folder on a local file system of its own, best without other load.",
+    )
+    disk_size: Size = _key(
+        16 << 30,
+        _DISK,
+        "Room for all files in `disk_path` together. The oldest pages give way, recently read ones "
+        "last.",
+        "With `disk_enabled`: as much of the disk as the pages may take, with some left free.",
+        unit="bytes",
+        ge=16 << 20,
+        le=1 << 50,
+    )
+    disk_sync: Literal["never", "segment", "batch"] = _key(
+        "segment",
+        _DISK,
+        "When pages are forced to the medium. Whatever it is, a killed daemon loses only what was "
+        "not written yet. Power cuts: `segment` loses the file that was being filled, `batch` "
+        "nothing that was reported as written, `never` what the kernel had not written back.",
+        "`batch` on disks whose flushes are cheap (power-loss protection); `never` where the pages "
+        "need not outlive the machine's power.",
     )
 
     vnodes: Count = _key(
@@ -481,7 +525,8 @@ class Config(BaseModel):
         10.0,
         _SERVICE,
         "How long the daemon may hand its warm pages to peers after SIGTERM, before it leaves and "
-        "stops. 0: it leaves at once. SIGINT never waits, a second signal ends it at once.",
+        "stops. 0, or with a `pool_file`: it leaves at once. SIGINT never waits, a second signal "
+        "ends it at once.",
         "Longer for large pools, together with the service manager's own limit (`TimeoutStopSec`, "
         "`terminationGracePeriodSeconds`); 0 where nobody should get the pages.",
         unit="s",

@@ -43,6 +43,7 @@ class Options:
     requests: int | None
     page_kib: int
     pool_mib: int
+    disk_mib: int
     seed: int
     trace: Path | None
     kill: bool
@@ -110,6 +111,14 @@ class Workload:
     show_default=True,
     help="Pool of each daemon.",
 )
+@click.option(
+    "--disk",
+    "disk_mib",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="MIB",
+    help="Disk tier of each daemon, in a temporary folder; 0: none.",
+)
 @click.option("--seed", default=1, show_default=True, help="Of conversations and spreading.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
 def main(as_json: bool, **values: Any) -> None:
@@ -143,9 +152,17 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         daemon_options["faults"] = options.faults
     each = [{"device-names": names} for names in _dealt_out(options.devices)]
     with Cluster(_NODES, options=daemon_options, each=each) as cluster:
+        if options.disk_mib:
+            for daemon in cluster.daemons:
+                daemon.options |= {
+                    "disk-enabled": "true",
+                    "disk-path": str(cluster.folder / f"{daemon.node_id}.disk"),
+                    "disk-size": f"{options.disk_mib}MiB",
+                }
         cluster.start(_START_S)
         nodes = ", ".join(f"{daemon.node_id} on {daemon.host}" for daemon in cluster.daemons)
-        console.print(f"{_NODES} daemons: {nodes}, {options.pool_mib} MiB each")
+        disk = f" and {options.disk_mib} MiB of disk" if options.disk_mib else ""
+        console.print(f"{_NODES} daemons: {nodes}, {options.pool_mib} MiB{disk} each")
         async with AsyncExitStack() as stack:
             workers = [
                 [
@@ -170,6 +187,7 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         workload=_description(workload, len(taken)),
         page_bytes=page_bytes,
         capacity_pages=_NODES * (options.pool_mib << 20) // stride_bytes,
+        disk_pages=_NODES * (options.disk_mib << 20) // stride_bytes,
         daemons=statuses,
     )
 

@@ -23,6 +23,7 @@ def summarise(
     workload: str,
     page_bytes: int,
     capacity_pages: int,
+    disk_pages: int = 0,
     daemons: Mapping[str, Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """`daemons`: the status document of each node's daemon, in order; None for a dead one."""
@@ -42,6 +43,9 @@ def summarise(
         "hit_rate": prefill.hit_rate,
         "best_hit_rate_infinite": best_hits_unbounded(taken) / max(1, asked),
         "best_hit_rate_at_capacity": best_hits(taken, capacity_pages) / max(1, asked),
+        # A page on disk is not in memory as well, in the cache that knows the future.
+        "disk_pages": disk_pages,
+        "best_hit_rate_with_disk": best_hits(taken, capacity_pages + disk_pages) / max(1, asked),
         "decode_hit_rate": decode.hit_rate,
         "set_bytes": both.set_bytes,
         "got_bytes": both.got_bytes,
@@ -67,7 +71,7 @@ def summarise(
         "not_set": dict(both.unset),
         **{
             name: sum(status["operations"].get(name, 0) for status in alive)
-            for name in ("get_local", "get_remote", "stale_retries")
+            for name in ("get_local", "get_disk", "get_remote", "get_peer_disk", "stale_retries")
         },
         "evictions": sum(status["pool"]["evictions"] for status in alive),
         "between_daemons_bytes": _by_transport(alive),
@@ -119,6 +123,12 @@ def _overview(summary: Mapping[str, Any]) -> Table:
         f"{_percent(summary['best_hit_rate_at_capacity'])} at this capacity "
         f"({summary['capacity_pages']:,} pages, {_size(capacity_bytes)}; Belady)",
     )
+    if summary["disk_pages"]:
+        table.add_row(
+            "",
+            f"{_percent(summary['best_hit_rate_with_disk'])} with the disks "
+            f"({summary['disk_pages']:,} pages more)",
+        )
     table.add_row(
         "handed to decode",
         f"{_percent(summary['decode_hit_rate'])} of the prompts' pages, "
@@ -127,7 +137,13 @@ def _overview(summary: Mapping[str, Any]) -> Table:
     table.add_row(
         "pages got",
         f"{summary['get_local']:,} from the worker's own node, "
-        f"{summary['get_remote']:,} from another",
+        f"{summary['get_remote']:,} from another"
+        + (
+            f", {summary['get_disk']:,} from its disk, {summary['get_peer_disk']:,} from "
+            "another's disk"
+            if summary["disk_pages"]
+            else ""
+        ),
     )
     table.add_row(
         "bytes",

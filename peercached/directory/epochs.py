@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from peercached.directory.epoch_keeper import EpochKeeper
+from peercached.directory.epoch_store import EpochStore
 from peercached.directory.layout import DIGEST_BYTES
 
 if TYPE_CHECKING:
@@ -20,11 +22,16 @@ class TooManyNamespaces(ValueError):
 
 
 class Epochs:
-    """The engine keeps the epochs; this says which to tell next, and checks what is told."""
+    """The engine has the epochs; this says which to tell next, checks what is told, and keeps
+    them over restarts."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, store: EpochStore | None = None) -> None:
         self._engine = engine
         self._at = 0
+        self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
+
+    def all(self) -> dict[bytes, int]:
+        return dict(self._engine.namespace_epochs())
 
     def some(self) -> list[tuple[bytes, int]]:
         """A bounded part of the table, another one each time: after a few heartbeats
@@ -49,6 +56,7 @@ class Epochs:
         if not 0 < epoch < EPOCH_MAX:
             raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
         if self._engine.raise_epoch(namespace_id, epoch):
+            self.keeper.raised()
             return epoch
         known = self._engine.namespace_epochs().get(namespace_id, 0)
         if known < epoch:

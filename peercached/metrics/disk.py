@@ -47,7 +47,12 @@ _SINGLES = (
     Single("counter", "disk_warm_dropped", "disk.warm_dropped", "Of those: dropped at the bound."),
 )
 # What could not be done: label and where it is.
-_SKIPS = {"full": "disk.skipped_full", "off": "disk.skipped_off", "old": "disk.skipped_old"}
+_SKIPS = {
+    "full": "disk.skipped_full",
+    "off": "disk.skipped_off",
+    "old": "disk.skipped_old",
+    "large": "disk.skipped_large",
+}
 _ERRORS = {
     "write": "disk.write_errors",
     "read": "disk.reads_failed",

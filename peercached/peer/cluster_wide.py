@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import ROW_BYTES, SELF, holders_of
 from peercached.directory.placement import Node, Placement
@@ -78,7 +79,8 @@ class ClusterWide:
         return b"" if reply is None else bytes(reply.digests)
 
     async def clear(self, namespace: str) -> list[str]:
-        """Those not reached: they learn of it from heartbeats when they are back."""
+        """Those not reached: they learn of it from heartbeats when they are back. With this node
+        among them if a restart would make it forget."""
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._epochs.next_of(namespace_id)
         others = [n for n in self._placement.nodes.values() if n.index != SELF]
@@ -96,6 +98,10 @@ class ClusterWide:
                 break
             # Somebody knew of a later clear than we did: what was set since then is theirs.
             epoch = highest + 1
+        try:
+            await self._epochs.keeper.kept()
+        except NotKept as error:
+            unreached.append(f"{self._placement.own.address.node_id} ({error})")
         return unreached
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:

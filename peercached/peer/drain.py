@@ -74,7 +74,7 @@ class _Part:
 
 class Drain:
     """On the event loop's thread. `announce` tells the others that this node drains, or no more.
-    `withdraw` takes back records, `remove` drops pages; both return when the owners know. `leave`
+    `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
     takes this node out of the cluster."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Drain:
         trouble: Trouble,
         announce: Callable[[bool], None],
         withdraw: Callable[[bytes], Awaitable[None]],
-        remove: Callable[[bytes], Awaitable[bytes]],
+        drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         timeout_s: float,
     ) -> None:
@@ -97,7 +97,7 @@ class Drain:
         self._trouble = trouble
         self._announce = announce
         self._withdraw = withdraw
-        self._remove = remove
+        self._drop = drop
         self._leave = leave
         self._timeout_s = timeout_s
         self._turns = itertools.count()
@@ -173,7 +173,7 @@ class Drain:
         step = DROP_DIGESTS * DIGEST_BYTES
         while self._withdrawn:
             some = bytes(self._withdrawn[:step])
-            await self._remove(some)
+            await self._drop(some)
             del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:

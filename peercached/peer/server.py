@@ -87,6 +87,9 @@ class NodeService(Protocol):
     async def remove_here(self, digests: bytes) -> bytes: ...
 
     def hold_here(self, digests: bytes, hold_ms: int) -> bytes: ...
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        """Packed rows; Unable"""
+
     async def adopt_here(
         self, caller: NodeAddress, offer: pb.AdoptRequest
     ) -> tuple[bytes, str, bool]:
@@ -95,7 +98,10 @@ class NodeService(Protocol):
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         """A packed ChannelAnswer; Unable"""
 
-    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int: ...
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+        """Unable: it is in force here, but would be forgotten by a restart"""
+
+    def epochs(self) -> dict[bytes, int]: ...
 
     def summary_json(self) -> str:
         """A Summary (peercached/overview/summary.py)"""
@@ -292,6 +298,14 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         except Exception as error:
             await self._refuse(context, error)
 
+    async def Promote(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            rows = await self._node.promote_here(request.digests, request.timeout_ms, request.warm)
+            return pb.PromoteReply(rows=rows)
+        except Exception as error:
+            await self._refuse(context, error)
+
     async def Adopt(self, request: Any, context: Any) -> Any:
         try:
             caller = self._session(context).caller
@@ -306,9 +320,16 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         try:
             self._session(context)
             wanted = request.epoch
-            return pb.RaiseEpochReply(
-                epoch=self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
-            )
+            raised = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
+            return pb.RaiseEpochReply(epoch=raised)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Epochs(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.EpochsReply(epochs=wire.epoch_messages(self._node.epochs().items()))
         except Exception as error:
             await self._refuse(context, error)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import (
     DIGEST_BYTES,
@@ -23,10 +24,11 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
-from peercached.peer.accepts import Accepts
 from peercached.overview.overview import Overview
+from peercached.peer.accepts import Accepts, Unable
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
+from peercached.peer.promotes import Promotes
 from peercached.peer.server import SendAck
 from peercached.proto import peer_pb2 as pb
 
@@ -51,6 +53,7 @@ class LocalNode:
         accepts: Accepts,
         adopts: Adopts,
         overview: Overview,
+        promotes: Promotes,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -64,6 +67,7 @@ class LocalNode:
         self._accepts = accepts
         self._adopts = adopts
         self._overview = overview
+        self._promotes = promotes
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
@@ -87,8 +91,16 @@ class LocalNode:
             raise LookupError(f"{target.node_id} is not in our view")
         return await self._cluster.reaches(target)
 
-    def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
-        return self._epochs.raise_to(namespace_id, epoch)
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+        raised = self._epochs.raise_to(namespace_id, epoch)
+        try:
+            await self._epochs.keeper.kept()
+        except NotKept as error:
+            raise Unable(str(error)) from error
+        return raised
+
+    def epochs(self) -> dict[bytes, int]:
+        return self._epochs.all()
 
     # --- for dashboards
 
@@ -170,11 +182,21 @@ class LocalNode:
     ) -> tuple[bytes, str, bool]:
         return await self._adopts.adopt(caller, offer)
 
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        return await self._promotes.serve(digests, timeout_ms, warm)
+
     async def remove_here(self, digests: bytes) -> bytes:
         rows = self._engine.remove_local(digests)
         if rows:
             await self._published(rows)
         return digests_of(rows)
+
+    async def drop_here(self, digests: bytes) -> None:
+        """Out of the pool: another node has these pages now. What is on our disk stays, for the
+        day when we are back."""
+        rows = self._engine.drop_from_pool(digests)
+        if rows:
+            await self._published(rows)
 
     async def withdraw_here(self, digests: bytes) -> None:
         """The owners forget that these pages are here; readers who know it can still read them."""

@@ -60,7 +60,7 @@ class SimNode(Node):
         self.suspects = Suspects()
         self.reads = SimReads(self)
         self.service = _Service(
-            engine, native, self.placement, self.side, self.publisher, none, none, none, none,
+            engine, native, self.placement, self.side, self.publisher, none, none, none, none, none,
             RPC_TIMEOUT_S, lambda: None,
         )  # fmt: skip
         self.inbound: list[Line] = []

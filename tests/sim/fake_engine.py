@@ -121,6 +121,8 @@ class FakeNative:
 class FakeEngine:
     def __init__(self, shard_capacity: int = 1 << 30) -> None:
         self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> generation, length
+        self.disk: dict[bytes, int] = {}
+        self.warmed: list[bytes] = []
         self.shard: dict[tuple[bytes, int], tuple[Any, ...]] = {}
         self.shard_capacity = shard_capacity
         self.nodes: dict[int, tuple[str, int]] = {}
@@ -141,6 +143,7 @@ class FakeEngine:
         self._generation = 0
         self._next_ticket = 1
 
+    def listen(self) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None:
         if self.event_fd >= 0:
@@ -344,6 +347,24 @@ class FakeEngine:
 
     def remove_local(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
+
+    drop_from_pool = remove_local
+
+    def promote(self, digests: bytes, timeout_ms: int) -> bytes:
+        """Of those on `disk` (digest -> length): resident records. Of others: withdrawals."""
+        out = []
+        for at in range(0, len(digests), 16):
+            digest = digests[at : at + 16]
+            if digest in self.disk and digest not in self.pool:
+                self.set_page(digest, self.disk[digest])
+            if digest in self.pool:
+                out.append(self._row(digest))
+            else:
+                out.append(ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW))
+        return b"".join(out)
+
+    def warm(self, digests: bytes) -> None:
+        self.warmed.append(digests)
 
     def local_rows(self, digests: bytes) -> bytes:
         each = [digests[i : i + 16] for i in range(0, len(digests), 16)]

@@ -32,11 +32,13 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
         ("Hold", pb.HoldRequest()),
+        ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         (
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),
         ),
+        ("Epochs", pb.EpochsRequest()),
         ("ConnectChannel", pb.ConnectChannelRequest()),
         ("Operate", pb.OperateRequest(method="Drain")),
         ("Ping", pb.PingRequest()),

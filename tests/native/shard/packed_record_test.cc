@@ -87,6 +87,22 @@ TEST(Summary, a_term_depends_on_digest_generation_and_residence_alone) {
   EXPECT_FALSE(changed([](RecordRow& r) { r.generation |= uint64_t{1} << 48; }));
 }
 
+TEST(Summary, a_term_of_a_page_on_disk_depends_on_its_content_and_not_on_the_generation) {
+  RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
+  row.flags = 0;
+  const auto changed = [&](auto change) {
+    RecordRow other = row;
+    change(other);
+    return summary_term(other) != summary_term(row);
+  };
+  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.hi; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { r.length += 64; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { ++r.check; }));
+  EXPECT_TRUE(changed([](RecordRow& r) { r.flags = kRecordResident; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { ++r.generation; }));
+  EXPECT_FALSE(changed([](RecordRow& r) { r.offset += 64; }));
+}
+
 TEST(Summary, a_bucket_is_the_first_byte_in_memory) {
   Digest digest;
   reinterpret_cast<unsigned char*>(&digest)[0] = 0xab;

@@ -1,0 +1,241 @@
+#include "engine/cold_pages.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace peercached {
+
+namespace {
+
+RecordRow withdrawal_of(const Digest& digest, Generation generation) {
+  RecordRow row;
+  row.digest = digest;
+  row.generation = generation;
+  row.holder = kSelfHolder;
+  row.flags = kRecordWithdraw;
+  return row;
+}
+
+bool same_content(const DiskPage& page, const RecordRow& row) {
+  return page.length == row.length && static_cast<uint32_t>(page.checksum) == row.check;
+}
+
+}  // namespace
+
+void ColdPages::end() {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  tier_.reset();  // outside the mutex: its threads may still tell of what they did
+}
+
+void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
+                             std::span<const PinnedPage> pages) {
+  if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return pool_.unpin(pages);
+  std::vector<RecordRow> rows(pages.size()), removed;
+  std::vector<PinnedPage> done_with;
+  {
+    std::lock_guard lock(mutex_);
+    // Pages are removed under the mutex: what is in the pool now is removed behind our put, if at
+    // all, and the tier forgets what is removed behind its put.
+    pool_.rows_of(pages, rows);
+    pool_.withdrawals_of(pages, removed);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      const PinnedPage page = pages[i];
+      const bool gone = std::any_of(removed.begin(), removed.end(), [&](const RecordRow& row) {
+        return row.digest == rows[i].digest;
+      });
+      DiskPage on_disk;
+      on_disk.digest = rows[i].digest;
+      on_disk.namespace_id = namespace_id;
+      on_disk.epoch = epoch;
+      on_disk.checksum = page.checksum;
+      on_disk.length = page.length;
+      const auto done = [this, page](bool ok) { written(page, ok); };
+      if (gone || tier_->put(on_disk, page.payload(), done) != PutOutcome::queued)
+        done_with.push_back(page);
+    }
+  }
+  pool_.unpin(done_with);
+}
+
+void ColdPages::written(const PinnedPage& page, bool on_disk) {
+  std::vector<RecordRow> dropped;
+  pool_.withdrawals_of({&page, 1}, dropped);
+  pool_.unpin({&page, 1});
+  if (!on_disk || dropped.empty()) return;
+  // It was dropped while it was pinned for us, and withdrawn because it was not on disk yet.
+  RecordRow row = dropped[0];
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  row.generation = pool_.next_generation();
+  uint8_t in_pool = 0;
+  pool_.contains({&row.digest, 1}, false, {&in_pool, 1});
+  const auto now = find(row.digest);
+  if (in_pool != 0 || !now || !same_content(*now, row)) return;
+  row.flags = 0;
+  row.offset = 0;
+  tell_({&row, 1});
+}
+
+void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages) {
+  std::vector<PinnedPage> committing, aborting;
+  std::vector<uint64_t> checksums;
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const auto now = find(sources[i].digest);
+    if (now && now->length == sources[i].length && now->checksum == sources[i].checksum) {
+      pages[i].checksum = sources[i].checksum;
+      committing.push_back(pages[i]);
+      checksums.push_back(sources[i].checksum);
+    } else {
+      aborting.push_back(pages[i]);
+      pages[i] = {};
+    }
+  }
+  pool_.abort(aborting);
+  if (committing.empty()) return;
+  std::vector<RecordRow> rows(committing.size());
+  pool_.commit(committing, checksums, rows);
+  tell_(rows);
+}
+
+void ColdPages::left_pool(std::span<const RecordRow> rows) {
+  if (rows.empty()) return;
+  std::vector<RecordRow> told(rows.begin(), rows.end());
+  std::lock_guard lock(mutex_);
+  if (!ended_) {
+    for (RecordRow& row : told) {
+      const auto page = find(row.digest);
+      if (!page || !same_content(*page, row)) continue;
+      row.flags = 0;
+      row.offset = 0;
+    }
+  }
+  tell_(told);
+}
+
+void ColdPages::left_disk(std::span<const DiskPage> pages) {
+  std::vector<Digest> digests;
+  for (const DiskPage& page : pages) digests.push_back(page.digest);
+  std::vector<RecordRow> rows;
+  not_here(digests, rows);
+}
+
+void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (digests.empty()) return;
+  std::vector<RecordRow> gone;
+  std::lock_guard lock(mutex_);
+  // Before the look into the pool: what is committed behind that look has a newer generation, and
+  // its record stands.
+  for (const Digest& digest : digests)
+    gone.push_back(withdrawal_of(digest, pool_.next_generation()));
+  std::vector<uint8_t> here(digests.size());
+  pool_.contains(digests, false, here);
+  if (!ended_) find_all(digests, here);
+  size_t kept = 0;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (here[i] == 0) gone[kept++] = gone[i];
+  }
+  gone.resize(kept);
+  if (!gone.empty()) tell_(gone);
+  rows.insert(rows.end(), gone.begin(), gone.end());
+}
+
+std::map<Digest, uint64_t> ColdPages::epochs() const {
+  std::map<Digest, uint64_t> epochs;
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    for (const DiskPage& page : pages) {
+      if (page.epoch == 0) continue;
+      uint64_t& epoch = epochs[page.namespace_id];
+      epoch = std::max(epoch, page.epoch);
+    }
+  });
+  return epochs;
+}
+
+std::optional<DiskPage> ColdPages::find(const Digest& digest) const {
+  if (!tier_) return std::nullopt;
+  auto page = tier_->find(digest);
+  if (page && !namespaces_.in_force(page->namespace_id, page->epoch)) return std::nullopt;
+  return page;
+}
+
+void ColdPages::find_all(std::span<const Digest> digests, std::span<uint8_t> out) const {
+  if (!tier_) return;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (out[i] == 0 && find(digests[i])) out[i] = 1;
+  }
+}
+
+void ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (!tier_) {
+    pool_.remove(digests, rows);
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  std::vector<uint8_t> on_disk(digests.size());
+  find_all(digests, on_disk);
+  tier_->remove(digests);
+  // As in not_here: drawn behind the removal, before the look into the pool.
+  std::vector<RecordRow> cold;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (on_disk[i] != 0) cold.push_back(withdrawal_of(digests[i], pool_.next_generation()));
+  }
+  const size_t before = rows.size();
+  pool_.remove(digests, rows);
+  std::unordered_set<Digest, DigestHash> told;
+  for (size_t i = before; i < rows.size(); ++i) told.insert(rows[i].digest);
+  for (const RecordRow& row : cold) {
+    if (told.insert(row.digest).second) rows.push_back(row);
+  }
+}
+
+void ColdPages::drop_namespace(const Digest& namespace_id, uint64_t below_epoch) {
+  if (!tier_) return;
+  // The epoch is not in force any more, so none of these pages is told of anew.
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    std::vector<RecordRow> rows;
+    for (const DiskPage& page : pages) {
+      if (page.namespace_id == namespace_id && page.epoch < below_epoch)
+        rows.push_back(withdrawal_of(page.digest, pool_.next_generation()));
+    }
+    if (rows.empty()) return;
+    std::lock_guard lock(mutex_);
+    tell_(rows);
+  });
+  tier_->drop_namespace(namespace_id, below_epoch);
+}
+
+Generation ColdPages::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
+  const Generation as_of = pool_.scan(visit);
+  if (tier_) scan_disk(as_of, visit);
+  return as_of;
+}
+
+void ColdPages::scan_disk(Generation as_of,
+                          const std::function<void(std::span<const RecordRow>)>& visit) const {
+  std::vector<Digest> digests;
+  std::vector<uint8_t> in_pool;
+  std::vector<RecordRow> rows;
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    digests.clear();
+    rows.clear();
+    for (const DiskPage& page : pages) digests.push_back(page.digest);
+    in_pool.assign(pages.size(), 0);
+    pool_.contains(digests, false, in_pool);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (in_pool[i] != 0 || !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch)) continue;
+      RecordRow& row = rows.emplace_back();
+      row.digest = pages[i].digest;
+      row.generation = as_of;
+      row.check = static_cast<uint32_t>(pages[i].checksum);
+      row.length = pages[i].length;
+      row.holder = kSelfHolder;
+    }
+    if (!rows.empty()) visit(rows);
+  });
+}
+
+}  // namespace peercached

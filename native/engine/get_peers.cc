@@ -1,0 +1,190 @@
+// get, the part about other nodes: READ what is in their pools; what is on their disks only they
+// promote first, when asked, and answer with the records of where it is then.
+//
+// A holder is asked for a few megabytes at a time, and for the next ones before those are read, so
+// that its disk and the network work at the same time and no holder has to keep much in its pool
+// for one reader.
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "engine/get_run.h"
+#include "engine/promote_payload.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr uint64_t kPromoteBytes = 8 << 20;
+constexpr size_t kPromotePages = 1024;
+
+}  // namespace
+
+struct Engine::GetRun::Asked {
+  Asked(ControlQueue& control, HolderIndex asked_holder, std::vector<Found> asked_pages,
+        std::span<const Digest> wanted, Deadline deadline)
+      : holder(asked_holder),
+        pages(std::move(asked_pages)),
+        question(control, EventKind::promote, promote_payload(holder, wanted), deadline) {}
+
+  const HolderIndex holder;
+  const std::vector<Found> pages;
+  ControlQueue::Question question;
+};
+
+void Engine::GetRun::missed(const Found& found, PageStatus status, Trust trust) {
+  PageRef& page = pages[found.page];
+  page.status = status;
+  if (status == PageStatus::deadline) return;
+  engine.locations_.forget(digests[found.page]);
+  const bool again = status == PageStatus::stale || status == PageStatus::error;
+  if (again && trust != Trust::nothing) {
+    engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
+    page.status = PageStatus::pending;
+  }
+}
+
+void Engine::GetRun::from_peers(Trust trust) {
+  std::vector<Digest> wanted;
+  std::vector<size_t> index;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status != PageStatus::pending) continue;
+    wanted.push_back(digests[i]);
+    index.push_back(i);
+  }
+  if (wanted.empty()) return;
+  std::vector<RecordRow> rows(wanted.size());
+  std::vector<PageStatus> why(wanted.size());
+  engine.locate(wanted, trust, context.deadline, rows, why, context.trace);
+
+  ByHolder resident, cold;
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    PageRef& page = pages[index[k]];
+    if (rows[k].holder == kNoHolder) {
+      page.status = why[k];
+    } else if (rows[k].length != page.length) {
+      page.status = PageStatus::length_mismatch;
+    } else if (engine.nodes_.readable(rows[k].holder)) {
+      ByHolder& there = rows[k].flags & kRecordResident ? resident : cold;
+      there[rows[k].holder].push_back({index[k], rows[k]});
+    } else {
+      page.status = PageStatus::error;
+    }
+  }
+  promote_and_read(resident, cold, trust);
+}
+
+void Engine::GetRun::promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust) {
+  std::deque<Asked> asked;
+  ask(cold, asked);
+  read(resident, trust, Source::peer);
+  while (!asked.empty()) {
+    ByHolder promoted;
+    for (Asked& one : asked) take_answer(one, trust, promoted, cold);
+    asked.clear();
+    ask(cold, asked);
+    read(promoted, trust, Source::peer_disk);
+  }
+}
+
+void Engine::GetRun::ask(ByHolder& cold, std::deque<Asked>& asked) {
+  for (auto& [holder, left] : cold) {
+    if (left.empty()) continue;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    while (count < left.size() && count < kPromotePages &&
+           (count == 0 || bytes + left[count].row.length <= kPromoteBytes)) {
+      bytes += left[count++].row.length;
+    }
+    std::vector<Found> some(left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
+    left.erase(left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
+    std::vector<Digest> wanted;
+    for (const Found& found : some) wanted.push_back(digests[found.page]);
+    asked.emplace_back(engine.control_, holder, std::move(some), wanted, context.deadline);
+  }
+}
+
+void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold) {
+  TraceStep step(context.trace, "promote");
+  const auto answer = asked.question.wait();
+  step.done(!answer           ? PageStatus::deadline
+            : answer->empty() ? PageStatus::absent
+                              : PageStatus::ok,
+            asked.holder);
+  if (!answer) {
+    for (const Found& found : asked.pages) missed(found, PageStatus::deadline, trust);
+    return;
+  }
+  std::vector<RecordRow> rows(answer->size() / sizeof(RecordRow));
+  if (!rows.empty()) std::memcpy(rows.data(), answer->data(), rows.size() * sizeof(RecordRow));
+  const auto by_digest = [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; };
+  std::sort(rows.begin(), rows.end(), by_digest);
+
+  std::vector<Found> not_now;
+  std::vector<Found>& there = promoted[asked.holder];
+  for (const Found& found : asked.pages) {
+    const auto row = std::lower_bound(rows.begin(), rows.end(), found.row, by_digest);
+    if (row == rows.end() || row->digest != found.row.digest) {
+      not_now.push_back(found);
+    } else if (row->flags & kRecordWithdraw || row->length != found.row.length) {
+      missed(found, PageStatus::stale, trust);
+    } else {
+      row->holder = asked.holder;
+      engine.locations_.put(*row, Clock::now());
+      there.push_back({found.page, *row});
+    }
+  }
+  std::vector<Found>& left = cold[asked.holder];
+  if (there.empty()) {
+    // No room there, and none was made: more questions would be in vain.
+    for (const Found& found : not_now) missed(found, PageStatus::stale, trust);
+    for (const Found& found : left) missed(found, PageStatus::stale, trust);
+    left.clear();
+  } else {
+    left.insert(left.begin(), not_now.begin(), not_now.end());
+  }
+}
+
+void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source) {
+  std::vector<ReadOp> ops;
+  std::vector<const Found*> of_op;
+  size_t count = 0;
+  for (const auto& [holder, found] : by_holder) count += found.size();
+  ops.reserve(count);
+  std::vector<ReadBatch> batches;
+  for (const auto& [holder, members] : by_holder) {
+    if (members.empty()) continue;
+    const size_t first = ops.size();
+    for (const Found& found : members) {
+      ReadOp& op = ops.emplace_back();
+      op.digest = digests[found.page];
+      op.offset = found.row.offset;
+      op.generation = found.row.generation;
+      op.length = found.row.length;
+      op.dest = pages[found.page].memory;
+      op.to_device = pages[found.page].of_device;
+      of_op.push_back(&found);
+    }
+    batches.push_back(
+        {holder, engine.nodes_.incarnation(holder), std::span(ops).subspan(first, members.size())});
+  }
+  if (batches.empty()) return;
+  TraceStep step(context.trace, "read");
+  engine.transfer_->read(batches, context.deadline, *context.gate, engine.verifier_);
+  step.done(ops[0].status, batches[0].peer);
+
+  for (size_t o = 0; o < ops.size(); ++o) {
+    PageRef& page = pages[of_op[o]->page];
+    if (ops[o].corrupt) engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+    if (ops[o].status == PageStatus::ok) {
+      page.status = PageStatus::ok;
+      hit(source);
+      engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
+    } else {
+      missed(*of_op[o], ops[o].status, trust);
+    }
+  }
+}
+
+}  // namespace peercached

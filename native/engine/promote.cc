@@ -1,0 +1,34 @@
+// What the holder of a page does when a peer wants it read from disk.
+
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+// Promoted pages stay at least so long for the one who asked, as far as holds go: it reads them as
+// soon as it has our answer.
+constexpr uint32_t kPromotedHoldMs = 1'000;
+
+}  // namespace
+
+std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, Deadline deadline) {
+  const Promotions promotions = promoter_->promote(digests, Urgency::somebody_waits, deadline);
+  std::vector<PinnedPage> here;
+  std::vector<Digest> held, absent;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (promotions.statuses[i] == PromoteStatus::in_pool) {
+      here.push_back(promotions.pages[i]);
+      held.push_back(digests[i]);
+    } else if (promotions.statuses[i] == PromoteStatus::absent) {
+      absent.push_back(digests[i]);
+    }
+  }
+  std::vector<RecordRow> rows(here.size());
+  pool_->rows_of(here, rows);
+  hold_local(held, kPromotedHoldMs);
+  cold_->not_here(absent, rows);
+  return rows;
+}
+
+}  // namespace peercached

@@ -1,0 +1,113 @@
+// From disk into the pool: pages that somebody waits for, and pages that somebody may soon want.
+//
+//   find -> room in the budget -> reserve a slot -> read into it, verified -> commit, tell ->
+//   pinned
+//
+// A page is read once however many want it: the first reserves its slot, the others wait for that.
+// What is promoted stays pinned until its `Promotions` end, so the later pages of a batch never
+// evict its earlier ones; when the batch finds no more room it stops, and the rest is not promoted
+// now. All that is pinned so is at most a quarter of the pool, and a batch takes its share at once
+// or waits, so batches never wait for each other in a circle. Who waits for a page goes first:
+// warming gets half of the budget, and none while a reader waits for it.
+//
+// Thread safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "engine/cold_pages.h"
+#include "engine/namespaces.h"
+#include "pool/pool.h"
+
+namespace peercached {
+
+enum class Urgency : uint8_t { somebody_waits, warming };
+
+enum class PromoteStatus : uint8_t {
+  pending,  // internal
+  in_pool,  // pinned; it may have been there before
+  absent,   // not on this disk, or no longer
+  not_now,  // no room, or another's promotion of it failed
+  late,     // the deadline
+};
+
+struct PromoterStats {
+  uint64_t promoted = 0, promoted_bytes = 0;  // read from disk into the pool
+  uint64_t warmed = 0;                        // of these: for nobody who waited
+  uint64_t not_now = 0, late = 0, absent = 0;
+  uint64_t warm_queued = 0, warm_dropped = 0;
+};
+
+class Promoter;
+
+// The pages of one batch and their share of the budget; ends with the object.
+class Promotions {
+ public:
+  ~Promotions();
+  Promotions(Promotions&& other) noexcept
+      : pages(std::move(other.pages)),
+        statuses(std::move(other.statuses)),
+        promoter_(other.promoter_),
+        budget_bytes_(std::exchange(other.budget_bytes_, 0)) {}
+  Promotions& operator=(Promotions&&) = delete;
+
+  std::vector<PinnedPage> pages;  // by the batch's order; empty unless in_pool
+  std::vector<PromoteStatus> statuses;
+
+ private:
+  friend class Promoter;
+  explicit Promotions(Promoter& promoter) : promoter_(promoter) {}
+  Promoter& promoter_;
+  uint64_t budget_bytes_ = 0;
+};
+
+class Promoter {
+ public:
+  Promoter(Pool& pool, NamespaceTable& namespaces, ColdPages& cold);
+  ~Promoter();  // ends the warming; no promote() may be under way
+
+  Promotions promote(std::span<const Digest> digests, Urgency urgency, Deadline deadline);
+  // Promotes those on disk when there is time, in this order; never waits. What is queued is at
+  // most a quarter of the pool, lest the last of it evict the first: the rest is dropped.
+  void warm(std::span<const Digest> digests);
+
+  // As much as one batch should ask for.
+  uint64_t batch_bytes_max() const { return batch_bytes_max_; }
+  PromoterStats stats() const;
+
+ private:
+  friend class Promotions;
+  struct Run;
+
+  uint64_t take_budget(uint64_t bytes, Urgency urgency, Deadline deadline);  // 0: not in time
+  void give_budget(uint64_t bytes);
+  void warm_in_background();
+
+  Pool& pool_;
+  NamespaceTable& namespaces_;
+  ColdPages& cold_;
+  const uint64_t budget_bytes_max_, batch_bytes_max_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable room_;
+  uint64_t budget_used_ = 0;
+  unsigned readers_waiting_ = 0;
+  std::condition_variable warm_wake_;
+  std::deque<PageRequest> warm_queue_;
+  std::unordered_set<Digest, DigestHash> warm_queued_;
+  uint64_t warm_bytes_ = 0;
+  PromoterStats counters_;
+  std::atomic<bool> stopping_{false};
+  std::thread warmer_;  // none without a disk tier
+};
+
+}  // namespace peercached

@@ -1,0 +1,36 @@
+// What was asked for a moment ago: `exists` comes again and again while a request waits, and its
+// wish that a peer warms a page need not travel each time. A small table that forgets; what it has
+// forgotten travels once more. Thread safe.
+#pragma once
+
+#include <array>
+#include <mutex>
+
+#include "common/clock.h"
+#include "common/types.h"
+
+namespace peercached {
+
+class RecentWishes {
+ public:
+  // True, and remembered, unless it was so within kRecent.
+  bool is_new(const Digest& digest, TimePoint now) {
+    std::lock_guard lock(mutex_);
+    Wish& wish = wishes_[digest.lo % kWishes];
+    if (wish.digest == digest && now - wish.at < kRecent) return false;
+    wish = {digest, now};
+    return true;
+  }
+
+ private:
+  static constexpr size_t kWishes = 8192;
+  static constexpr auto kRecent = std::chrono::seconds(1);
+  struct Wish {
+    Digest digest;
+    TimePoint at{};
+  };
+  std::mutex mutex_;
+  std::array<Wish, kWishes> wishes_{};
+};
+
+}  // namespace peercached

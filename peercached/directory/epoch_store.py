@@ -1,0 +1,69 @@
+"""The epochs of cleared namespaces on disk: without them a restart of the whole cluster would bring
+cleared pages back, from pool_file or from the disk tier.
+
+One JSON file, replaced as a whole: {"format": 1, "epochs": {namespace id in hex: epoch}}. Unlike
+the view it is truth: when it is there and cannot be read, nobody knows what was cleared, and pages
+of earlier starts must not be served. 64Ki namespaces, the most there can be, make 3.5 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from peercached.directory.layout import DIGEST_BYTES
+
+FORMAT = 1
+
+
+class EpochStore:
+    """`folder` empty: nothing is kept. Not thread safe; load() and save() block on the disk."""
+
+    def __init__(self, folder: str, node_id: str) -> None:
+        self.path = Path(folder) / f"epochs-{node_id}.json" if folder else None
+
+    def load(self) -> tuple[dict[bytes, int], str]:
+        """(epochs, why they are not known): a file that is not there is an empty one."""
+        if self.path is None:
+            return {}, "no state_dir tells which namespaces were cleared"
+        try:
+            return _epochs_of(json.loads(self.path.read_text())), ""
+        except FileNotFoundError:
+            return {}, ""
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            return {}, f"{self.path}, which tells what was cleared, cannot be read: {error}"
+
+    def save(self, epochs: dict[bytes, int]) -> None:
+        """On the medium when this returns. OSError when it cannot be."""
+        if self.path is None:
+            return
+        text = json.dumps({"format": FORMAT, "epochs": {n.hex(): e for n, e in epochs.items()}})
+        draft = self.path.with_suffix(".new")
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        # The name, too: else a power cut may bring the older file back.
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def pack_epochs(epochs: dict[bytes, int]) -> bytes:
+    """As the engine takes them: 24 bytes each, id and epoch."""
+    return b"".join(n + epoch.to_bytes(8, "little") for n, epoch in epochs.items())
+
+
+def _epochs_of(document: Any) -> dict[bytes, int]:
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']} is not {FORMAT}")
+    epochs = {bytes.fromhex(text): int(epoch) for text, epoch in document["epochs"].items()}
+    for namespace_id, epoch in epochs.items():
+        if len(namespace_id) != DIGEST_BYTES or not 0 < epoch < 1 << 62:
+            raise ValueError(f"{namespace_id.hex()}: {epoch} is no epoch of a namespace")
+    return epochs

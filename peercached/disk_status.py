@@ -1,0 +1,51 @@
+"""What an operator should know of the disk tier, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Say = Callable[..., None]
+
+_LOOK = "Look at the disk (dmesg, smartctl, df) and at who else uses it."
+
+
+def say_disk(say: Say, path: str, disk: Mapping[str, Any]) -> None:
+    """`disk`: the section of the status document; empty without a tier."""
+    if not disk:
+        return
+    if disk.get("state") == "read_only":
+        say(
+            "error",
+            f"The disk tier at {path} writes nothing: {disk.get('why')}. Pages that are evicted "
+            "are lost; those on the disk are still read.",
+            f"{_LOOK} It tries again by itself.",
+        )
+    elif disk.get("state") == "stalled":
+        say(
+            "error",
+            f"The disk at {path} does not answer: {disk.get('why')}. Pages on it are misses.",
+            _LOOK,
+        )
+    if disk.get("skipped_full"):
+        say(
+            "info",
+            f"{disk['skipped_full']} pages were set faster than the disk at {path} takes them, and "
+            "are in memory only.",
+            "A faster disk keeps more of them; sets never wait for it.",
+        )
+    if disk.get("reads_corrupt") or disk.get("recovery_corrupt"):
+        say(
+            "warning",
+            f"{disk.get('reads_corrupt', 0)} pages read from {path}, and "
+            f"{disk.get('recovery_corrupt', 0)} found at start, were torn or damaged; they were "
+            "dropped.",
+            "A few after a crash or a power cut are normal; more mean a failing disk.",
+        )
+    if disk.get("recovery_rejected"):
+        say(
+            "warning",
+            f"{disk['recovery_rejected']} segment files in {path} are of another daemon or "
+            "version, or destroyed; they were not used.",
+            "Nothing to do, unless pages are missing: the log names the files.",
+        )

@@ -1,0 +1,63 @@
+"""What a restart kept, in words: the `recovery` part of the status document and its sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_REASONS = {
+    "damaged_payloads": "had lost their bytes",
+    "damaged_headers": "had a damaged header",
+    "unfinished": "were being set when the daemon ended",
+    "cleared": "are of namespaces that were cleared since",
+    "duplicates": "were there twice",
+}
+_DAMAGE = ("damaged_payloads", "damaged_headers")
+
+
+def recovery_of(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of admin.status.Recovery."""
+    return dict(stats.get("recovery", {}))
+
+
+def told(recovery: Mapping[str, Any]) -> Iterator[str]:
+    """For the log, at start."""
+    if not recovery.get("file"):
+        return
+    if recovery["why_fresh"]:
+        yield f"pool_file {recovery['file']} was emptied: {recovery['why_fresh']}"
+        return
+    yield (
+        f"pool_file {recovery['file']}: {recovery['pages']} pages ({recovery['bytes']} bytes) are "
+        f"served again, verified in {recovery['seconds']:.3f} s"
+    )
+    for reason, count in recovery["dropped"].items():
+        if count:
+            yield f"pool_file {recovery['file']}: {count} pages dropped, they {_REASONS[reason]}"
+
+
+def say_recovery(say: Any, recovery: Mapping[str, Any], epochs_problem: str) -> None:
+    if recovery.get("why_fresh"):
+        say(
+            "info",
+            f"The pool began empty: what was in {recovery['file']} could not be used, because "
+            f"{recovery['why_fresh']}.",
+            "Nothing, if that was meant; else bring the old setting back before the next restart.",
+        )
+    dropped = recovery.get("dropped", {})
+    damaged = sum(dropped.get(reason, 0) for reason in _DAMAGE) + recovery.get("damaged_spans", 0)
+    if damaged:
+        say(
+            "warning",
+            f"{damaged} pages or spans in {recovery['file']} were damaged while no daemon ran; "
+            "they were dropped.",
+            "Look for memory errors of this machine (edac-util, mcelog, dmesg), and for others "
+            "that write to the file.",
+        )
+    if epochs_problem:
+        say(
+            "error",
+            f"Which namespaces were cleared cannot be kept in state_dir: {epochs_problem}. After "
+            "a restart cleared pages may come back.",
+            "Make room in state_dir, or make it writable; it is tried again with the next clear.",
+        )

@@ -1,0 +1,244 @@
+"""A daemon whose pool is in a file is killed and started again: its pages are still there."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+TMPFS = Path("/dev/shm")
+KEYS = keys_of("kept", 40)
+
+
+class PoolFiles:
+    """Paths for pool files, one for each node."""
+
+    def __init__(self) -> None:
+        self.prefix = f"peercached-test-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def __getitem__(self, node: int) -> Path:
+        return TMPFS / f"{self.prefix}-{node}"
+
+    def options(self, size: int) -> list[dict[str, str]]:
+        return [{"pool-file": str(self[node])} for node in range(size)]
+
+
+@pytest.fixture
+def pool_files() -> Iterator[PoolFiles]:
+    if not os.access(TMPFS, os.W_OK):
+        pytest.skip(f"{TMPFS} is not a tmpfs that we may write to")
+    files = PoolFiles()
+    yield files
+    for path in TMPFS.glob(f"{files.prefix}-*"):
+        with suppress(OSError):
+            path.unlink()
+
+
+def recovery(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.status()["recovery"]
+    return found
+
+
+def again(cluster: Cluster, node: int, **options: str) -> None:
+    """Killed with -9, started anew."""
+    daemon = cluster[node]
+    if daemon.alive:
+        daemon.kill()
+    daemon.options |= {name.replace("_", "-"): value for name, value in options.items()}
+    daemon.start()
+    cluster.wait_complete()
+
+
+def held_here(pages: Pages) -> int:
+    return sum(map(bool, pages.get(KEYS)))
+
+
+def test_pages_survive_kill_9_and_are_read_by_all(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(3, each=pool_files.options(3))
+    assert all(attach(cluster[1]).set(KEYS))
+    for _ in range(2):
+        again(cluster, 1)
+        found = recovery(cluster[1])
+        assert (found["pages"], found["bytes"]) == (len(KEYS), len(KEYS) * 65_536), found
+        assert attach(cluster[1]).has(KEYS)
+        for reader in (cluster[0], cluster[2]):
+            eventually(lambda: attach(reader).has(KEYS), 10, "records at their owners")  # noqa: B023
+    more = keys_of("more", 40)
+    assert all(attach(cluster[1]).set(more)), "it goes on as before"
+    assert attach(cluster[0]).has(more)
+
+
+def test_a_clean_restart_keeps_them_too(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(2, each=pool_files.options(2))
+    assert all(attach(cluster[0]).set(KEYS))
+    assert cluster[0].stop() == 0
+    again(cluster, 0)
+    assert recovery(cluster[0])["pages"] == len(KEYS)
+    assert attach(cluster[0]).has(KEYS)
+    eventually(lambda: attach(cluster[1]).has(KEYS), 10)
+
+
+def test_the_whole_cluster_restarts_warm(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(3, each=pool_files.options(3))
+    for node in range(3):
+        assert all(attach(cluster[node]).set(keys_of(f"of {node}", 20)))
+    for daemon in cluster.daemons:
+        daemon.kill()
+    for daemon in cluster.daemons:
+        daemon.start()
+    cluster.wait_complete()
+    for node in range(3):
+        reader = attach(cluster[(node + 1) % 3])
+        eventually(lambda: reader.has(keys_of(f"of {node}", 20)), 10)  # noqa: B023
+
+
+def test_what_was_cleared_stays_away_even_if_the_whole_cluster_restarts(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(2, each=pool_files.options(2))
+    assert all(attach(cluster[0]).set(KEYS))
+    assert attach(cluster[1]).client.clear()
+    for daemon in cluster.daemons:  # at once: the sweep may not be through
+        daemon.kill()
+    for daemon in cluster.daemons:
+        daemon.start()
+    cluster.wait_complete()
+    assert held_here(attach(cluster[0])) == 0
+    assert held_here(attach(cluster[1])) == 0
+    assert all(attach(cluster[0]).set(KEYS)), "and can be set anew"
+    again(cluster, 0)
+    assert attach(cluster[0]).has(KEYS)
+    assert attach(cluster[1]).client.clear()
+    eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "recovered pages are swept")
+
+
+def test_who_was_away_during_a_clear_learns_of_it_before_it_serves(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(3, each=pool_files.options(3))
+    away = cluster[2]
+    assert all(attach(away).set(KEYS))
+    away.kill()
+    with attach(cluster[0]) as other:
+        other.client.clear()
+    away.start()
+    away.wait_ready()  # its socket is there: from now on it may not serve one of them
+    assert recovery(away)["pages"] == len(KEYS), "they were in the file"
+    assert held_here(attach(away)) == 0
+    cluster.wait_complete()
+    assert held_here(attach(cluster[0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("pool_size", "48MiB", "it was made with pool_size = 67108864 bytes"),
+        ("node_id", "another", "another node_id or another cluster secret"),
+    ],
+)
+def test_another_configuration_begins_empty_and_says_why(
+    make_cluster: MakeCluster,
+    attach: Attach,
+    pool_files: PoolFiles,
+    option: str,
+    value: str,
+    sentence: str,
+) -> None:
+    cluster = make_cluster(1, each=pool_files.options(1))
+    assert all(attach(cluster[0]).set(KEYS))
+    cluster[0].kill()
+    cluster[0].options[option.replace("_", "-")] = value
+    cluster[0].start()
+    cluster[0].wait_ready()
+    status = cluster[0].status()
+    assert sentence in status["recovery"]["why_fresh"]
+    assert any(sentence in one["sentence"] for one in status["health"])
+    assert sentence in cluster[0].log_path.read_text()
+    pages = attach(cluster[0])
+    assert held_here(pages) == 0
+    assert all(pages.set(KEYS))
+
+
+def test_another_cluster_secret_begins_empty(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"one secret of the cluster")
+    secret.chmod(0o600)
+    each = [{**pool_files.options(1)[0], "cluster-secret-file": str(secret)}]
+    cluster = make_cluster(1, each=each)
+    assert all(attach(cluster[0]).set(KEYS))
+    secret.write_bytes(b"another secret, after a leak")
+    again(cluster, 0)
+    assert "another cluster secret" in recovery(cluster[0])["why_fresh"]
+    assert held_here(attach(cluster[0])) == 0
+
+
+def test_unknown_epochs_begin_empty(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(1, each=pool_files.options(1))
+    assert all(attach(cluster[0]).set(KEYS))
+    cluster[0].kill()
+    epochs = cluster[0].state_dir / f"epochs-{cluster[0].node_id}.json"
+    epochs.write_text(epochs.read_text()[:-1])
+    again(cluster, 0)
+    assert "cannot be read" in recovery(cluster[0])["why_fresh"]
+    assert held_here(attach(cluster[0])) == 0
+
+
+def test_two_daemons_on_one_file_are_one_too_many(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+) -> None:
+    cluster = make_cluster(2, start=False, each=[pool_files.options(1)[0]] * 2)
+    cluster[0].start()
+    cluster[0].wait_ready()
+    cluster[1].start()
+    assert cluster[1].wait_exit() != 0
+    assert "in use by another daemon" in cluster[1].log_path.read_text()
+    assert all(attach(cluster[0]).set(KEYS))
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_every_set_that_was_answered_survives_kill_9_in_the_middle_of_others(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, kills: int
+) -> None:
+    cluster = make_cluster(1, each=pool_files.options(1), pool_size="256MiB")
+    answered: list[bytes] = []
+    numbers = iter(range(1 << 30))
+
+    def write() -> None:
+        keys = keys_of(f"round {next(numbers)}", 4)
+        statuses = writer.set(keys)
+        answered.extend(key for key, status in zip(keys, statuses, strict=True) if status)
+
+    for _ in range(kills):
+        answered.clear()
+        with attach(cluster[0]) as writer, Background(write) as writing:
+            writing.wait_rounds(20)
+            cluster[0].kill()
+        assert answered
+        cluster[0].start()
+        cluster[0].wait_ready()
+        dropped = recovery(cluster[0])["dropped"]
+        assert not dropped["damaged_headers"] and not dropped["damaged_payloads"], dropped
+        with attach(cluster[0]) as reader:
+            for start in range(0, len(answered), 32):
+                keys = answered[start : start + 32]
+                assert reader.has(keys), "a page whose set was answered is gone"
+                reader.client.remove(keys)

@@ -1,0 +1,46 @@
+"""Daemons with disk tiers: their options, and what the tests wait for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.pages import Pages
+from harness.waiting import eventually
+from peercached.demo.cluster import Daemon
+
+
+def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str]]:
+    """One per daemon, for `make_cluster(each=...)`."""
+    return [
+        {
+            "disk_enabled": "true",
+            "disk_path": str(folder / f"{name}.disk"),
+            "disk_size": "256MiB",
+            **more,
+        }
+        for name in names
+    ]
+
+
+def disk_of(daemon: Daemon) -> dict[str, Any]:
+    disk: dict[str, Any] = daemon.status()["disk"]
+    return disk
+
+
+def wait_written(daemon: Daemon) -> None:
+    eventually(lambda: disk_of(daemon)["queued_pages"] == 0, 60, "the disk to take what was set")
+
+
+def fill(daemon: Daemon, pages: Pages, keys: Sequence[bytes], at_once: int = 16) -> None:
+    """Sets them no faster than the disk takes them, so that none is skipped."""
+    for at in range(0, len(keys), at_once):
+        assert all(pages.set(keys[at : at + at_once]))
+        wait_written(daemon)
+    assert disk_of(daemon)["skipped_full"] == 0
+
+
+def found(pages: Pages, keys: Sequence[bytes], at_once: int = 16) -> int:
+    """How many come back; the bytes of each have been compared."""
+    return sum(
+        sum(map(bool, pages.get(keys[at : at + at_once]))) for at in range(0, len(keys), at_once)
+    )

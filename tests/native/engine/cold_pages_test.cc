@@ -1,0 +1,175 @@
+// What the directory is told of pages that come and go between pool and disk.
+
+#include "engine/cold_fixture.h"
+
+namespace peercached {
+namespace {
+
+using ColdPagesTest = ColdTest;
+
+TEST_F(ColdPagesTest, an_evicted_page_that_is_on_disk_becomes_non_resident_others_are_withdrawn) {
+  open(4 << 20, false);
+  const Digest written = digest_of_page(1), skipped = digest_of_page(2);
+  ASSERT_TRUE(set(written));
+  while (tier_->write_one()) {
+  }
+  tier_->queue_max = 0;
+  ASSERT_TRUE(set(skipped));
+  EXPECT_EQ(record(written), 'r');
+  evict(written);
+  evict(skipped);
+  EXPECT_EQ(record(written), 'n');
+  EXPECT_EQ(record(skipped), '-');
+}
+
+TEST_F(ColdPagesTest, a_page_that_waits_for_its_write_is_not_evicted) {
+  open(1 << 20, false);
+  const Digest waiting = digest_of_page(1);
+  ASSERT_TRUE(set(waiting));
+  tier_->queue_max = 1;
+  for (uint64_t n = 2; n < 200; ++n) ASSERT_TRUE(set(digest_of_page(n)));
+  EXPECT_TRUE(in_pool(waiting));
+  ASSERT_TRUE(tier_->write_one());
+  for (uint64_t n = 200; n < 400; ++n) ASSERT_TRUE(set(digest_of_page(n)));
+  EXPECT_FALSE(in_pool(waiting));
+  EXPECT_EQ(record(waiting), 'n');
+}
+
+TEST_F(ColdPagesTest, what_the_disk_loses_is_withdrawn_unless_it_is_in_the_pool) {
+  open(4 << 20);
+  const Digest cold = digest_of_page(1), warm = digest_of_page(2);
+  ASSERT_TRUE(set(cold));
+  ASSERT_TRUE(set(warm));
+  tier_->flush(Deadline::after_ms(0));
+  while (!tier_->find(cold) || !tier_->find(warm)) std::this_thread::yield();
+  evict(cold);
+  tier_->lose(cold);
+  tier_->lose(warm);
+  EXPECT_EQ(record(cold), '-');
+  EXPECT_EQ(record(warm), 'r');
+  evict(warm);
+  EXPECT_EQ(record(warm), '-');
+}
+
+TEST_F(ColdPagesTest, a_removed_page_is_nowhere_even_if_its_write_was_still_waiting) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  remove(digest);
+  while (tier_->write_one()) {
+  }
+  EXPECT_FALSE(tier_->find(digest));
+  EXPECT_EQ(record(digest), '-');
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  evict(digest);
+  remove(digest);
+  EXPECT_EQ(record(digest), '-');
+  EXPECT_EQ(promote(digest), PromoteStatus::absent);
+}
+
+TEST_F(ColdPagesTest, a_page_of_a_cleared_namespace_is_neither_found_nor_told_of) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  uint32_t stale = 0;
+  ASSERT_TRUE(namespaces_.raise(ns_->id(), 1, stale));
+  EXPECT_FALSE(cold_->find(digest));
+  evict(digest);
+  EXPECT_EQ(record(digest), '-');
+  EXPECT_EQ(promote(digest), PromoteStatus::absent);
+  cold_->drop_namespace(ns_->id(), 1);
+  EXPECT_FALSE(tier_->find(digest));
+}
+
+TEST_F(ColdPagesTest,
+       a_scan_tells_of_pages_in_the_pool_as_resident_and_of_the_rest_on_disk_as_not) {
+  open(4 << 20, false);
+  for (uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(set(digest_of_page(n)));
+  while (tier_->write_one()) {
+  }
+  for (uint64_t n = 0; n < 4; ++n) evict(digest_of_page(n));
+  std::map<Digest, int> seen;
+  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) seen[row.digest] += row.flags & kRecordResident ? 100 : 1;
+  });
+  EXPECT_GT(as_of, 0u);
+  for (uint64_t n = 0; n < 8; ++n) EXPECT_EQ(seen[digest_of_page(n)], n < 4 ? 1 : 100) << n;
+}
+
+TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
+  open(4 << 20);
+  ColdPages none(*pool_, namespaces_, [this](std::span<const RecordRow> rows) { tell(rows); });
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  std::vector<RecordRow> rows;
+  pool_->remove({&digest, 1}, rows);
+  none.left_pool(rows);
+  EXPECT_EQ(record(digest), '-');
+  EXPECT_FALSE(none.enabled());
+}
+
+// Everything at once on few pages, then nobody moves any more: the owner's picture must be the
+// truth. A ghost (a record of what is nowhere) or a lost page here would stay until a resync.
+TEST_F(ColdPagesTest, the_owner_has_no_ghosts_and_no_holes_after_a_storm) {
+  open(1 << 20);
+  constexpr uint64_t kPages = 96;
+  constexpr int kRounds = 4'000;
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      for (int round = 0; round < kRounds; ++round) {
+        const Digest digest = digest_of_page(random() % kPages);
+        switch (random() % 8) {
+          case 0:
+          case 1:
+          case 2:
+            set(digest);
+            break;
+          case 3:
+          case 4:
+            promote(digest, 1'000);
+            break;
+          case 5:
+            tier_->lose(digest);
+            break;
+          case 6:
+            evict(digest);
+            break;
+          case 7:
+            remove(digest);
+            break;
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  while (tier_->stats().queued_pages > 0 || pool_->stats().pins > 0) std::this_thread::yield();
+  std::map<Digest, RecordRow> truth;
+  cold_->scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) EXPECT_TRUE(truth.emplace(row.digest, row).second);
+  });
+  for (uint64_t n = 0; n < kPages; ++n) {
+    const Digest digest = digest_of_page(n);
+    const auto known = truth.find(digest);
+    const char wanted = known == truth.end()                    ? '-'
+                        : known->second.flags & kRecordResident ? 'r'
+                                                                : 'n';
+    EXPECT_EQ(record(digest), wanted) << n;
+    std::vector<RecordRow> rows;
+    shard_.lookup({&digest, 1}, rows);
+    if (!rows.empty() && wanted == 'r') {
+      EXPECT_EQ(rows[0].generation, known->second.generation);
+    }
+    if (!rows.empty()) {
+      EXPECT_EQ(summary_term(rows[0]), summary_term(known->second)) << n;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace peercached

@@ -1,0 +1,194 @@
+// A disk tier without a disk, that writes when the test says so and loses what the test wants lost.
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "common/copy.h"
+#include "disk/disk_tier.h"
+
+namespace peercached {
+
+class MemoryTier final : public ColdTier {
+ public:
+  // `automatic`: a thread writes what is put as soon as it can.
+  explicit MemoryTier(DiskEvicted lost, bool automatic = true) : lost_(std::move(lost)) {
+    if (automatic) writer_ = std::thread([this] { write_until_stopped(); });
+  }
+  ~MemoryTier() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    if (writer_.joinable()) writer_.join();
+    while (write_one()) {
+    }
+  }
+
+  PutOutcome put(const DiskPage& page, const std::byte* payload,
+                 std::function<void(bool)> done) override {
+    {
+      std::lock_guard lock(mutex_);
+      const auto here = pages_.find(page.digest);
+      if (here != pages_.end()) {
+        const DiskPage& old = here->second.page;
+        if (old.length == page.length && old.checksum == page.checksum) return PutOutcome::held;
+        pages_.erase(here);
+      }
+      if (queue_.size() >= queue_max) return PutOutcome::skipped_full;
+      queue_.push_back({page, payload, std::move(done), false});
+    }
+    wake_.notify_all();
+    return PutOutcome::queued;
+  }
+  void contains(std::span<const Digest> digests, std::span<uint8_t> out) const override {
+    for (size_t i = 0; i < digests.size(); ++i) out[i] = find(digests[i]).has_value();
+  }
+  std::optional<DiskPage> find(const Digest& digest) const override {
+    std::lock_guard lock(mutex_);
+    const auto here = pages_.find(digest);
+    if (here == pages_.end()) return std::nullopt;
+    return here->second.page;
+  }
+  void read(std::span<DiskRead> batch, Deadline deadline, bool) override {
+    if (before_read) before_read();
+    for (DiskRead& one : batch) {
+      std::unique_lock lock(mutex_);
+      if (!wake_.wait_until(lock, deadline.at, [&] { return !hangs; })) {
+        one.status = PageStatus::deadline;
+        continue;
+      }
+      const auto here = pages_.find(one.digest);
+      if (here == pages_.end() || here->second.page.length != one.length) {
+        one.status = PageStatus::absent;
+        continue;
+      }
+      ++reads;
+      std::memcpy(one.dest, here->second.bytes.data(), one.length);
+      one.checksum = checksum(one.dest, one.length);
+      one.status = PageStatus::ok;
+    }
+  }
+  void set_mark(const Digest&, uint64_t) override {}
+  void touch(std::span<const Digest>) override {}
+  void remove(std::span<const Digest> digests) override {
+    std::lock_guard lock(mutex_);
+    for (const Digest& digest : digests) {
+      pages_.erase(digest);
+      for (Queued& one : queue_) one.removed = one.removed || one.page.digest == digest;
+      if (writing_ && *writing_ == digest) writing_removed_ = true;
+    }
+  }
+  void drop_namespace(const Digest& id, uint64_t below_epoch) override {
+    std::lock_guard lock(mutex_);
+    std::erase_if(pages_, [&](const auto& entry) {
+      return entry.second.page.namespace_id == id && entry.second.page.epoch < below_epoch;
+    });
+  }
+  void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
+    std::vector<DiskPage> all;
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [digest, stored] : pages_) all.push_back(stored.page);
+    }
+    if (!all.empty()) visit(all);
+  }
+  bool flush(Deadline) override {
+    while (write_one()) {
+    }
+    return true;
+  }
+  DiskStats stats() const override {
+    std::lock_guard lock(mutex_);
+    DiskStats stats;
+    stats.pages = pages_.size();
+    stats.queued_pages = queue_.size();
+    if (hangs) stats.state = DiskState::stalled;
+    return stats;
+  }
+
+  // --- what a test does to it
+  bool write_one() {
+    Queued one;
+    std::vector<std::byte> bytes;
+    {
+      std::lock_guard lock(mutex_);
+      if (queue_.empty()) return false;
+      one = std::move(queue_.front());
+      queue_.pop_front();
+      writing_ = one.page.digest;
+      writing_removed_ = one.removed;
+    }
+    bytes.assign(one.payload, one.payload + one.page.length);
+    {
+      std::lock_guard lock(mutex_);
+      if (!writing_removed_) pages_[one.page.digest] = {one.page, std::move(bytes)};
+      writing_.reset();
+    }
+    one.done(true);
+    return true;
+  }
+  void lose(const Digest& digest) {
+    DiskPage page;
+    {
+      std::lock_guard lock(mutex_);
+      const auto here = pages_.find(digest);
+      if (here == pages_.end()) return;
+      page = here->second.page;
+      pages_.erase(here);
+    }
+    lost_({&page, 1});
+  }
+  void hang(bool on) {
+    {
+      std::lock_guard lock(mutex_);
+      hangs = on;
+    }
+    wake_.notify_all();
+  }
+
+  std::function<void()> before_read;
+  size_t queue_max = 1'000'000;
+  bool hangs = false;
+  std::atomic<uint64_t> reads{0};
+
+ private:
+  struct Stored {
+    DiskPage page;
+    std::vector<std::byte> bytes;
+  };
+  struct Queued {
+    DiskPage page;
+    const std::byte* payload = nullptr;
+    std::function<void(bool)> done;
+    bool removed = false;
+  };
+  void write_until_stopped() {
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (stopping_) return;
+      }
+      write_one();
+    }
+  }
+
+  const DiskEvicted lost_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<Digest, Stored> pages_;
+  std::deque<Queued> queue_;
+  std::optional<Digest> writing_;
+  bool writing_removed_ = false;
+  bool stopping_ = false;
+  std::thread writer_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,157 @@
+// From disk into the pool: once each, bounded, the waiting first, and never the wrong bytes.
+
+#include "engine/cold_fixture.h"
+
+namespace peercached {
+namespace {
+
+class PromoterTest : public ColdTest {
+ protected:
+  // On disk only.
+  void store(uint64_t first, uint64_t count) {
+    for (uint64_t n = first; n < first + count; ++n) {
+      ASSERT_TRUE(set(digest_of_page(n)));
+      tier_->flush(Deadline::after_ms(0));
+      evict(digest_of_page(n));
+      ASSERT_TRUE(tier_->find(digest_of_page(n)));
+    }
+    ASSERT_EQ(pool_->stats().pins, 0u);
+  }
+};
+
+TEST_F(PromoterTest, a_promoted_page_is_right_resident_and_pinned_while_it_is_wanted) {
+  open(4 << 20, false);
+  store(0, 1);
+  const Digest digest = digest_of_page(0);
+  EXPECT_EQ(record(digest), 'n');
+  {
+    const Promotions some =
+        promoter_->promote({&digest, 1}, Urgency::somebody_waits, Deadline::after_ms(1'000));
+    ASSERT_EQ(some.statuses[0], PromoteStatus::in_pool);
+    EXPECT_EQ(pool_->stats().pins, 1u);
+  }
+  EXPECT_EQ(record(digest), 'r');
+  EXPECT_EQ(pool_->stats().pins, 0u);
+  EXPECT_EQ(promote(digest), PromoteStatus::in_pool);
+  EXPECT_EQ(tier_->reads, 1u);
+}
+
+TEST_F(PromoterTest, a_page_that_many_want_is_read_once) {
+  open(4 << 20, false);
+  store(0, 1);
+  tier_->hang(true);
+  std::vector<std::thread> threads;
+  std::atomic<int> in_pool{0};
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&] { in_pool += promote(digest_of_page(0)) == PromoteStatus::in_pool; });
+  }
+  std::this_thread::yield();
+  tier_->hang(false);
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(in_pool, 6);
+  EXPECT_EQ(tier_->reads, 1u);
+}
+
+TEST_F(PromoterTest, the_later_pages_of_a_batch_never_evict_its_earlier_ones) {
+  open(1 << 20, false);
+  store(0, 40);
+  std::vector<Digest> all;
+  for (uint64_t n = 0; n < 40; ++n) all.push_back(digest_of_page(n));
+  const Promotions some =
+      promoter_->promote(all, Urgency::somebody_waits, Deadline::after_ms(1'000));
+  size_t promoted = 0;
+  while (promoted < all.size() && some.statuses[promoted] == PromoteStatus::in_pool) ++promoted;
+  EXPECT_EQ(promoted, promoter_->batch_bytes_max() / kColdPageBytes);
+  for (size_t i = promoted; i < all.size(); ++i)
+    EXPECT_EQ(some.statuses[i], PromoteStatus::not_now);
+  for (size_t i = 0; i < promoted; ++i) EXPECT_TRUE(in_pool(all[i]));
+}
+
+TEST_F(PromoterTest, a_disk_that_hangs_costs_the_deadline_and_leaves_nothing_behind) {
+  open(4 << 20, false);
+  store(0, 1);
+  tier_->hang(true);
+  EXPECT_EQ(promote(digest_of_page(0), 30), PromoteStatus::late);
+  EXPECT_EQ(pool_->stats().reserved, 0u);
+  EXPECT_EQ(record(digest_of_page(0)), 'n');
+  tier_->hang(false);
+  EXPECT_EQ(promote(digest_of_page(0)), PromoteStatus::in_pool);
+}
+
+TEST_F(PromoterTest, what_was_removed_while_it_was_read_does_not_come_back) {
+  open(4 << 20, false);
+  store(0, 1);
+  const Digest digest = digest_of_page(0);
+  tier_->before_read = [&] { remove(digest); };
+  EXPECT_EQ(promote(digest), PromoteStatus::absent);
+  // Removed behind the read, before it is committed.
+  tier_->before_read = nullptr;
+  store(0, 1);
+  std::vector<PinnedPage> pages(1);
+  const DiskPage source = *cold_->find(digest);
+  const PageRequest request{digest, kColdPageBytes};
+  Reservation reservation;
+  pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
+  pages[0] = reservation.page;
+  remove(digest);
+  cold_->promoted({&source, 1}, pages);
+  EXPECT_FALSE(pages[0]);
+  EXPECT_FALSE(in_pool(digest));
+  EXPECT_EQ(record(digest), '-');
+}
+
+TEST_F(PromoterTest, warming_fills_a_quarter_of_the_pool_at_most_from_the_first_page_on) {
+  open(1 << 20, false);
+  store(0, 60);
+  std::vector<Digest> all;
+  for (uint64_t n = 0; n < 60; ++n) all.push_back(digest_of_page(n));
+  promoter_->warm(all);
+  const TimePoint until = Clock::now() + std::chrono::seconds(10);
+  while (promoter_->stats().warmed + promoter_->stats().warm_dropped < 60) {
+    ASSERT_LT(Clock::now(), until);
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(in_pool(all[0]));
+  EXPECT_LE(promoter_->stats().warmed, 2 * (1u << 20) / 4 / kColdPageBytes);
+}
+
+TEST_F(PromoterTest, warming_waits_while_readers_have_much_of_the_room) {
+  open(1 << 20, false);
+  store(0, 9);
+  tier_->hang(true);
+  std::vector<std::thread> readers;
+  for (uint64_t n = 0; n < 2; ++n) {
+    readers.emplace_back([&, n] { EXPECT_EQ(promote(digest_of_page(n)), PromoteStatus::in_pool); });
+  }
+  while (pool_->stats().reserved < 2) std::this_thread::yield();
+  std::vector<Digest> later;
+  for (uint64_t n = 2; n < 9; ++n) later.push_back(digest_of_page(n));
+  promoter_->warm(later);
+  while (promoter_->stats().warm_queued > 0) std::this_thread::yield();
+  // Seven pages and two are more than half of the budget of sixteen.
+  EXPECT_EQ(pool_->stats().reserved, 2u);
+  tier_->hang(false);
+  for (auto& thread : readers) thread.join();
+  const TimePoint until = Clock::now() + std::chrono::seconds(10);
+  while (promoter_->stats().warmed < 7) {
+    ASSERT_LT(Clock::now(), until);
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(PromoterTest, a_record_that_leads_to_nothing_is_withdrawn) {
+  open(4 << 20, false);
+  RecordRow ghost;
+  ghost.digest = digest_of_page(5);
+  ghost.length = kColdPageBytes;
+  tell({&ghost, 1});
+  EXPECT_EQ(record(ghost.digest), 'n');
+  std::vector<RecordRow> rows;
+  cold_->not_here({&ghost.digest, 1}, rows);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_TRUE(rows[0].flags & kRecordWithdraw);
+  EXPECT_EQ(record(ghost.digest), '-');
+}
+
+}  // namespace
+}  // namespace peercached

@@ -1,0 +1,94 @@
+"""Epochs of cleared namespaces on disk: read back as they were, answered for never too early."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sim.fake_engine import digest_of
+
+from peercached.directory.epoch_keeper import EpochKeeper, NotKept
+from peercached.directory.epoch_store import EpochStore, pack_epochs
+
+SOME = {digest_of("a"): 3, digest_of("b"): 1}
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    EpochStore(str(tmp_path), "n").save(SOME)
+    assert EpochStore(str(tmp_path), "n").load() == (SOME, "")
+    assert EpochStore(str(tmp_path), "another").load() == ({}, "")
+
+
+def test_without_a_folder_nothing_is_known() -> None:
+    store = EpochStore("", "n")
+    store.save(SOME)
+    epochs, why = store.load()
+    assert epochs == {} and "state_dir" in why
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": 2, "epochs": {}}', '{"format": 1, "epochs": {"00": 1}}', "[1]"]
+)
+def test_a_file_that_makes_no_sense_is_no_knowledge(tmp_path: Path, text: str) -> None:
+    store = EpochStore(str(tmp_path), "n")
+    assert store.path is not None
+    store.path.write_text(text)
+    epochs, why = store.load()
+    assert epochs == {} and "cannot be read" in why
+
+
+def test_packed_as_the_engine_takes_them() -> None:
+    assert pack_epochs({b"x" * 16: 258}) == b"x" * 16 + b"\x02\x01" + bytes(6)
+
+
+class SlowStore(EpochStore):
+    """Saves only when it is let; counts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder), "n")
+        self.saves = 0
+        self.fails = False
+
+    def save(self, epochs: dict[bytes, int]) -> None:
+        self.saves += 1
+        if self.fails:
+            raise OSError("no room")
+        super().save(epochs)
+
+
+def test_kept_is_answered_when_the_last_raise_is_on_disk(tmp_path: Path) -> None:
+    store = SlowStore(tmp_path)
+    epochs: dict[bytes, int] = {}
+    keeper = EpochKeeper(store, lambda: dict(epochs))
+
+    async def clear(number: int) -> None:
+        epochs[digest_of(str(number))] = number
+        keeper.raised()
+        await keeper.kept()
+        assert store.load()[0][digest_of(str(number))] == number
+
+    async def many() -> None:
+        await asyncio.gather(*(clear(number) for number in range(1, 50)))
+        await keeper.kept()
+        assert store.saves < 10, "raises at the same time share a write"
+        await keeper.stop()
+
+    asyncio.run(many())
+
+
+def test_what_cannot_be_kept_is_said_and_tried_again(tmp_path: Path) -> None:
+    store = SlowStore(tmp_path)
+    keeper = EpochKeeper(store, lambda: SOME)
+
+    async def story() -> None:
+        store.fails = True
+        keeper.raised()
+        with pytest.raises(NotKept, match="no room"):
+            await keeper.kept()
+        assert keeper.problem == "no room"
+        store.fails = False
+        keeper.raised()
+        await keeper.kept()
+        assert keeper.problem == ""
+        assert store.load() == (SOME, "")
+
+    asyncio.run(story())
