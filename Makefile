@@ -165,6 +165,20 @@ dist: setup
 test-install: dist
 	@$(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
 
+## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES"]
+.PHONY: bench-disk
+bench-disk: build/native
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_bench
+	@build/native/disk_bench $(ARGS)
+
+## make crash-disk [CRASHES=2000]   the disk tier's process and power dying that often
+CRASHES ?= 2000
+.PHONY: crash-disk
+crash-disk: build/native
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test
+	@PEERCACHED_DISK_CRASHES=$(CRASHES) build/native/disk_test \
+	    --gtest_filter='DiskCrash.*:*DiskPowerCut.*'
+
 ## make docs          docs/configuration.md from the schema
 docs: setup
 	@$(PY) -m peercached.config.document

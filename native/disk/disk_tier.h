@@ -41,8 +41,9 @@ struct DiskConfig {
   std::array<std::byte, 16> identity = {};  // whose pages these are; another's directory is refused
   uint64_t queue_bytes = 256 << 20;         // of pinned pages waiting for their write
   double carry = 0.25;  // share of a segment that may be carried forward when it is evicted
+  std::string faults;   // for tests: see faulty_io.h; empty: none
 };
-inline constexpr uint64_t kDiskBytesMin = 16 << 20;
+inline constexpr uint64_t kDiskBytesMin = 1 << 20;
 
 // What the tier knows of a page.
 struct DiskPage {

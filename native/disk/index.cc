@@ -29,7 +29,11 @@ bool Index::insert(const DiskPage& page, const IndexEntry& entry) {
   if (shard.used + 1 > static_cast<size_t>(kFilledMax * static_cast<double>(shard.table.size())))
     shard.grow();
   IndexEntry* place = shard.place_of(page.digest);
-  if (place->sequence != 0) return false;
+  if (place->sequence != 0 && live(*place)) return false;
+  if (place->sequence != 0) {
+    erase(shard, place);
+    place = shard.place_of(page.digest);
+  }
   add(shard, place, page, entry);
   return true;
 }

@@ -51,7 +51,8 @@ class Index {
   // Entries of dropped epochs are not found, but are seen by change() and scan() until erased.
   std::optional<IndexedPage> find(const Digest& digest) const;
 
-  // False, and nothing changed, if the digest is there. The namespace is `page`'s.
+  // False, and nothing changed, if the digest is there, in an epoch that counts. The namespace is
+  // `page`'s.
   bool insert(const DiskPage& page, const IndexEntry& entry);
   // Inserts; or replaces an older record of this digest, or an equal one of an earlier segment.
   void merge_newest(const DiskPage& page, const IndexEntry& entry);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "disk/health.h"
 #include "disk/io.h"
 #include "disk/read_batch.h"
+#include "disk/read_lane.h"
 #include "disk/record_read.h"
 
 namespace peercached::disk {
@@ -29,20 +31,30 @@ class Reader {
   ~Reader();  // no read() is under way any more
 
   void read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urgent);
+  bool uses_uring() const { return uses_uring_; }
 
   struct Counters {
     std::atomic<uint64_t> pages{0}, payload_bytes{0}, disk_bytes{0}, corrupt{0}, failed{0};
   };
   const Counters& counters() const { return counters_; }
 
-  static constexpr unsigned kThreads = 16;  // reads in flight
-
  private:
+  // Reads in flight: 32 by two threads with io_uring, else 16 by as many threads.
+  static constexpr unsigned kUringThreads = 2, kUringDepth = 16, kPlainThreads = 16;
+
   using Ticket = std::pair<std::shared_ptr<ReadBatch>, size_t>;
-  void run();
-  bool next(Ticket& ticket);
-  void read_one(ReadBatch& batch, size_t i, AlignedBuffer& bounce, IoClock& clock);
-  void finish(ReadBatch& batch, size_t i, PageStatus status);
+  struct Slot {
+    AlignedBuffer bounce;
+    Ticket ticket;
+    std::optional<RecordRead> record;
+    IoClock* clock = nullptr;
+  };
+
+  void run(ReadLane& lane);
+  bool next(Ticket& ticket, bool wait);
+  void start(ReadLane& lane, Slot& slot, unsigned number);
+  bool advance(Slot& slot, int error);
+  void finish(const Slot& slot, PageStatus status);
 
   Io& io_;
   Health& health_;
@@ -52,6 +64,8 @@ class Reader {
   std::condition_variable wake_;
   std::deque<Ticket> urgent_, background_;
   bool stopping_ = false;
+  bool uses_uring_ = false;
+  std::vector<std::unique_ptr<ReadLane>> lanes_;
   std::vector<std::thread> threads_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "disk/directory.h"
+#include "disk/faulty_io.h"
 #include "disk/maintenance.h"
 #include "disk/reader.h"
 #include "disk/recovery.h"
@@ -33,23 +34,35 @@ uint64_t segment_bytes_of(const DiskConfig& config) {
   return bytes;
 }
 
+// nullptr: without faults.
+std::unique_ptr<Io> faulty(Io& io, const std::string& plan) {
+  try {
+    const DiskFaults faults = parse_disk_faults(plan);
+    return faults.any() ? make_faulty_io(io, faults) : nullptr;
+  } catch (const std::invalid_argument& error) {
+    throw DiskError(error.what());
+  }
+}
+
 class SegmentStore final : public ColdTier {
  public:
-  SegmentStore(const DiskConfig& config, DiskEvicted on_evicted, Io& io, HealthTimes times)
-      : size_bytes_(config.size_bytes),
+  SegmentStore(const DiskConfig& config, DiskEvicted on_evicted, Io& plain_io, HealthTimes times)
+      : faulty_io_(faulty(plain_io, config.faults)),
+        io_(faulty_io_ ? *faulty_io_ : plain_io),
+        size_bytes_(config.size_bytes),
         segment_bytes_(segment_bytes_of(config)),
         on_evicted_(std::move(on_evicted)),
-        directory_(open_directory(io, config.path, config.identity)),
+        directory_(open_directory(io_, config.path, config.identity)),
         index_(namespaces_),
-        recovered_(recover(io, directory_, config.identity, config.sync != SyncPolicy::never,
+        recovered_(recover(io_, directory_, config.identity, config.sync != SyncPolicy::never,
                            segments_, index_, namespaces_)),
         recovered_pages_(index_.totals().pages),
         health_(config.path, times),
         log_config_{config.path, config.size_bytes, segment_bytes_, config.sync, config.identity},
-        log_(io, log_config_, segments_, index_, health_, recovered_.next_number,
+        log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,
              [this] { maintenance_.wake(); }),
-        reader_(io, health_, [this](const IndexEntry& entry) { lose(entry); }),
-        maintenance_(io, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
+        reader_(io_, health_, [this](const IndexEntry& entry) { lose(entry); }),
+        maintenance_(io_, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
                      [this] { write_behind_.writable_again(); }),
         write_behind_(log_, index_, namespaces_, health_, config, segment_bytes_,
                       recovered_.last_sequence) {
@@ -150,6 +163,8 @@ class SegmentStore final : public ColdTier {
     if (found && found->entry.sequence == entry.sequence) on_evicted_({&found->page, 1});
   }
 
+  const std::unique_ptr<Io> faulty_io_;
+  Io& io_;
   const uint64_t size_bytes_;
   const uint64_t segment_bytes_;
   const DiskEvicted on_evicted_;
@@ -174,7 +189,8 @@ DiskStats SegmentStore::stats() const {
   stats.state = health_.state();
   stats.why = health_.why();
   const auto oldest = segments_.oldest();
-  stats.io = oldest == nullptr || oldest->direct ? "direct, threads" : "buffered, threads";
+  stats.io = oldest == nullptr || oldest->direct ? "direct" : "buffered";
+  stats.io += reader_.uses_uring() ? ", io_uring" : ", threads";
   stats.size_bytes = size_bytes_;
   stats.used_bytes = segments_.bytes();
   stats.segments = segments_.count();

@@ -34,6 +34,7 @@ void apply(FaultPlan& plan, std::string_view part) {
   const size_t equals = part.find('=');
   if (equals == std::string_view::npos) refuse(part, "has no '='");
   const std::string_view name = part.substr(0, equals), value = part.substr(equals + 1);
+  if (name.starts_with("disk_")) return;  // the disk's: disk/faulty_io.h
   if (name == "seed") {
     plan.seed = number<uint64_t>(part, value);
   } else if (name == "delay_us_max") {

@@ -71,6 +71,7 @@ class DiskFixture : public ::testing::Test {
     config.path = directory.path() + "/tier";
     config.size_bytes = 16 * kMiB;
     config.segment_bytes = kMiB;
+    times.stall_ms = 60'000;  // a busy machine is not a stalled disk
   }
 
   void open(Io& io = posix_io()) {

@@ -12,7 +12,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
   struct Page {
     RecordRow row;
     uint64_t number = 0;
-    uint32_t namespace_slot = 0;
+    uint32_t pool_slot = 0;
   };
   struct Pin {
     PinnedPage page;
@@ -41,7 +41,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
     std::vector<PageRequest> requests;
     std::vector<uint64_t> numbers;
     const size_t count = 1 + random() % 8;
-    const uint32_t namespace_slot = random() % 3;
+    const uint32_t pool_slot = random() % 3;
     for (size_t i = 0; i < count; ++i) {
       const uint64_t number = random() % kNumbers;
       if (std::ranges::find(numbers, number) != numbers.end()) continue;
@@ -50,7 +50,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
     }
     const Digest parent = digest_for(random() % kNumbers);
     std::vector<Reservation> out(requests.size());
-    pool->reserve(requests, random() % 2 ? &parent : nullptr, namespace_slot, out);
+    pool->reserve(requests, random() % 2 ? &parent : nullptr, pool_slot, out);
     apply_evictions();
     for (size_t i = 0; i < out.size(); ++i) {
       const auto page = pages.find(requests[i].digest);
@@ -62,7 +62,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
             break;
           }
           const RecordRow row = commit(out[i], numbers[i]);
-          pages[row.digest] = {row, numbers[i], namespace_slot};
+          pages[row.digest] = {row, numbers[i], pool_slot};
           pins.push_back({out[i].page, numbers[i]});
           break;
         }
@@ -112,16 +112,16 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
   }
 
   void sweep() {
-    const uint32_t namespace_slot = random() % 3;
+    const uint32_t pool_slot = random() % 3;
     std::vector<RecordRow> rows;
-    const size_t swept = pool->sweep_namespace(namespace_slot, 20, rows);
+    const size_t swept = pool->sweep_namespace(pool_slot, 20, rows);
     EXPECT_EQ(swept, rows.size());
     for (const RecordRow& row : rows) {
-      EXPECT_EQ(pages.at(row.digest).namespace_slot, namespace_slot);
+      EXPECT_EQ(pages.at(row.digest).pool_slot, pool_slot);
       forget(row);
     }
     if (swept == 20) return;
-    for (const auto& [digest, page] : pages) EXPECT_NE(page.namespace_slot, namespace_slot);
+    for (const auto& [digest, page] : pages) EXPECT_NE(page.pool_slot, pool_slot);
   }
 
   void check_all() {

@@ -1,0 +1,41 @@
+// A disk that fails by plan: for tests of whole daemons (the config key `faults`).
+//
+//   seed=7,disk_write_eio=0.1,disk_stall=1,disk_stall_ms=5000
+//
+// Probabilities from 0 to 1, of each system call on a segment file; files that name or lock the
+// directory are left alone. Other names than seed and those that begin with disk_ belong to the
+// network's plan (transfer/fault/fault.h) and are passed over here.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "disk/io.h"
+
+namespace peercached::disk {
+
+struct DiskFaults {
+  uint64_t seed = 1;
+  double write_eio = 0;      // disk_write_eio
+  double write_short = 0;    // disk_write_short: half of it is written
+  double no_space = 0;       // disk_no_space: ENOSPC, when writing or making a segment
+  double sync_eio = 0;       // disk_sync_eio
+  double read_eio = 0;       // disk_read_eio
+  double read_corrupt = 0;   // disk_read_corrupt: one bit of what was read is turned
+  double stall = 0;          // disk_stall: the call takes stall_ms longer
+  double write_stall = 0;    // disk_write_stall: the same, of writes and syncs alone
+  uint32_t stall_ms = 1000;  // disk_stall_ms
+  bool any() const {
+    return write_eio + write_short + no_space + sync_eio + read_eio + read_corrupt + stall +
+               write_stall >
+           0;
+  }
+};
+
+// Throws std::invalid_argument naming the bad part.
+DiskFaults parse_disk_faults(const std::string& text);
+
+// `inner` must outlive it.
+std::unique_ptr<Io> make_faulty_io(Io& inner, const DiskFaults& faults);
+
+}  // namespace peercached::disk

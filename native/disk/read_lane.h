@@ -1,0 +1,36 @@
+// How one thread has reads in flight: several with io_uring, else one at a time with pread.
+//
+// Used by one thread. A buffer must stay where it is until its read has come out of wait().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "disk/io.h"
+
+namespace peercached::disk {
+
+class ReadLane {
+ public:
+  struct Done {
+    unsigned slot;
+    int error;  // 0 or -errno
+  };
+  virtual ~ReadLane() = default;
+
+  virtual unsigned depth() const = 0;
+  // `slot` is below depth() and has no read in flight.
+  virtual void start(unsigned slot, int fd, std::byte* to, size_t bytes, uint64_t offset) = 0;
+  // Waits until at least one of the reads in flight is over.
+  virtual void wait(std::vector<Done>& done) = 0;
+};
+
+std::unique_ptr<ReadLane> make_plain_lane(Io& io);
+
+// nullptr where the kernel does not allow io_uring (containers often forbid it), or this was
+// built without liburing.
+std::unique_ptr<ReadLane> make_uring_lane(unsigned depth);
+
+}  // namespace peercached::disk

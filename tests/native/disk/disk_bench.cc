@@ -1,0 +1,209 @@
+// How fast the disk tier writes and reads, beside what fio reaches on the same file system with
+// the same block size and depth, in the same minutes; and how long a recovery takes.
+//
+//   build/native/disk_bench [DIRECTORY [MIB [ROUNDS [PAGES]]]]    default: /var/tmp 1024 3 250000
+//
+// fio and the tier take turns; the medians are compared. Without fio only the tier is shown.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "common/copy.h"
+#include "disk/aligned_buffer.h"
+#include "disk/log.h"
+#include "disk/segment_store.h"
+
+namespace peercached::disk {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+double seconds_since(TimePoint begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+Digest digest_of_page(uint64_t number) {
+  return {number * 0x9e3779b97f4a7c15ULL, (number + 1) * 0xbf58476d1ce4e5b9ULL};
+}
+
+class Bench {
+ public:
+  Bench(std::string directory, uint64_t bytes) : directory_(std::move(directory)), bytes_(bytes) {
+    std::filesystem::create_directory(directory_);
+    source_.reserve(kSourceBytes);
+    std::mt19937_64 random(1);
+    for (uint64_t at = 0; at < kSourceBytes; at += 8) {
+      const uint64_t word = random();
+      std::memcpy(source_.data() + at, &word, 8);
+    }
+  }
+  ~Bench() { std::filesystem::remove_all(directory_); }
+
+  void open(uint64_t size_bytes) {
+    DiskConfig config;
+    config.path = directory_ + "/tier";
+    config.size_bytes = size_bytes;
+    tier_ = open_disk_tier(config, [](auto) {});
+  }
+  void close() { tier_.reset(); }
+  void remove() {
+    close();
+    std::filesystem::remove_all(directory_ + "/tier");
+  }
+
+  // GB/s from the first put until all is written.
+  double write(uint32_t page_bytes, uint64_t count) {
+    const uint64_t distinct = kSourceBytes / page_bytes;
+    std::vector<uint64_t> sums(std::min(distinct, count));
+    for (uint64_t i = 0; i < sums.size(); ++i)
+      sums[i] = checksum(source_.data() + i * page_bytes, page_bytes);
+    const TimePoint begin = Clock::now();
+    for (uint64_t i = 0; i < count; ++i) {
+      DiskPage page;
+      page.digest = digest_of_page(i);
+      page.checksum = sums[i % distinct];
+      page.length = page_bytes;
+      while (tier_->put(page, source_.data() + i % distinct * page_bytes, [](bool) {}) ==
+             PutOutcome::skipped_full) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    if (!tier_->flush(Deadline::after_ms(600'000))) std::puts("not written in ten minutes");
+    return static_cast<double>(count * page_bytes) / seconds_since(begin) / 1e9;
+  }
+
+  // GB/s of verified pages in random order, by batches as large as what is in flight twice over.
+  double read(uint32_t page_bytes, uint64_t count) {
+    std::vector<uint64_t> order(count);
+    for (uint64_t i = 0; i < count; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(2));
+    constexpr uint64_t kBatch = 256;
+    AlignedBuffer dest(kBatch * page_bytes);
+    uint64_t missing = 0;
+    const TimePoint begin = Clock::now();
+    for (uint64_t at = 0; at < count; at += kBatch) {
+      std::vector<DiskRead> batch;
+      for (uint64_t i = at; i < std::min(count, at + kBatch); ++i) {
+        batch.push_back({digest_of_page(order[i]), dest.data() + (i - at) * page_bytes, page_bytes,
+                         PageStatus::pending, 0});
+      }
+      tier_->read(batch, Deadline::after_ms(600'000), true);
+      for (const DiskRead& one : batch) missing += one.status != PageStatus::ok;
+    }
+    const double seconds = seconds_since(begin);
+    if (missing > 0) std::printf("%" PRIu64 " pages could not be read\n", missing);
+    return static_cast<double>(count * page_bytes) / seconds / 1e9;
+  }
+
+  // GB/s, or 0 where there is no fio. `write`: 2 MiB blocks, as the tier's batches are.
+  double fio(bool write, uint32_t page_bytes) {
+    std::ostringstream command;
+    command << "fio --minimal --name=x --directory=" << directory_
+            << " --direct=1 --size=" << bytes_ / 2 << " --numjobs=2 --group_reporting"
+            << " --refill_buffers=0 --filename_format=fio.$jobnum";
+    if (write) {
+      command << " --rw=write --bs=" << kBatchBytes << " --ioengine=libaio --iodepth=2"
+              << " --fallocate=posix --overwrite=0 --end_fsync=1 --unlink=0";
+    } else {
+      command << " --rw=randread --bs=" << page_bytes << " --ioengine="
+              << (stats().io.ends_with("io_uring") ? "io_uring --iodepth=16"
+                                                   : "libaio --iodepth=8");
+    }
+    command << " 2>/dev/null";
+    FILE* output = ::popen(command.str().c_str(), "r");
+    char line[4096] = {};
+    const bool any = output != nullptr && std::fgets(line, sizeof line, output) != nullptr;
+    if (output != nullptr) ::pclose(output);
+    if (!any) return 0;
+    std::istringstream fields(line);
+    std::string field;
+    for (int i = 0; i <= (write ? 47 : 6); ++i) std::getline(fields, field, ';');
+    return std::atof(field.c_str()) * 1024 / 1e9;
+  }
+  void forget_fio_files() {
+    for (int job = 0; job < 2; ++job)
+      std::filesystem::remove(directory_ + "/fio." + std::to_string(job));
+  }
+
+  DiskStats stats() const { return tier_->stats(); }
+
+ private:
+  static constexpr uint64_t kSourceBytes = 64 * kMiB;
+  const std::string directory_;
+  const uint64_t bytes_;
+  AlignedBuffer source_;
+  std::unique_ptr<ColdTier> tier_;
+};
+
+void compare(Bench& bench, uint32_t page_bytes, uint64_t bytes, int rounds) {
+  std::vector<double> write, fio_write, read, fio_read;
+  const uint64_t count = bytes / page_bytes;
+  std::string io;
+  double amplification = 0;
+  for (int round = 0; round < rounds; ++round) {
+    bench.open(2 * bytes);
+    write.push_back(bench.write(page_bytes, count));
+    fio_write.push_back(bench.fio(true, page_bytes));
+    read.push_back(bench.read(page_bytes, count));
+    fio_read.push_back(bench.fio(false, page_bytes));
+    const DiskStats stats = bench.stats();
+    io = stats.io;
+    amplification = static_cast<double>(stats.disk_bytes_written) /
+                    static_cast<double>(stats.payload_bytes_written);
+    bench.forget_fio_files();
+    bench.remove();
+  }
+  const auto share = [](double ours, double theirs) {
+    return theirs > 0 ? 100 * ours / theirs : 0;
+  };
+  std::printf(
+      "%5u KiB pages (%s): write %.2f GB/s, fio %.2f (%.0f %%); read %.2f GB/s, fio %.2f "
+      "(%.0f %%); write amplification %.3f\n",
+      page_bytes / 1024, io.c_str(), median(write), median(fio_write),
+      share(median(write), median(fio_write)), median(read), median(fio_read),
+      share(median(read), median(fio_read)), amplification);
+  std::fflush(stdout);
+}
+
+void recovery(Bench& bench, uint64_t pages) {
+  constexpr uint32_t kPageBytes = 4096;
+  bench.open(pages * 6000 + 64 * kMiB);
+  bench.write(kPageBytes, pages);
+  bench.close();
+  bench.open(pages * 6000 + 64 * kMiB);
+  const DiskStats stats = bench.stats();
+  std::printf(
+      "recovery of %" PRIu64 " pages in %" PRIu64 " segments: %" PRIu64
+      " ms, %.2f s per million; index %.0f bytes a page\n",
+      stats.recovered_pages, stats.recovered_segments, stats.recovery_ms,
+      static_cast<double>(stats.recovery_ms) * 1e3 / static_cast<double>(stats.recovered_pages),
+      static_cast<double>(stats.index_bytes) / static_cast<double>(stats.pages));
+  bench.remove();
+}
+
+}  // namespace
+}  // namespace peercached::disk
+
+int main(int argc, char** argv) {
+  using namespace peercached::disk;
+  const std::string parent = argc > 1 ? argv[1] : "/var/tmp";
+  const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1024) * kMiB;
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 3;
+  const uint64_t pages = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 250'000;
+  Bench bench(parent + "/peercached-disk-bench." + std::to_string(::getpid()), bytes);
+  for (const uint32_t kib : {16, 128, 1024}) compare(bench, kib * 1024, bytes, rounds);
+  recovery(bench, pages);
+}

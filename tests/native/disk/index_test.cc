@@ -1,0 +1,103 @@
+// The index against a plain map, over random operations.
+#include "disk/index.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <unordered_map>
+
+namespace peercached::disk {
+namespace {
+
+struct ByLo {
+  size_t operator()(const Digest& digest) const { return digest.lo; }
+};
+
+TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
+  NamespaceTable namespaces;
+  Index index(namespaces);
+  std::unordered_map<Digest, IndexEntry, ByLo> model;
+  std::mt19937_64 random(11);
+  uint64_t sequence = 0;
+  for (int step = 0; step < 300'000; ++step) {
+    // All in two shards, and with homes that crowd at both ends of the table.
+    const uint64_t n = random() % 3000;
+    const Digest digest{n % 2,
+                        (n * 0x9e3779b97f4a7c15ULL) | (n % 5 == 0 ? 0xffff0000'00000000 : 0)};
+    if (random() % 2) {
+      DiskPage page;
+      page.digest = digest;
+      page.namespace_id = {0, n % 7};
+      page.length = 10;
+      IndexEntry entry;
+      entry.digest = digest;
+      entry.sequence = ++sequence;
+      entry.length = 10;
+      entry.segment = 1;
+      EXPECT_EQ(index.insert(page, entry), !model.contains(digest));
+      model.try_emplace(digest, entry);
+    } else {
+      EXPECT_EQ(index.change(digest, [](IndexEntry&) { return Index::Verdict::erase; }),
+                model.erase(digest) == 1);
+    }
+    const auto found = index.find(digest);
+    ASSERT_EQ(found.has_value(), model.contains(digest));
+    if (found) {
+      ASSERT_EQ(found->entry.sequence, model[digest].sequence);
+      ASSERT_EQ(found->page.namespace_id.lo, n % 7);
+    }
+    if (step % 30'000 == 0) {
+      // Erasing during a scan sees every entry.
+      std::map<Digest, int> seen;
+      index.scan([&](const IndexEntry& entry) {
+        ++seen[entry.digest];
+        if (entry.sequence % 3 != 0) return Index::Verdict::keep;
+        EXPECT_EQ(model.erase(entry.digest), 1u);
+        return Index::Verdict::erase;
+      });
+      for (const auto& [one, entry] : model) EXPECT_TRUE(seen.contains(one));
+      EXPECT_EQ(index.totals().pages, model.size());
+    }
+  }
+}
+
+TEST(DiskIndex, NeedsAtMost115BytesAPage) {
+  NamespaceTable namespaces;
+  Index index(namespaces);
+  std::mt19937_64 random(3);
+  for (uint64_t n = 1; n <= 300'000; ++n) {
+    DiskPage page;
+    page.digest = {random(), random()};
+    IndexEntry entry;
+    entry.digest = page.digest;
+    entry.sequence = n;
+    index.insert(page, entry);
+    if (n >= 100'000 && n % 1000 == 0) {
+      ASSERT_LE(index.totals().bytes, 115 * n) << n;
+    }
+  }
+}
+
+TEST(DiskIndex, ADroppedEpochIsNotFound) {
+  NamespaceTable namespaces;
+  Index index(namespaces);
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    DiskPage page;
+    page.digest = {1, epoch};
+    page.namespace_id = {5, 5};
+    page.epoch = epoch;
+    IndexEntry entry;
+    entry.digest = page.digest;
+    entry.sequence = epoch;
+    index.insert(page, entry);
+  }
+  EXPECT_TRUE(namespaces.raise_floor({5, 5}, 3));
+  EXPECT_FALSE(namespaces.raise_floor({5, 5}, 2));
+  EXPECT_FALSE(index.find({1, 1}));
+  EXPECT_FALSE(index.find({1, 2}));
+  EXPECT_TRUE(index.find({1, 3}));
+}
+
+}  // namespace
+}  // namespace peercached::disk

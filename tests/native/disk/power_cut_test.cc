@@ -1,0 +1,57 @@
+// The power goes: with SyncPolicy::batch everything that was reported as written is there; with any
+// policy nothing that is there is wrong.
+#include "crash_ledger.h"
+#include "power_cut_io.h"
+
+namespace peercached::disk {
+namespace {
+
+class DiskPowerCut : public DiskFixture, public ::testing::WithParamInterface<SyncPolicy> {
+ protected:
+  DiskPowerCut() {
+    config.size_bytes = kMiB;
+    config.segment_bytes = 64 * kKiB;
+    config.sync = GetParam();
+  }
+};
+
+TEST_P(DiskPowerCut, LosesOnlyWhatItMayLose) {
+  const char* asked = std::getenv("PEERCACHED_DISK_CRASHES");
+  const unsigned count = asked == nullptr ? 15 : static_cast<unsigned>(std::atoi(asked));
+  std::mt19937_64 random(GetParam() == SyncPolicy::batch ? 5 : 6);
+  const auto ledger = std::unique_ptr<CrashLedger, void (*)(CrashLedger*)>(
+      CrashLedger::make(), [](CrashLedger* it) { ::munmap(it, sizeof *it); });
+  open();  // the directory itself exists before
+  close();
+  unsigned cuts = 0;
+  for (unsigned round = 0; round < count && !HasFailure(); ++round) {
+    TemporaryDirectory attic;
+    PowerCutIo io(attic.path(), 1 + random() % 150);
+    try {
+      open(io);
+      crash_workload(*tier, *ledger, random(), 80);
+      close();
+    } catch (const DiskError&) {
+    }
+    cuts += io.dead();
+    if (io.dead()) io.lose_unsynced(random);
+    open();
+    if (config.sync != SyncPolicy::batch) {  // what was promised holds for processes only
+      for (auto& key : ledger->keys) {
+        key.written = 0;
+        key.removed = 0;
+      }
+    }
+    check_ledger(*tier, *ledger, config.sync == SyncPolicy::batch ? config.size_bytes / 4 : 0);
+    close();
+  }
+  EXPECT_GE(cuts, count / 2);
+  EXPECT_GT(ledger->checks, 10u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, DiskPowerCut,
+                         ::testing::Values(SyncPolicy::never, SyncPolicy::segment,
+                                           SyncPolicy::batch));
+
+}  // namespace
+}  // namespace peercached::disk
