@@ -60,7 +60,7 @@ def main(folder: Path, turns: int, pause_ms: int) -> None:
             1,
             options={
                 "pool-size": _POOL_BYTES,
-                "disk-enabled": "true",
+                "disk-enabled": True,
                 "disk-path": f"{disk}/tier",
                 "disk-size": 2 * turns * _BATCH_PAGES * _PAGE_BYTES,
             },

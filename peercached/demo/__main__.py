@@ -155,7 +155,7 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         if options.disk_mib:
             for daemon in cluster.daemons:
                 daemon.options |= {
-                    "disk-enabled": "true",
+                    "disk-enabled": True,
                     "disk-path": str(cluster.folder / f"{daemon.node_id}.disk"),
                     "disk-size": f"{options.disk_mib}MiB",
                 }

@@ -40,6 +40,12 @@ def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Non
         time.sleep(_POLL_S)
 
 
+def _argument(name: str, value: str | int | float | bool) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
+
+
 class Daemon:
     """One `peercached` process. Not thread safe."""
 
@@ -102,7 +108,7 @@ class Daemon:
             **({"discovery-addr": ",".join(self.heads)} if self.heads else {}),
             **self.options,
         }
-        arguments = [f"--{name}={value}" for name, value in options.items()]
+        arguments = [_argument(name, value) for name, value in options.items()]
         return [*self.launcher, sys.executable, "-m", "peercached.demo.process", *arguments]
 
     # --- life ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str]]:
     """One per daemon, for `make_cluster(each=...)`."""
     return [
         {
-            "disk_enabled": "true",
+            "disk_enabled": True,
             "disk_path": str(folder / f"{name}.disk"),
             "disk_size": "256MiB",
             **more,

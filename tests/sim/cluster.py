@@ -61,7 +61,7 @@ class SimNode(Node):
         self.reads = SimReads(self)
         self.service = _Service(
             engine, native, self.placement, self.side, self.publisher, none, none, none, none, none,
-            RPC_TIMEOUT_S, lambda: None,
+            none, RPC_TIMEOUT_S, lambda: None,
         )  # fmt: skip
         self.inbound: list[Line] = []
         self._ping_at = float("inf")

@@ -41,6 +41,8 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Epochs", pb.EpochsRequest()),
         ("ConnectChannel", pb.ConnectChannelRequest()),
         ("Operate", pb.OperateRequest(method="Drain")),
+        ("Summary", pb.SummaryRequest()),
+        ("Overview", pb.OverviewRequest()),
         ("Ping", pb.PingRequest()),
     ],
 )
