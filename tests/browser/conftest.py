@@ -10,6 +10,7 @@ from harness.fixtures import FAST, attach, cluster_fixture, pytest_runtest_maker
 __all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
 make_cluster = cluster_fixture(FAST, 60.0)
 
+_NO_OTHER_HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*"
 OpenPage = Callable[..., Any]
 
 
@@ -29,7 +30,10 @@ def open_page() -> Iterator[OpenPage]:
         options.binary_location = browser
         for argument in (
             *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-            *(f"--window-size={width},{height}", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*"),
+            *(
+                f"--window-size={width},{height}",
+                _NO_OTHER_HOSTS,
+            ),
         ):
             options.add_argument(argument)
         if phone:

@@ -41,7 +41,8 @@ def text(page: Any, selector: str) -> str:
 
 
 def state(page: Any, node_id: str) -> str:
-    script = "return document.querySelector(`#nodes tr[data-node='${arguments[0]}']`)?.dataset.state"
+    row = "document.querySelector(`#nodes tr[data-node='${arguments[0]}']`)"
+    script = f"return {row}?.dataset.state"
     return str(page.execute_script(script, node_id) or "")
 
 
