@@ -91,7 +91,7 @@ class Overview:
     async def _gathered(self) -> tuple[str, list[Report], str]:
         """Who gathered, what, and what went wrong with the masters before it."""
         own = self._placement.own.address
-        problems = []
+        problems: list[str] = []
         for master in self._masters():
             if master.node_id == own.node_id:
                 return own.node_id, await self.gatherer.reports(), "; ".join(problems)
