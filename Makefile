@@ -60,6 +60,12 @@ test-disk: build/native
 	@build/native/engine_test --gtest_brief=1 --gtest_filter='ColdPages*:Promoter*'
 	@$(PY) -m pytest -m "not slow" $(wildcard tests/*/test_disk_*.py) $(ARGS)
 
+## make test-browser the dashboard in a headless Chromium [ARGS="-k NAME"]
+.PHONY: test-browser
+test-browser: setup
+	@tools/bootstrap --browser
+	@$(PY) -m pytest tests/browser $(ARGS)
+
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
 	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)
