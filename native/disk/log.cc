@@ -15,10 +15,10 @@ Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, He
       need_room_(std::move(need_room)),
       next_number_(next_number) {}
 
-size_t Log::append(std::span<LogItem> items, bool may_open, AlignedBuffer& buffer, IoClock& clock) {
+size_t Log::append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, IoClock& clock) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Open> open =
-      open_with_room(lock, items.front().entry.length, may_open, clock);
+      open_with_room(lock, items.front().entry.length, kind, clock);
   if (open == nullptr) return 0;
   const Batch batch = place(*open, items);
   if (batch.bytes == 0) return batch.items;
@@ -48,9 +48,9 @@ size_t Log::append(std::span<LogItem> items, bool may_open, AlignedBuffer& buffe
   return batch.items;
 }
 
-bool Log::needs_room() const {
-  return segments_.bytes() + config_.segment_bytes > config_.size_bytes ||
-         segments_.count() >= kSegmentsMax;
+bool Log::has_room(uint64_t segments) const {
+  return segments_.bytes() + segments * config_.segment_bytes <= config_.size_bytes &&
+         segments_.count() + segments <= kSegmentsMax;
 }
 
 void Log::room_made() {
@@ -86,12 +86,13 @@ void Log::close(IoClock& clock) {
 
 // The open segment, with room for that record; nullptr: none is to be had.
 std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
-                                               bool may_open, IoClock& clock) {
+                                               Kind kind, IoClock& clock) {
   for (;;) {
     if (stopping_ || !health_.writable()) return nullptr;
     if (open_ != nullptr && fits(*open_, open_->end + record_bytes(length))) return open_;
-    if (!may_open) return nullptr;
-    if (opening_ || needs_room()) {
+    const bool room = kind == Kind::carried ? has_room(1) : !needs_room();
+    if (kind == Kind::carried && !room && !opening_) return nullptr;
+    if (opening_ || !room) {
       // With a time limit, because the disk may become unwritable meanwhile.
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     } else if (!open_segment(lock, clock)) {

@@ -59,12 +59,14 @@ class Log {
       uint32_t next_number, std::function<void()> need_room);
 
   // Appends one batch from the front of `items` and returns how many of them have an outcome: 0 if
-  // the disk does not take anything now, or stop() was called, or, without `may_open`, if the open
-  // segment is full. Waits for room in the directory only with `may_open`.
-  size_t append(std::span<LogItem> items, bool may_open, AlignedBuffer& buffer, IoClock& clock);
+  // the disk does not take anything now, or stop() was called. New pages wait for room in the
+  // directory; what is carried forward gets 0 instead, for it comes from who makes the room.
+  enum class Kind : uint8_t { fresh, carried };
+  size_t append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, IoClock& clock);
 
-  // Whether another segment would be too much.
-  bool needs_room() const;
+  // Whether a segment of new pages would be too much. One more is kept back for what is carried,
+  // so that writers, however fast, never take the room that it needs.
+  bool needs_room() const { return !has_room(2); }
   void room_made();
   // While nothing can be written: tries to make a segment; tells `health` how it went.
   void probe(IoClock& clock);
@@ -90,7 +92,8 @@ class Log {
   };
 
   std::shared_ptr<Open> open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
-                                       bool may_open, IoClock& clock);
+                                       Kind kind, IoClock& clock);
+  bool has_room(uint64_t segments) const;
   bool open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock);
   bool fits(const Open& open, uint64_t end) const;
   bool wanted(const LogItem& item);

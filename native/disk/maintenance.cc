@@ -138,8 +138,8 @@ Maintenance::Victims Maintenance::choose(const Segment& segment) {
   return victims;
 }
 
-// Into the open segment as far as it has room: opening another one would need the room that this
-// one has.
+// Into the open segment, or into the one that is kept back for it. Without room for that, as after
+// a start with a smaller size, they are lost.
 void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entries,
                         std::vector<DiskPage>& lost) {
   AlignedBuffer payloads, buffer;
@@ -148,7 +148,7 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entr
     std::vector<LogItem> items;
     const size_t loaded = load(segment, entries, payloads, items);
     for (std::span<LogItem> left = items; room && !left.empty();) {
-      const size_t settled = log_.append(left, false, buffer, clock_);
+      const size_t settled = log_.append(left, Log::Kind::carried, buffer, clock_);
       room = settled > 0;
       left = left.subspan(settled);
     }

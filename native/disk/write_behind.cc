@@ -238,7 +238,7 @@ std::vector<LogItem> WriteBehind::take_batch() {
 
 void WriteBehind::append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoClock& clock) {
   for (std::span<LogItem> left = items; !left.empty();) {
-    const size_t settled = log_.append(left, true, buffer, clock);
+    const size_t settled = log_.append(left, Log::Kind::fresh, buffer, clock);
     if (settled == 0) return;
     left = left.subspan(settled);
   }

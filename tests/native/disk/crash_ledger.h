@@ -73,7 +73,8 @@ inline void crash_workload(ColdTier& tier, CrashLedger& ledger, uint64_t seed, u
   }
 }
 
-// `retained_bytes`: of what was put last, so much must still be there.
+// `retained_bytes`: of what was put last, so much must still be there; 0: nothing was promised, so
+// that a page of which the index knows may turn out to be damaged.
 inline void check_ledger(ColdTier& tier, CrashLedger& ledger, uint64_t retained_bytes) {
   for (uint64_t number = 0; number < CrashLedger::kKeys; ++number) {
     CrashLedger::Key& key = ledger.keys[number];
@@ -88,6 +89,7 @@ inline void check_ledger(ColdTier& tier, CrashLedger& ledger, uint64_t retained_
     std::vector<std::byte> dest(page->length);
     DiskRead one{page->digest, dest.data(), page->length, PageStatus::pending, 0};
     tier.read({&one, 1}, Deadline::after_ms(20'000), true);
+    if (retained_bytes == 0 && one.status == PageStatus::absent) continue;
     ASSERT_EQ(one.status, PageStatus::ok) << "key " << number;
     uint64_t word = 0;
     std::memcpy(&word, dest.data(), sizeof word);
