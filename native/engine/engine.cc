@@ -67,6 +67,10 @@ Engine::Engine(const EngineConfig& config)
         if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
+  // Before the disk's epochs, which may void what the pool's file had.
+  quotas_ = std::make_unique<Quotas>(*pool_);
+  namespaces_.on_slot(
+      [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   cold_ = std::make_unique<ColdPages>(*pool_, namespaces_,
                                       [this](std::span<const RecordRow> rows) { tell(rows); });
   if (disk.valid()) {
@@ -75,9 +79,6 @@ Engine::Engine(const EngineConfig& config)
     for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
   }
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
-  quotas_ = std::make_unique<Quotas>(*pool_);
-  namespaces_.on_slot(
-      [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries);
   shard_->add_holder(kSelfHolder);
@@ -105,6 +106,7 @@ Engine::Engine(const EngineConfig& config)
 std::unique_ptr<ColdTier> Engine::open_disk() {
   DiskConfig disk = config_.disk;
   disk.identity = store_identity(config_.cluster_key, config_.node_id);
+  disk.faults = config_.faults;
   disk.queue_bytes = std::min(config_.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
   return open_disk_tier(disk, [this](std::span<const DiskPage> pages) {
     if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_disk(pages);

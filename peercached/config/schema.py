@@ -553,9 +553,11 @@ class Config(BaseModel):
     faults: Faults = _key(
         "",
         _TESTS,
-        "Injects faults into transfers: `seed=7,corrupt=0.01,hang=0.001`; probabilities of "
+        "Injects faults: into transfers `seed=7,corrupt=0.01,hang=0.001`; probabilities of "
         "`delay`, `drop`, `truncate`, `corrupt` and `blind` (taken without a look) per page, "
-        "`reset`, `hang` per batch.",
+        "`reset`, `hang` per batch; and into the disk's system calls: `disk_write_eio`, "
+        "`disk_write_short`, `disk_no_space`, `disk_sync_eio`, `disk_read_eio`, "
+        "`disk_read_corrupt`, `disk_stall` and `disk_write_stall` of `disk_stall_ms`.",
         "In tests only, never in production.",
     )
 

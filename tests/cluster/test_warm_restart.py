@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.disks import disk_options, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -242,3 +243,33 @@ def test_every_set_that_was_answered_survives_kill_9_in_the_middle_of_others(
                 keys = answered[start : start + 32]
                 assert reader.has(keys), "a page whose set was answered is gone"
                 reader.client.remove(keys)
+
+
+def test_a_disk_that_knows_of_a_clear_voids_what_the_pool_file_had(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+) -> None:
+    """The node was told of the clear when it wrote those pages; what it kept of epochs is lost."""
+    cluster = make_cluster(1, each=disk_options(tmp_path, "a"))
+    daemon, pool_file = cluster[0], str(pool_files[0])
+    pages = attach(daemon)
+    assert pages.client.clear()
+    assert all(pages.set(keys_of("new", 8)))
+    wait_written(daemon)
+    assert daemon.stop() == 0
+    with_disk = dict(daemon.options)
+    for path in daemon.state_dir.glob("*epochs*"):
+        path.unlink()
+    for name in ("disk-enabled", "disk-path", "disk-size"):
+        del daemon.options[name]
+    daemon.options["pool-file"] = pool_file
+    daemon.start()
+    cluster.wait_complete()
+    assert all(attach(daemon).set(keys_of("old", 8)))
+    assert daemon.stop() == 0
+    daemon.options |= {**with_disk, "pool-file": pool_file}
+    daemon.start()
+    cluster.wait_complete()
+    assert daemon.status()["recovery"]["pages"] == 8
+    again = attach(daemon)
+    assert not any(again.get(keys_of("old", 8)))
+    assert again.has(keys_of("new", 8))

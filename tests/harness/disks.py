@@ -9,7 +9,7 @@ from harness.waiting import eventually
 from peercached.demo.cluster import Daemon
 
 
-def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str]]:
+def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str | bool]]:
     """One per daemon, for `make_cluster(each=...)`."""
     return [
         {

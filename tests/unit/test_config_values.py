@@ -95,12 +95,23 @@ def test_a_host_that_peers_cannot_connect_to_is_refused(host: str) -> None:
         values.check_host(host)
 
 
-@pytest.mark.parametrize("plan", ["", "seed=7", "seed=7,corrupt=0.01,hang=1", "delay_us_max=50"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "",
+        "seed=7",
+        "seed=7,corrupt=0.01,hang=1",
+        "delay_us_max=50",
+        "disk_write_stall=1,disk_stall_ms=50",
+    ],
+)
 def test_fault_plans_pass(plan: str) -> None:
     assert values.check_faults(plan) == plan
 
 
-@pytest.mark.parametrize("plan", ["corrupt", "corrupt=2", "corupt=0.1", "seed=x", "hang=nan"])
+@pytest.mark.parametrize(
+    "plan", ["corrupt", "corrupt=2", "corupt=0.1", "seed=x", "hang=nan", "disk_eio=1"]
+)
 def test_a_bad_part_of_a_fault_plan_is_named(plan: str) -> None:
     with pytest.raises(ValueError, match=plan):
         values.check_faults(plan)

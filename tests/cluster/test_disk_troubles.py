@@ -1,0 +1,76 @@
+"""Disks that hang, fail and are full, under real daemons: sets go on, and it is said."""
+
+import time
+from pathlib import Path
+
+import pytest
+from harness.disks import disk_of, disk_options, fill, found, wait_written
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+POOL = "8MiB"  # 120 pages of 64 KiB
+
+
+def sentences(daemon: Daemon) -> str:
+    return " ".join(entry["sentence"] for entry in daemon.status()["health"])
+
+
+def with_faults(make_cluster: MakeCluster, folder: Path, faults: str) -> Cluster:
+    options = disk_options(folder, "a", faults=faults)
+    return make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=options)
+
+
+def slowest_set_s(pages: Pages, keys: list[bytes]) -> float:
+    slowest = 0.0
+    for at in range(0, len(keys), 8):
+        began = time.monotonic()
+        assert all(pages.set(keys[at : at + 8]))
+        slowest = max(slowest, time.monotonic() - began)
+    return slowest
+
+
+def test_sets_do_not_wait_for_a_disk_that_hangs(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    """Eight pools' worth while no write comes back for a minute: none waits for one."""
+    cluster = with_faults(make_cluster, tmp_path, "disk_write_stall=1,disk_stall_ms=60000")
+    pages = attach(cluster[0], timeout_s=10.0)
+    assert slowest_set_s(pages, keys_of("stall", 960)) < 10
+    disk = disk_of(cluster[0])
+    assert disk["skipped_full"] > 0, "what the queue has no room for is in memory only"
+    assert disk["queued_bytes"] <= 8 << 20, "and the queue never has more than its part of the pool"
+    assert pages.has(keys_of("stall", 960)[-8:])
+    assert attach(cluster[1]).has(keys_of("stall", 960)[-8:])
+    cluster[0].kill()
+
+
+@pytest.mark.parametrize("fault", ["disk_write_eio", "disk_no_space"])
+def test_a_disk_that_takes_nothing_is_said_and_the_pool_goes_on(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path, fault: str
+) -> None:
+    cluster = with_faults(make_cluster, tmp_path, f"{fault}=1")
+    pages, keys = attach(cluster[0]), keys_of("refused", 64)
+    assert all(pages.set(keys))
+    eventually(lambda: disk_of(cluster[0])["state"] == "read_only", 20)
+    assert "writes nothing" in sentences(cluster[0])
+    assert disk_of(cluster[0])["write_errors"] > 0
+    assert disk_of(cluster[0])["pages"] == 0
+    assert pages.has(keys)
+    assert attach(cluster[1]).has(keys)
+
+
+@pytest.mark.parametrize("fault", ["disk_read_eio=0.3", "disk_read_corrupt=0.3"])
+def test_what_cannot_be_read_is_a_miss_and_never_wrong(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path, fault: str
+) -> None:
+    cluster = with_faults(make_cluster, tmp_path, f"seed=3,{fault}")
+    keys = keys_of("unread", 240)
+    fill(cluster[0], attach(cluster[0]), keys)
+    wait_written(cluster[0])
+    got = found(attach(cluster[1], timeout_s=10.0), keys)  # compares the bytes
+    assert 0 < got < 240
+    disk = disk_of(cluster[0])
+    assert disk["reads_failed"] + disk["reads_corrupt"] > 0
