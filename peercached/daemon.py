@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peercached.admin.server import AdminServer
+from peercached.admin.status import Status
 from peercached.config import Config
 from peercached.config.values import group_number, split_address, split_quota, user_number
 from peercached.directory import ring_report
@@ -245,7 +246,7 @@ class Daemon:
         self.overview = Overview(
             self.placement,
             self.peers,
-            lambda: summary_of(self.status()),
+            lambda: summary_of(Status.model_validate(dict(self.status()))),
             self.node_status.members,
             config.max_masters,
         )

@@ -214,6 +214,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
               std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
+  // For somebody who waits, here or at a peer.
+  Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // Has the hits among the first `told` keys promoted that are on a disk only: ours, or that of
   // rows[k].holder for the index[k]-th key.
   void warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,

@@ -86,8 +86,7 @@ void Engine::GetRun::from_disk() {
     const TimePoint now = Clock::now();
     const Deadline deadline{now + (context.deadline.at - now) / kDiskShare};
     TraceStep step(context.trace, "disk");
-    const Promotions promotions =
-        engine.promoter_->promote(wanted, Urgency::somebody_waits, deadline);
+    const Promotions promotions = engine.promote_now(wanted, deadline);
     copy_out(promotions.pages, index, Source::disk);
     if (context.trace != nullptr) {
       const PageStatus status = pages[0].status;

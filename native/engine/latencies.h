@@ -17,6 +17,7 @@ inline constexpr std::array<const char*, 5> kSourceNames = {"nowhere", "pool", "
 
 struct Latencies {
   RequestLatency set, exists;
+  RequestLatency promote;  // of batches that somebody waits for, at the node with the disk
   std::array<RequestLatency, kSourceNames.size()> get;  // by Source
 };
 
@@ -33,8 +34,8 @@ class Timed {
   const TimePoint started_ = Clock::now();
 };
 
-// For whoever shows them. `kind`: "set", "exists", "get" (label: the source), "peer_read" (label:
-// the holder index) or "rail_read" (label: the number of the rail).
+// For whoever shows them. `kind`: "set", "exists", "promote", "get" (label: the source),
+// "peer_read" (label: the holder index) or "rail_read" (label: the number of the rail).
 struct NamedLatency {
   std::string kind, label;
   LatencySnapshot counts;

@@ -12,8 +12,13 @@ constexpr uint32_t kPromotedHoldMs = 1'000;
 
 }  // namespace
 
+Promotions Engine::promote_now(std::span<const Digest> digests, Deadline deadline) {
+  const Timed timed(latencies_.promote);
+  return promoter_->promote(digests, Urgency::somebody_waits, deadline);
+}
+
 std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, Deadline deadline) {
-  const Promotions promotions = promoter_->promote(digests, Urgency::somebody_waits, deadline);
+  const Promotions promotions = promote_now(digests, deadline);
   std::vector<PinnedPage> here;
   std::vector<Digest> held, absent;
   for (size_t i = 0; i < digests.size(); ++i) {

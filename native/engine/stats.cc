@@ -172,6 +172,7 @@ std::vector<NamedLatency> Engine::latencies() const {
   std::vector<NamedLatency> all;
   all.push_back({"set", "", latencies_.set.snapshot()});
   all.push_back({"exists", "", latencies_.exists.snapshot()});
+  all.push_back({"promote", "", latencies_.promote.snapshot()});
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies_.get[i].snapshot()});
   }

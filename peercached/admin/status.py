@@ -16,6 +16,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
+# Of pages that a get delivered: where they were, and which of Status.operations counts them.
+HITS_BY_TIER = {
+    "pool": "get_local",
+    "disk": "get_disk",
+    "peer": "get_remote",
+    "peer_disk": "get_peer_disk",
+}
+
 
 def _hexadecimal(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):

@@ -18,6 +18,7 @@ _FAMILIES = (
     ("exists", "exists", "", _FINE_US, "How long `exists` of a batch takes."),
     ("get", "get", "source", _FINE_US, "How long a get takes, by its farthest page's place."),
     ("set", "set", "", _FINE_US, "How long a set takes, until the owners have the records."),
+    ("promote", "promote", "", _FINE_US, "How long this node's disk takes for pages asked for."),
     ("lookup_rpc", "lookup_rpc", "", _FINE_US, "How long an owner takes to answer a lookup."),
     ("peer_read", "peer_read", "peer", _COARSE_US, "How long a peer takes for a batch's pages."),
     ("rail_read", "rail_read", "rail", _COARSE_US, "How long a rail takes for up to 2 MiB."),

@@ -7,15 +7,9 @@ from typing import Any
 
 from prometheus_client import Metric
 
+from peercached.admin.status import HITS_BY_TIER
 from peercached.metrics.single import Single, at, counter, number, singles
 
-# Of pages that a get delivered: where they were.
-_TIERS = {
-    "pool": "operations.get_local",
-    "disk": "operations.get_disk",
-    "peer": "operations.get_remote",
-    "peer_disk": "operations.get_peer_disk",
-}
 _REQUESTS = {"set": "ipc.sets", "get": "ipc.gets", "exists": "ipc.exists", "other": "ipc.others"}
 
 _SINGLES = (
@@ -59,8 +53,8 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
     yield moved
 
     hits = counter("hits", "Pages that a get delivered, by where they were.", ["tier"])
-    for tier, path in _TIERS.items():
-        hits.add_metric([tier], number(status, path))
+    for tier, name in HITS_BY_TIER.items():
+        hits.add_metric([tier], number(status, f"operations.{name}"))
     yield hits
     misses = counter("misses", "Pages that a get did not deliver, by why not.", ["reason"])
     for reason, count in outcomes["get"].items():

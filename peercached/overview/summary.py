@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
+
+from peercached.admin.status import HITS_BY_TIER, Health, Status
 
 HEALTH_MAX = 5
 SENTENCE_LENGTH_MAX = 400
@@ -52,64 +53,55 @@ class Summary(_Part):
     health_more: int = 0  # sentences left out
 
 
-def _at(document: Mapping[str, Any], path: str) -> Any:
-    found: Any = document
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found or 0
-
-
-# Tiers as the metrics name them (metrics/traffic.py).
-_TIERS = {
-    "pool": "operations.get_local",
-    "peer": "operations.get_remote",
-    "disk": "operations.get_disk",
-    "peer_disk": "operations.get_peer_disk",
-}
-
-
-def summary_of(status: Mapping[str, Any]) -> Summary:
-    """Of a status document (admin/status.py)."""
-    gets: dict[str, int] = dict(_at(status, "operations.get") or {})
-    disk = _at(status, "disk") or {}
-    said = sorted(status.get("health", ()), key=lambda one: _rank(one["severity"]))
+def summary_of(status: Status) -> Summary:
+    counted = status.operations
+    said = sorted(status.health, key=lambda one: _rank(one.severity))
     return Summary(
-        version=_at(status, "node.version") or "",
-        uptime_s=_at(status, "node.uptime_s"),
-        pool_capacity_bytes=_at(status, "pool.capacity_bytes"),
-        pool_used_bytes=_at(status, "pool.used_bytes"),
-        pool_keys=_at(status, "pool.keys"),
-        pool_evictions=_at(status, "pool.evictions"),
-        disk_enabled=bool(disk),
-        disk_capacity_bytes=_at(status, "disk.capacity_bytes"),
-        disk_used_bytes=_at(status, "disk.used_bytes"),
-        disk_keys=_at(status, "disk.keys"),
-        workers=len(status.get("workers", ())),
-        protocol=_at(status, "transport.protocol") or "",
-        drain=_at(status, "drain.state") or "no",
-        set_pages=_at(status, "operations.set.ok"),
-        set_bytes=_at(status, "operations.bytes_set"),
-        get_bytes=_at(status, "operations.bytes_got"),
-        served_bytes=_at(status, "tcp_server.bytes"),
-        hits={tier: int(_at(status, path)) for tier, path in _TIERS.items()},
-        misses={why: count for why, count in gets.items() if why != "ok" and count},
-        health=[_said(one) for one in said[:HEALTH_MAX]],
+        version=status.node.version,
+        uptime_s=status.node.uptime_s,
+        pool_capacity_bytes=status.pool.capacity_bytes,
+        pool_used_bytes=status.pool.used_bytes,
+        pool_keys=status.pool.keys,
+        pool_evictions=status.pool.evictions,
+        disk_enabled=bool(status.disk.state),
+        disk_capacity_bytes=status.disk.size_bytes,
+        disk_used_bytes=status.disk.used_bytes,
+        disk_keys=status.disk.pages,
+        workers=len(status.workers),
+        protocol=status.transport.protocol,
+        drain=status.drain.state,
+        set_pages=_by_outcome(counted, "set").get("ok", 0),
+        set_bytes=_single(counted, "bytes_set"),
+        get_bytes=_single(counted, "bytes_got"),
+        served_bytes=status.tcp_server.bytes,
+        hits={tier: _single(counted, name) for tier, name in HITS_BY_TIER.items()},
+        misses={
+            why: count
+            for why, count in _by_outcome(counted, "get").items()
+            if why != "ok" and count
+        },
+        health=[_short(one) for one in said[:HEALTH_MAX]],
         health_more=max(0, len(said) - HEALTH_MAX),
     )
 
 
+def _single(counted: Mapping[str, dict[str, int] | int], name: str) -> int:
+    found = counted.get(name, 0)
+    return found if isinstance(found, int) else 0
+
+
+def _by_outcome(counted: Mapping[str, dict[str, int] | int], operation: str) -> dict[str, int]:
+    found = counted.get(operation, {})
+    return found if isinstance(found, dict) else {}
+
+
 def _rank(severity: str) -> int:
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+    return _SEVERITIES.index(severity)
 
 
-def _said(one: Mapping[str, str]) -> Said:
+def _short(one: Health) -> Said:
     return Said(
-        severity=one["severity"],
-        sentence=one["sentence"][:SENTENCE_LENGTH_MAX],
-        remedy=one.get("remedy", "")[:SENTENCE_LENGTH_MAX],
+        severity=one.severity,
+        sentence=one.sentence[:SENTENCE_LENGTH_MAX],
+        remedy=one.remedy[:SENTENCE_LENGTH_MAX],
     )
-
-
-def worst(said: Iterable[Said]) -> str:
-    """The severity of the worst; empty if all is well."""
-    return min((one.severity for one in said), key=_rank, default="")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.disks import disk_options
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -42,6 +43,18 @@ def test_every_node_tells_the_same_of_the_whole_cluster(
         assert sum(node["ring_share"] for node in nodes.values()) == pytest.approx(1, abs=1e-6)
     eventually(lambda: nodes_of(cluster[2])["d"]["summary"]["pool_keys"] == 8, 10)
     eventually(lambda: nodes_of(cluster[2])["b"]["summary"]["hits"]["peer"] == 8, 10)
+
+
+def test_a_disk_is_shown_with_its_size_and_pages(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = make_cluster(2, each=disk_options(tmp_path, "a"))
+    assert all(attach(cluster[0]).set(keys_of("on disk", 8)))
+    eventually(lambda: nodes_of(cluster[1])["a"]["summary"]["disk_keys"] == 8, 15)
+    nodes = nodes_of(cluster[1])
+    assert nodes["a"]["summary"]["disk_capacity_bytes"] == 256 << 20
+    assert nodes["a"]["summary"]["disk_used_bytes"] > 0
+    assert not nodes["b"]["summary"]["disk_enabled"]
 
 
 def test_a_dead_node_is_silent_at_once_and_then_gone(make_cluster: MakeCluster) -> None:

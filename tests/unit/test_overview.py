@@ -1,16 +1,24 @@
 """What a node says of itself, and how a gatherer and a reader of it deal with nonsense."""
 
+from typing import Any
+
 import pytest
 
+from peercached.admin.status import Status
 from peercached.overview.overview import _report
 from peercached.overview.summary import HEALTH_MAX, Summary, summary_of
 from peercached.proto import peer_pb2 as pb
+
+
+def of(document: dict[str, Any]) -> Summary:
+    return summary_of(Status.model_validate(document))
+
 
 SAID = [{"severity": "info", "sentence": f"fine {i}", "remedy": ""} for i in range(9)]
 
 
 def test_a_summary_has_the_numbers_of_the_status_document() -> None:
-    summary = summary_of(
+    summary = of(
         {
             "node": {"version": "1", "uptime_s": 2.5},
             "pool": {"capacity_bytes": 100, "used_bytes": 40, "keys": 3},
@@ -32,14 +40,14 @@ def test_a_summary_has_the_numbers_of_the_status_document() -> None:
 
 def test_the_worst_sentences_are_kept_and_the_rest_counted() -> None:
     worst = {"severity": "error", "sentence": "x" * 5000, "remedy": "y"}
-    summary = summary_of({"health": [*SAID, worst]})
+    summary = of({"health": [*SAID, worst]})
     assert summary.health[0].severity == "error"
     assert len(summary.health[0].sentence) < 1000
     assert (len(summary.health), summary.health_more) == (HEALTH_MAX, 10 - HEALTH_MAX)
 
 
 def test_an_empty_document_of_another_version_makes_an_empty_summary() -> None:
-    assert summary_of({}).pool_keys == 0
+    assert of({}).pool_keys == 0
     assert Summary.model_validate_json('{"of_tomorrow": 1}') == Summary()
 
 
