@@ -193,8 +193,8 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """A snapshot: pool, shard, ipc, tcp, locations, operations, peers. Never blocks."""
     def latencies(self) -> list[tuple[str, str, int, bytes]]:
-        """(kind, label, sum in ns, packed u64 counts by bucket) of set, exists, promote, get (label:
-        the farthest source), peer_read (label: holder index) and rail_read (label: number)."""
+        """(kind, label, sum in ns, packed u64 counts by bucket) of set, exists, promote, get
+        (label: the farthest source), peer_read (holder index) and rail_read (number)."""
     def workers(self) -> list[Mapping[str, Any]]: ...
 
 class ShardTable:

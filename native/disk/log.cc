@@ -17,8 +17,7 @@ Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, He
 
 size_t Log::append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, IoClock& clock) {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Open> open =
-      open_with_room(lock, items.front().entry.length, kind, clock);
+  const std::shared_ptr<Open> open = open_with_room(lock, items.front().entry.length, kind, clock);
   if (open == nullptr) return 0;
   const Batch batch = place(*open, items);
   if (batch.bytes == 0) return batch.items;
