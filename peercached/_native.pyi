@@ -20,8 +20,7 @@ EVENT_CLEAR: Final = 4
 EVENT_PEER_TROUBLE: Final = 5
 EVENT_LOST_UPDATES: Final = 6
 EVENT_CONNECT_CHANNEL: Final = 7
-EVENT_HOLD: Final = 8
-EVENT_PROMOTE: Final = 9
+EVENT_PROMOTE: Final = 8
 
 class Engine:
     def __init__(
@@ -79,7 +78,8 @@ class Engine:
     def rails(self) -> int:
         """RDMA rails in use; 0: TCP only."""
     def transport(self) -> dict[str, Any]:
-        """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int, "rails": [{"rail": int,
+        """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int,
+        "fallback_peers": int, "rails": [{"rail": int,
         "device": str, "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int,
         "rate_gbps": float, "numa_node": int, "up": bool, "why": str, "registered_bytes": int,
         "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int}]}"""
@@ -150,8 +150,6 @@ class Engine:
         the disk: never on the event loop."""
     def warm(self, digests: bytes) -> None:
         """The same in the background, as far as there is room; returns at once."""
-    def hold(self, digests: bytes, hold_ms: int) -> bytes:
-        """The digests of those that are in our pool and stay there for so long."""
     def evict(self, digests: bytes) -> tuple[int, int]:
         """(pages, payload bytes) that left our pool as by any eviction; what is pinned stays."""
     def evict_coldest(self, bytes: int) -> tuple[int, int]:

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # EventKind of native/engine/control.h.
-(PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, HOLD, PROMOTE) = (
-    range(1, 10)
-)
+PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
 _TROUBLE = struct.Struct("<HQ")
-_HOLD = struct.Struct("<HxxI")
 _PROMOTE = struct.Struct("<H6x")
 _TAKE = 256
 
@@ -103,10 +100,6 @@ class Events:
             if node is not None and node.address.incarnation == incarnation:
                 reason = payload[_TROUBLE.size :].decode(errors="replace")
                 self._trouble.suspect(node, f"reading its pages failed: {reason}")
-        elif kind == HOLD:
-            index, hold_ms = _HOLD.unpack_from(payload)
-            digests = payload[_HOLD.size :]
-            self._answer_later(ticket, self._cluster_wide.hold(index, hold_ms, digests, left_s))
         elif kind == PROMOTE:
             (index,) = _PROMOTE.unpack_from(payload)
             digests = payload[_PROMOTE.size :]

@@ -432,18 +432,6 @@ void bind_engine(nb::module_& module) {
             self.warm_local(digests);
           },
           nb::arg("digests"))
-      .def(
-          "hold",
-          [](Engine& self, const nb::bytes& packed, uint32_t hold_ms) {
-            const InPlace<Digest> digests(packed, "digests");
-            std::vector<Digest> held;
-            {
-              nb::gil_scoped_release unlocked;
-              held = self.hold_local(digests, hold_ms);
-            }
-            return pack(held);
-          },
-          nb::arg("digests"), nb::arg("hold_ms"))
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def(
           "handovers",

@@ -33,12 +33,10 @@ enum class EventKind : uint8_t {
   // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by
   // Engine::channel_connected or channel_refused
   connect_channel = 7,
-  // payload: u16 holder, 2 zero bytes, u32 milliseconds, Digest[]; answer: Digest[] held there
-  hold = 8,
   // payload: u16 holder, 6 zero bytes, Digest[]. With a ticket a reader waits; answer: RecordRow[]
   // of those in its pool now, and withdrawals of those that it has not got. Without: they are
   // warmed.
-  promote = 9,
+  promote = 8,
 };
 
 struct Event {

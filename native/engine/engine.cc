@@ -89,7 +89,9 @@ Engine::Engine(const EngineConfig& config)
   tcp.incarnation = config.incarnation;
   tcp.channels_per_peer_max = config.channels_per_peer;
   tcp.bind_host = config.data_host;
-  transfer_ = make_tcp_engine(tcp, *this);
+  auto by_tcp = make_tcp_engine(tcp, *this);
+  tcp_ = by_tcp.get();
+  transfer_ = std::move(by_tcp);
   fabric_ = make_fabric();
   if (fabric_) {
     transfer_ = make_routed_engine(
@@ -146,6 +148,9 @@ void Engine::listen() {
         std::lock_guard lock(readers_mutex_);
         auto found = readers_.find({node_id, incarnation});
         return found != readers_.end() && same_secret(found->second, token);
+      },
+      [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
+        hold_local(digests, hold_ms, held);
       });
 }
 
@@ -302,19 +307,14 @@ std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
   return rows;
 }
 
-std::vector<Digest> Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms) {
-  std::vector<uint8_t> held(digests.size());
+void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
+                        std::span<uint8_t> held) {
   holds_->hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
   {
     std::lock_guard lock(janitor_mutex_);
     look_at_holds_ = true;
   }
   janitor_wake_.notify_one();
-  std::vector<Digest> kept;
-  for (size_t i = 0; i < digests.size(); ++i) {
-    if (held[i] != 0) kept.push_back(digests[i]);
-  }
-  return kept;
 }
 
 std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> Engine::pool_summaries()

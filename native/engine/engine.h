@@ -183,8 +183,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // withdrawals of those that are not here at all. The rest: not now. engine/promote.cc
   std::vector<RecordRow> promote_local(std::span<const Digest> digests, Deadline deadline);
   void warm_local(std::span<const Digest> digests) { promoter_->warm(digests); }
-  // Those held here from now on for so long (engine/holds.h).
-  std::vector<Digest> hold_local(std::span<const Digest> digests, uint32_t hold_ms);
+  // held[i] = 1: held here from now on for so long (engine/holds.h).
+  void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
@@ -275,6 +275,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
   RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
+  TcpEngine* tcp_ = nullptr;  // a part of transfer_
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 
 #include "engine/digests.h"
@@ -238,33 +237,36 @@ void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8
 void Engine::hold_present(const RequestContext& context, std::span<const Digest> digests,
                           std::span<const size_t> index, std::span<const RecordRow> rows,
                           std::span<uint8_t> present) {
-  std::vector<Digest> here;
-  std::map<HolderIndex, std::vector<Digest>> elsewhere;
-  std::vector<uint8_t> remote(present.size(), 0);
-  for (size_t k = 0; k < index.size(); ++k) {
-    remote[index[k]] = 1;
-    if (present[index[k]] != 0) elsewhere[rows[k].holder].push_back(digests[index[k]]);
-  }
+  // The keys that each holder is asked to hold: the one that kSelfHolder stands for is this node.
+  std::map<HolderIndex, std::vector<size_t>> by_holder;
+  std::vector<HolderIndex> holder_of(present.size(), kSelfHolder);
+  for (size_t k = 0; k < index.size(); ++k) holder_of[index[k]] = rows[k].holder;
   for (size_t i = 0; i < present.size(); ++i) {
-    if (present[i] != 0 && remote[i] == 0) here.push_back(digests[i]);
+    if (present[i] != 0) by_holder[holder_of[i]].push_back(i);
   }
-  std::deque<ControlQueue::Question> questions;
-  for (const auto& [holder, wanted] : elsewhere) {
-    std::vector<std::byte> payload(8 + wanted.size() * sizeof(Digest));
-    std::memcpy(payload.data(), &holder, sizeof holder);
-    std::memcpy(payload.data() + 4, &context.hold_ms, sizeof context.hold_ms);
-    std::memcpy(payload.data() + 8, wanted.data(), wanted.size() * sizeof(Digest));
-    questions.emplace_back(control_, EventKind::hold, payload, context.deadline);
+  struct Asked {
+    std::vector<Digest> digests;
+    std::vector<uint8_t> held;
+  };
+  std::map<HolderIndex, Asked> asked;
+  std::vector<HoldBatch> batches;
+  for (const auto& [holder, keys] : by_holder) {
+    Asked& one = asked[holder];
+    for (size_t i : keys) one.digests.push_back(digests[i]);
+    one.held.assign(keys.size(), 0);
+    if (holder == kSelfHolder) {
+      hold_local(one.digests, context.hold_ms, one.held);
+    } else {
+      batches.push_back({holder, nodes_.incarnation(holder), one.digests, one.held});
+    }
   }
-  std::vector<Digest> held = hold_local(here, context.hold_ms);
-  for (ControlQueue::Question& question : questions) {
-    if (auto answer = question.wait()) append_items(held, *answer);
-  }
-  std::sort(held.begin(), held.end());
-  for (size_t i = 0; i < present.size(); ++i) {
-    if (present[i] == 0 || std::binary_search(held.begin(), held.end(), digests[i])) continue;
-    present[i] = 0;
-    if (remote[i] != 0) locations_.forget(digests[i]);
+  if (!batches.empty()) tcp_->hold(batches, context.hold_ms, context.deadline);
+  for (const auto& [holder, keys] : by_holder) {
+    for (size_t k = 0; k < keys.size(); ++k) {
+      if (asked[holder].held[k] != 0) continue;
+      present[keys[k]] = 0;
+      if (holder != kSelfHolder) locations_.forget(digests[keys[k]]);
+    }
   }
 }
 

@@ -20,18 +20,19 @@ Promotions Engine::promote_now(std::span<const Digest> digests, Deadline deadlin
 std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, Deadline deadline) {
   const Promotions promotions = promote_now(digests, deadline);
   std::vector<PinnedPage> here;
-  std::vector<Digest> held, absent;
+  std::vector<Digest> kept, absent;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (promotions.statuses[i] == PromoteStatus::in_pool) {
       here.push_back(promotions.pages[i]);
-      held.push_back(digests[i]);
+      kept.push_back(digests[i]);
     } else if (promotions.statuses[i] == PromoteStatus::absent) {
       absent.push_back(digests[i]);
     }
   }
   std::vector<RecordRow> rows(here.size());
   pool_->rows_of(here, rows);
-  hold_local(held, kPromotedHoldMs);
+  std::vector<uint8_t> held(kept.size());  // what is not may be gone by the time it is READ
+  hold_local(kept, kPromotedHoldMs, held);
   cold_->not_here(absent, rows);
   return rows;
 }

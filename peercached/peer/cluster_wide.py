@@ -69,15 +69,6 @@ class ClusterWide:
         )
         return b"".join(reply.digests for reply in replies if reply is not None)
 
-    async def hold(self, index: int, hold_ms: int, digests: bytes, left_s: float) -> bytes:
-        """The digests that this holder keeps from eviction from now on, packed."""
-        node = self._placement.nodes.get(index)
-        if node is None:
-            return b""
-        request = pb.HoldRequest(digests=digests, hold_ms=hold_ms)
-        reply = await self._call(node, "Hold", request, min(left_s, self._timeout_s))
-        return b"" if reply is None else bytes(reply.digests)
-
     async def clear(self, namespace: str) -> list[str]:
         """Those not reached: they learn of it from heartbeats when they are back. With this node
         among them if a restart would make it forget."""

@@ -86,7 +86,6 @@ class NodeService(Protocol):
 
     async def remove_here(self, digests: bytes) -> bytes: ...
 
-    def hold_here(self, digests: bytes, hold_ms: int) -> bytes: ...
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Packed rows; Unable"""
 
@@ -287,14 +286,6 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             check_packed(request.digests, DIGEST_BYTES, "digests")
             return pb.RemoveReply(digests=await self._node.remove_here(request.digests))
-        except Exception as error:
-            await self._refuse(context, error)
-
-    async def Hold(self, request: Any, context: Any) -> Any:
-        try:
-            self._session(context)
-            check_packed(request.digests, DIGEST_BYTES, "digests")
-            return pb.HoldReply(digests=self._node.hold_here(request.digests, request.hold_ms))
         except Exception as error:
             await self._refuse(context, error)
 

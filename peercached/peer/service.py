@@ -174,9 +174,6 @@ class LocalNode:
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         return await self._accepts.accept(caller, end, closed)
 
-    def hold_here(self, digests: bytes, hold_ms: int) -> bytes:
-        return self._engine.hold(digests, hold_ms)
-
     async def adopt_here(
         self, caller: NodeAddress, offer: pb.AdoptRequest
     ) -> tuple[bytes, str, bool]:

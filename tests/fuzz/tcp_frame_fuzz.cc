@@ -1,5 +1,5 @@
-// The parsers of both ends of a TCP channel against arbitrary bytes: the holder's (hello, read) and
-// the reader's (hello reply, preamble of an answer).
+// The parsers of both ends of a TCP channel against arbitrary bytes: the holder's (hello, read,
+// hold) and the reader's (hello reply, preamble of an answer, answer to a hold).
 //
 // The first byte chooses the parser. What is accepted must be within the protocol's bounds, and
 // must come out the same when it is written and parsed again.
@@ -66,12 +66,33 @@ void fuzz_pages(std::span<const std::byte> preamble) {
   parse_pages(preamble, request, statuses, following_bytes);
 }
 
+void fuzz_hold(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  uint32_t hold_ms = 0;
+  std::vector<Digest> digests;
+  if (parse_hold(body, request, hold_ms, digests) != nullptr) return;
+  require(!digests.empty() && digests.size() <= kHoldDigestsMax);
+  std::vector<std::byte> again;
+  append_hold(again, request, hold_ms, digests);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
+void fuzz_held(std::span<const std::byte> frame) {
+  if (frame.size() < held_bytes(0)) return;
+  uint64_t request = 0;
+  std::memcpy(&request, frame.data() + sizeof(FrameHeader), sizeof request);
+  std::vector<uint8_t> held(frame.size() - held_bytes(0));
+  if (parse_held(frame, request, held) != nullptr) return;
+  for (uint8_t flag : held) require(flag <= 1);
+}
+
 void fuzz_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(FrameHeader)) return;
   FrameHeader header;
-  if (parse_header(bytes.first(sizeof(FrameHeader)), {FrameKind::hello, FrameKind::read},
-                   kReadBodyBytesMax, header) == nullptr) {
-    require(header.body_bytes <= kReadBodyBytesMax);
+  if (parse_header(bytes.first(sizeof(FrameHeader)), {FrameKind::read, FrameKind::hold},
+                   kHoldBodyBytesMax, header) == nullptr) {
+    require(header.body_bytes <= kHoldBodyBytesMax);
   }
 }
 
@@ -80,7 +101,7 @@ void fuzz_header(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 8) {
     case 0:
       fuzz_hello(bytes);
       break;
@@ -95,6 +116,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 4:
       fuzz_pages(bytes);
+      break;
+    case 5:
+      fuzz_hold(bytes);
+      break;
+    case 6:
+      fuzz_held(bytes);
       break;
     default:
       fuzz_header(bytes);

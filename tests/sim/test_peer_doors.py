@@ -31,7 +31,6 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Probe", pb.ProbeRequest(target=OTHER)),
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
-        ("Hold", pb.HoldRequest()),
         ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         (

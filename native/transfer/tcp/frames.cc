@@ -78,6 +78,20 @@ void append_pages(std::vector<std::byte>& out, uint64_t request,
   append_bytes(out, statuses.data(), statuses.size());
 }
 
+void append_hold(std::vector<std::byte>& out, uint64_t request, uint32_t hold_ms,
+                 std::span<const Digest> digests) {
+  assert(!digests.empty() && digests.size() <= kHoldDigestsMax);
+  append_header(out, FrameKind::hold, sizeof(HoldHead) + digests.size_bytes());
+  append(out, HoldHead{request, static_cast<uint32_t>(digests.size()), hold_ms});
+  append_bytes(out, digests.data(), digests.size_bytes());
+}
+
+void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const uint8_t> held) {
+  append_header(out, FrameKind::held, sizeof(HeldHead) + held.size());
+  append(out, HeldHead{request, static_cast<uint32_t>(held.size()), 0});
+  append_bytes(out, held.data(), held.size());
+}
+
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
                          size_t body_bytes_max, FrameHeader& header) {
   if (bytes.size() < sizeof(FrameHeader)) return "frame header is short";
@@ -151,6 +165,41 @@ const char* parse_read(std::span<const std::byte> body, uint64_t& request,
   if (head.count != 0) std::memcpy(pages.data(), body.data(), body.size());
   request = head.request;
   return check_wanted(pages);
+}
+
+const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
+                       std::vector<Digest>& digests) {
+  if (body.size() < sizeof(HoldHead)) return "hold request is short";
+  auto head = take<HoldHead>(body);
+  if (head.count == 0) return "a request to hold no pages";
+  if (head.count > kHoldDigestsMax) return "a request to hold too many pages";
+  if (body.size() != head.count * sizeof(Digest)) return "hold request has a wrong length";
+  digests.resize(head.count);
+  std::memcpy(digests.data(), body.data(), body.size());
+  request = head.request;
+  hold_ms = head.hold_ms;
+  return nullptr;
+}
+
+const char* parse_held(std::span<const std::byte> frame, uint64_t request,
+                       std::span<uint8_t> held) {
+  assert(frame.size() == held_bytes(held.size()));
+  FrameHeader header;
+  const size_t body_bytes = sizeof(HeldHead) + held.size();
+  const char* wrong = parse_header(frame, {FrameKind::held}, body_bytes, header);
+  if (wrong != nullptr) return wrong;
+  if (header.body_bytes != body_bytes) return "answer to a hold has a wrong length";
+  frame = frame.subspan(sizeof(FrameHeader));
+  auto head = take<HeldHead>(frame);
+  if (head.request != request) return "answer to another hold";
+  if (head.count != held.size()) return "answer about another number of held pages";
+  if (head.reserved != 0) return "reserved bits are set in an answer to a hold";
+  for (size_t i = 0; i < held.size(); ++i) {
+    const auto flag = static_cast<uint8_t>(frame[i]);
+    if (flag > 1) return "a page that is neither held nor not";
+    held[i] = flag;
+  }
+  return nullptr;
 }
 
 const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,

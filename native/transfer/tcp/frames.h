@@ -6,6 +6,8 @@
 //   refused       RefusedHead, text; then the socket ends  holder -> reader
 //   read          ReadHead, count x PageWanted             reader -> holder
 //   pages         PagesHead, count x PageStatus (u8)       holder -> reader
+//   hold          HoldHead, count x Digest                 reader -> holder
+//   held          HeldHead, count x u8 (0 or 1)            holder -> reader
 //
 // Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
 // order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
@@ -36,7 +38,18 @@ inline constexpr size_t kNodeIdBytesMax = 255;
 inline constexpr size_t kTokenBytes = 32;
 inline constexpr size_t kRefusalTextBytesMax = 512;
 
-enum class FrameKind : uint16_t { hello = 1, hello_ok = 2, refused = 3, read = 4, pages = 5 };
+// Of one hold frame; more go in several.
+inline constexpr uint32_t kHoldDigestsMax = 4096;
+
+enum class FrameKind : uint16_t {
+  hello = 1,
+  hello_ok = 2,
+  refused = 3,
+  read = 4,
+  pages = 5,
+  hold = 6,
+  held = 7,
+};
 
 enum class Refusal : uint16_t {
   unauthorised = 1,       // node id, incarnation and token do not belong together
@@ -99,12 +112,32 @@ struct PagesHead {
 };
 static_assert(sizeof(PagesHead) == 24);
 
+struct HoldHead {
+  uint64_t request = 0;
+  uint32_t count = 0;
+  uint32_t hold_ms = 0;  // longer times are cut to the holder's maximum
+};
+static_assert(sizeof(HoldHead) == 16);
+
+struct HeldHead {
+  uint64_t request = 0;
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(HeldHead) == 16);
+
 inline constexpr size_t kReadBodyBytesMax =
     sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
+inline constexpr size_t kHoldBodyBytesMax = sizeof(HoldHead) + kHoldDigestsMax * sizeof(Digest);
+static_assert(kReadBodyBytesMax <= kHoldBodyBytesMax, "the larger one bounds what is received");
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
   return sizeof(FrameHeader) + sizeof(PagesHead) + count;
+}
+
+inline constexpr size_t held_bytes(size_t count) {
+  return sizeof(FrameHeader) + sizeof(HeldHead) + count;
 }
 
 struct Hello {
@@ -128,6 +161,9 @@ void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_vie
 void append_read(std::vector<std::byte>& out, uint64_t request, std::span<const PageWanted> pages);
 void append_pages(std::vector<std::byte>& out, uint64_t request,
                   std::span<const PageStatus> statuses, uint64_t following_bytes);
+void append_hold(std::vector<std::byte>& out, uint64_t request, uint32_t hold_ms,
+                 std::span<const Digest> digests);
+void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const uint8_t> held);
 
 // --- reading: each returns nullptr, or what is wrong with the frame
 // A header of one of `kinds`, with a body of at most `body_bytes_max`.
@@ -141,6 +177,11 @@ const char* parse_read(std::span<const std::byte> body, uint64_t& request,
 // as pages were asked for. Whether following_bytes fits them is for the caller to compare.
 const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
                         std::span<PageStatus> statuses, uint64_t& following_bytes);
+
+const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
+                       std::vector<Digest>& digests);
+// The whole answer to `request`; as many flags as digests were sent.
+const char* parse_held(std::span<const std::byte> frame, uint64_t request, std::span<uint8_t> held);
 
 // What is wrong with a request for these pages, or nullptr. Asked on both sides.
 const char* check_wanted(std::span<const PageWanted> pages);

@@ -84,11 +84,13 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 }  // namespace
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                             const TcpServer::Authorise& authorise, ServerCounters& counters)
+                             const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
+                             ServerCounters& counters)
     : socket_(std::move(socket)),
       config_(config),
       pool_(pool),
       authorise_(authorise),
+      hold_(hold),
       counters_(counters),
       host_(host_at(socket_.fd())) {
   tune(socket_.fd());
@@ -212,20 +214,33 @@ bool ServerChannel::serve_request() {
   FrameHeader header;
   const char* wrong = nullptr;
   if (got == Got::all) {
-    wrong = parse_header(frame_, {FrameKind::read}, kReadBodyBytesMax, header);
+    wrong = parse_header(frame_, {FrameKind::read, FrameKind::hold}, kHoldBodyBytesMax, header);
   }
   if (got == Got::all && wrong == nullptr) {
     frame_.resize(header.body_bytes);
     got = receive(frame_.data(), frame_.size(), deadline);
   }
   uint64_t request = 0;
-  if (got == Got::all && wrong == nullptr) wrong = parse_read(frame_, request, wanted_);
+  uint32_t hold_ms = 0;
+  const bool hold = header.kind == static_cast<uint16_t>(FrameKind::hold);
+  if (got == Got::all && wrong == nullptr) {
+    wrong = hold ? parse_hold(frame_, request, hold_ms, digests_)
+                 : parse_read(frame_, request, wanted_);
+  }
   if (got != Got::all || wrong != nullptr) {
     // A close in mid-frame is a reader that gave up, not a malformed frame.
     if (got != Got::closed) counters_.bad_frames++;
     return false;
   }
-  return answer(request);
+  return hold ? answer_hold(request, hold_ms) : answer(request);
+}
+
+bool ServerChannel::answer_hold(uint64_t request, uint32_t hold_ms) {
+  held_.assign(digests_.size(), 0);
+  hold_(digests_, hold_ms, held_);
+  frame_.clear();
+  append_held(frame_, request, held_);
+  return send_answer({}, 0);
 }
 
 bool ServerChannel::answer(uint64_t request) {

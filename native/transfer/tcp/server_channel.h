@@ -30,7 +30,8 @@ struct ServerCounters {
 class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                const TcpServer::Authorise& authorise, ServerCounters& counters);
+                const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
+                ServerCounters& counters);
 
   // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
   // to be that peer?
@@ -52,6 +53,7 @@ class ServerChannel {
   bool refuse(Refusal reason, std::string_view text);
   bool serve_request();  // false: the channel is over
   bool answer(uint64_t request);
+  bool answer_hold(uint64_t request, uint32_t hold_ms);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
   bool send(std::span<const std::byte> bytes);
@@ -61,6 +63,7 @@ class ServerChannel {
   const TcpServerConfig& config_;
   Pool& pool_;
   const TcpServer::Authorise& authorise_;
+  const TcpServer::Hold& hold_;
   ServerCounters& counters_;
   const std::string host_;
 
@@ -72,6 +75,8 @@ class ServerChannel {
   std::vector<std::byte> frame_;
   std::vector<PageWanted> wanted_;
   std::vector<PageStatus> statuses_;
+  std::vector<Digest> digests_;
+  std::vector<uint8_t> held_;
 };
 
 }  // namespace peercached::tcp

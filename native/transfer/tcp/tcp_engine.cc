@@ -1,5 +1,7 @@
 #include "transfer/tcp/tcp_engine.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -7,6 +9,7 @@
 #include <stdexcept>
 
 #include "transfer/known_peers.h"
+#include "transfer/tcp/hold_lane.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
@@ -16,6 +19,7 @@
 namespace peercached {
 namespace {
 
+using tcp::HoldLane;
 using tcp::Lane;
 using tcp::PeerChannels;
 using tcp::PeerRead;
@@ -23,6 +27,9 @@ using tcp::ReadCall;
 
 // Below this, a second lane costs more (a wake-up across cores) than it saves.
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
+
+// How often a hold looks for a channel while all are lent to reads.
+constexpr auto kChannelWait = std::chrono::milliseconds(1);
 
 // The lanes that one thread of a call drives.
 struct Share {
@@ -53,9 +60,9 @@ class Helpers {
   unsigned working_ = 0;
 };
 
-class TcpEngine final : public TransferEngine {
+class TcpReading final : public TcpEngine {
  public:
-  TcpEngine(const TcpEngineConfig& config, PeerWatcher& watcher)
+  TcpReading(const TcpEngineConfig& config, PeerWatcher& watcher)
       : config_(config), watcher_(watcher), movers_(config.movers) {
     std::string wrong;
     if (!config.bind_host.empty() && !tcp::resolve(config.bind_host, 0, source_, wrong)) {
@@ -95,6 +102,23 @@ class TcpEngine final : public TransferEngine {
     for (PeerRead& read : reads) read.finish();
   }
 
+  void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
+    const TimePoint started = Clock::now();
+    std::deque<HoldLane> lanes;
+    for (const HoldBatch& batch : batches) {
+      const auto endpoint = peers_.endpoint(batch.peer);
+      auto channels = peers_.find(batch.peer);
+      if (!channels || !endpoint || endpoint->incarnation != batch.incarnation) continue;
+      lanes.emplace_back(batch, hold_ms, std::move(channels));
+    }
+    drive_holds(lanes, deadline);
+    for (const HoldLane& lane : lanes) {
+      const HoldBatch& batch = lane.batch();
+      const std::string trouble = lane.finished() ? lane.trouble() : lane.silence(started);
+      if (!trouble.empty()) watcher_.peer_trouble(batch.peer, batch.incarnation, trouble.c_str());
+    }
+  }
+
   std::vector<PeerHealth> health() const override { return peers_.health(false); }
 
   const char* name() const override { return "tcp"; }
@@ -113,6 +137,28 @@ class TcpEngine final : public TransferEngine {
         lanes.emplace_back(call, read, channel);
       }
       read.split_for(lanes.size() - before);
+    }
+  }
+
+  static void drive_holds(std::deque<HoldLane>& lanes, Deadline deadline) {
+    std::vector<pollfd> waits;
+    while (true) {
+      const TimePoint now = Clock::now();
+      TimePoint until = deadline.at;
+      waits.clear();
+      bool waiting = false;
+      for (HoldLane& lane : lanes) {
+        if (!lane.finished()) lane.proceed(now);
+        if (lane.finished()) continue;
+        waiting = true;
+        until = std::min(until, lane.waiting() ? now + kChannelWait : lane.until(deadline.at));
+        if (!lane.waiting()) waits.push_back({lane.fd(), lane.poll_events(), 0});
+      }
+      if (!waiting || now >= deadline.at) return;
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
+          std::max(until - now, Clock::duration::zero()));
+      const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+      (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
     }
   }
 
@@ -161,9 +207,8 @@ class TcpEngine final : public TransferEngine {
 
 }  // namespace
 
-std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config,
-                                                PeerWatcher& watcher) {
-  return std::make_unique<TcpEngine>(config, watcher);
+std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher) {
+  return std::make_unique<TcpReading>(config, watcher);
 }
 
 }  // namespace peercached

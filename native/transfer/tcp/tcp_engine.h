@@ -23,7 +23,22 @@ struct TcpEngineConfig {
   std::string bind_host;  // source address of connections; empty: any
 };
 
-std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config,
-                                                PeerWatcher& watcher);
+// Pages that one peer is asked to keep in its pool for a while. held[i] = 1: it does.
+struct HoldBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const Digest> digests;
+  std::span<uint8_t> held;  // 0 before the call
+};
+
+class TcpEngine : public TransferEngine {
+ public:
+  // Blocks until all peers have answered, at the deadline at the latest. Thread safe. Of whom no
+  // answer comes nothing is held, as far as we know. Also where pages come over RDMA: a hold is a
+  // message, not a READ.
+  virtual void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) = 0;
+};
+
+std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);
 
 }  // namespace peercached

@@ -1,4 +1,5 @@
-// READ over TCP: the holder's side. Serves pages of the pool to authenticated peers.
+// READ over TCP: the holder's side. Serves pages of the pool to authenticated peers, and holds them
+// there for a while when asked to.
 //
 // One thread per channel, at most `channels_max`; a further connection is refused and counted.
 // Those that have not said hello yet have a count of their own, and one per address, so that who
@@ -47,8 +48,13 @@ class TcpServer {
   // from the channel's thread. Must be fast and thread safe.
   using Authorise = std::function<bool(const std::string&, Incarnation, const std::string&)>;
 
+  // Keeps pages in the pool for a while: held[i] = 1 for those that are there and stay. From the
+  // channels' threads; held[i] is 0 before.
+  using Hold =
+      std::function<void(std::span<const Digest>, uint32_t hold_ms, std::span<uint8_t> held)>;
+
   // Binds and listens; throws std::runtime_error with the address and the remedy.
-  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise);
+  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold);
   ~TcpServer();  // stops serving and joins all threads
 
   uint16_t port() const;

@@ -61,6 +61,30 @@ TEST(TransferFrames, ARequestArrivesAsItWasSent) {
   EXPECT_EQ(std::memcmp(pages.data(), sent.data(), sent.size() * sizeof(PageWanted)), 0);
 }
 
+TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
+  std::vector<std::byte> frame;
+  std::vector<Digest> sent;
+  for (uint64_t i = 0; i < kHoldDigestsMax; ++i) sent.push_back({i, ~i});
+  append_hold(frame, 78, 2500, sent);
+  EXPECT_LE(header_of(frame, FrameKind::hold).body_bytes, kHoldBodyBytesMax);
+  uint64_t request = 0;
+  uint32_t hold_ms = 0;
+  std::vector<Digest> digests;
+  ASSERT_EQ(parse_hold(body_of(frame), request, hold_ms, digests), nullptr);
+  EXPECT_EQ(request, 78u);
+  EXPECT_EQ(hold_ms, 2500u);
+  EXPECT_EQ(digests, sent);
+
+  frame.clear();
+  const std::vector<uint8_t> answer{1, 0, 1};
+  append_held(frame, 78, answer);
+  ASSERT_EQ(frame.size(), held_bytes(3));
+  std::vector<uint8_t> held(3);
+  ASSERT_EQ(parse_held(frame, 78, held), nullptr);
+  EXPECT_EQ(held, answer);
+  EXPECT_NE(parse_held(frame, 79, held), nullptr);
+}
+
 TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
   std::vector<std::byte> frame;
   append_read(frame, 1, some_pages(3, 10));

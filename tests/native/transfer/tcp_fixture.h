@@ -1,6 +1,7 @@
 // A holder (pool and server) and a reader (engine) over 127.0.0.1.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "common/fault_guard.h"
@@ -20,18 +21,23 @@ class Holder : public PagePool {
     config.host = "127.0.0.1";
     config.incarnation = incarnation;
     server = std::make_unique<TcpServer>(
-        config, pool, [](const std::string& node, Incarnation reader, const std::string& token) {
+        config, pool,
+        [](const std::string& node, Incarnation reader, const std::string& token) {
           return node == "reader" && reader == kReaderIncarnation && token == kToken;
+        },
+        [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
+          last_hold_ms = hold_ms;
+          pool.contains(digests, false, held);
         });
   }
 
   PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
 
+  std::atomic<uint32_t> last_hold_ms{0};
   std::unique_ptr<TcpServer> server;
 };
 
-inline std::unique_ptr<TransferEngine> make_reader(PeerWatcher& watcher,
-                                                   TcpEngineConfig config = {}) {
+inline std::unique_ptr<TcpEngine> make_reader(PeerWatcher& watcher, TcpEngineConfig config = {}) {
   config.node_id = "reader";
   config.incarnation = kReaderIncarnation;
   return make_tcp_engine(config, watcher);

@@ -92,6 +92,12 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
     std::memcpy(frame.data() + at, &value, sizeof value);
     return frame;
   };
+  const auto hold_with = [&](size_t at, uint32_t value) {
+    std::vector<std::byte> frame;
+    tcp::append_hold(frame, 1, 1000, std::vector<Digest>{row.digest, row.digest});
+    std::memcpy(frame.data() + at, &value, sizeof value);
+    return frame;
+  };
   constexpr size_t kBody = sizeof(tcp::FrameHeader);
   constexpr size_t kPage = kBody + sizeof(tcp::ReadHead);
   const std::vector<std::vector<std::byte>> bad = {
@@ -105,6 +111,12 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
       with(kPage + offsetof(tcp::PageWanted, length), 0),
       with(kPage + offsetof(tcp::PageWanted, length), 0xffffffff),
       hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}),
+      hold_with(kBody + offsetof(tcp::HoldHead, count), 0),
+      hold_with(kBody + offsetof(tcp::HoldHead, count), 3),
+      hold_with(kBody + offsetof(tcp::HoldHead, count), 0xffffffff),
+      hold_with(offsetof(tcp::FrameHeader, body_bytes), 5),
+      hold_with(offsetof(tcp::FrameHeader, body_bytes), tcp::kHoldBodyBytesMax + 1),
+      hold_with(offsetof(tcp::FrameHeader, kind), static_cast<uint32_t>(tcp::FrameKind::held)),
   };
   for (size_t i = 0; i < bad.size(); ++i) {
     Wire wire = connect_and_greet(holder);

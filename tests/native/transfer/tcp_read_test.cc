@@ -262,8 +262,8 @@ TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   config.port = holder->server->port();
   config.incarnation = kHolderIncarnation;
   holder->server.reset();
-  holder->server = std::make_unique<TcpServer>(config, holder->pool,
-                                               [](auto&, Incarnation, auto&) { return true; });
+  holder->server = std::make_unique<TcpServer>(
+      config, holder->pool, [](auto&, Incarnation, auto&) { return true; }, nullptr);
   Reading second({row});
   second.read(*engine);
   EXPECT_EQ(second.ops[0].status, PageStatus::ok);
@@ -371,7 +371,7 @@ TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
   config.host = "127.0.0.1";
   config.port = holder.server->port();
   try {
-    TcpServer second(config, holder.pool, [](auto&, Incarnation, auto&) { return true; });
+    TcpServer second(config, holder.pool, [](auto&, Incarnation, auto&) { return true; }, nullptr);
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();

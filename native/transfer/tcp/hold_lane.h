@@ -1,0 +1,58 @@
+// One peer's part of a hold call: a frame with digests, an answer with flags, on a channel that
+// reads use, too. Never blocks; many lanes share one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transfer/tcp/peer_channels.h"
+#include "transfer/tcp/tcp_engine.h"
+
+namespace peercached::tcp {
+
+class HoldLane {
+ public:
+  HoldLane(const HoldBatch& batch, uint32_t hold_ms, std::shared_ptr<PeerChannels> channels);
+  ~HoldLane();  // what is outstanding is given up, with its channel
+  HoldLane(const HoldLane&) = delete;
+  HoldLane& operator=(const HoldLane&) = delete;
+
+  const HoldBatch& batch() const { return batch_; }
+  // As far as it goes without waiting.
+  void proceed(TimePoint now);
+  bool finished() const { return finished_; }
+  // For a channel: all are lent to reads.
+  bool waiting() const { return channel_ == nullptr; }
+  int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
+  short poll_events() const;
+  TimePoint until(TimePoint deadline) const;
+  // Why it ended before its time; empty if all is answered.
+  const std::string& trouble() const { return trouble_; }
+  // At the deadline: for how long the peer has been silent, in words; empty if it was not.
+  std::string silence(TimePoint started) const {
+    return finished_ || answer_.empty() ? "" : channels_->counters.silence(started);
+  }
+
+ private:
+  bool ask();      // false: nothing is left to ask for
+  bool flush();    // false: it broke
+  bool receive();  // true: an answer is complete
+  void broken(const std::string& trouble);
+  void end(bool reusable, std::string trouble);
+
+  const HoldBatch batch_;
+  const uint32_t hold_ms_;
+  const std::shared_ptr<PeerChannels> channels_;
+  Channel* channel_ = nullptr;
+  size_t answered_ = 0;  // digests
+  uint64_t request_ = 0;
+  std::vector<std::byte> unsent_;
+  size_t unsent_from_ = 0;
+  std::vector<std::byte> answer_;  // empty: nothing is outstanding
+  size_t answer_have_ = 0;
+  bool finished_ = false;
+  std::string trouble_;
+};
+
+}  // namespace peercached::tcp
