@@ -371,7 +371,8 @@ TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
   config.host = "127.0.0.1";
   config.port = holder.server->port();
   try {
-    TcpServer second(config, holder.pool, [](auto&, Incarnation, auto&) { return true; }, nullptr);
+    TcpServer second(
+        config, holder.pool, [](auto&, Incarnation, auto&) { return true; }, nullptr);
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
