@@ -61,8 +61,9 @@ class Engine:
     ) -> None: ...
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
         """Before start(): who may be a worker; -1 and none: whoever the socket's mode lets in."""
-    def set_quotas(self, rules: list[tuple[str, int]]) -> None:
-        """Before start(): (pattern of namespaces, bytes of the pool), the first that fits."""
+    def set_quotas(self, rules: list[tuple[str, int, int | None]]) -> None:
+        """Before start(): (pattern of namespaces, bytes of the pool, of the disk), the first that
+        fits."""
     def take_notices(self) -> list[str]:
         """Sentences for the log about who was refused; each kind now and then."""
     def listen(self) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from peercached.admin.server import AdminServer
 from peercached.admin.status import Status
 from peercached.config import Config
-from peercached.config.values import group_number, split_address, split_quota, user_number
+from peercached.config.quotas import split_quota
+from peercached.config.values import group_number, split_address, user_number
 from peercached.directory import ring_report
 from peercached.directory.epoch_store import EpochStore, pack_epochs
 from peercached.directory.epochs import Epochs
@@ -149,8 +150,8 @@ def _guard(engine: Engine, config: Config) -> None:
         [user_number(name) for name in config.worker_users],
         [group_number(name) for name in config.worker_groups],
     )
-    quotas = (split_quota(rule) for rule in config.namespace_quotas)
-    engine.set_quotas([(pattern, int(share * config.pool_size)) for pattern, share in quotas])
+    quotas = [split_quota(rule) for rule in config.namespace_quotas]
+    engine.set_quotas([quota.in_bytes(config.pool_size, config.disk_size) for quota in quotas])
 
 
 async def own_rank(config: Config) -> int | None:

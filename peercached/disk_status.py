@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Say = Callable[..., None]
@@ -10,8 +10,10 @@ Say = Callable[..., None]
 _LOOK = "Look at the disk (dmesg, smartctl, df) and at who else uses it."
 
 
-def say_disk(say: Say, path: str, disk: Mapping[str, Any]) -> None:
-    """`disk`: the section of the status document; empty without a tier."""
+def say_disk(
+    say: Say, path: str, disk: Mapping[str, Any], quotas: Sequence[Mapping[str, Any]]
+) -> None:
+    """`disk` and `quotas`: sections of the status document; `disk` is empty without a tier."""
     if not disk:
         return
     if disk.get("state") == "read_only":
@@ -49,3 +51,19 @@ def say_disk(say: Say, path: str, disk: Mapping[str, Any]) -> None:
             "version, or destroyed; they were not used.",
             "Nothing to do, unless pages are missing: the log names the files.",
         )
+    _say_quotas(say, path, quotas)
+
+
+def _say_quotas(say: Say, path: str, quotas: Sequence[Mapping[str, Any]]) -> None:
+    skipping = [one for one in quotas if one.get("disk_skipped")]
+    if not skipping:
+        return
+    worst = max(skipping, key=lambda one: one["disk_skipped"])
+    others = f" ({len(skipping) - 1} other namespaces likewise)" if len(skipping) > 1 else ""
+    say(
+        "info",
+        f"{worst['disk_skipped']} pages of namespace {worst['namespace']} were not written to "
+        f"{path}: it holds {worst['disk_bytes']} bytes there and may hold "
+        f"{worst['disk_quota_bytes']}{others}.",
+        "Raise its second share in namespace_quotas if the disk is to keep more of it.",
+    )

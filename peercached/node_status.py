@@ -205,7 +205,8 @@ class NodeStatus:
         say_recovery(say, recovery_of(stats), self._daemon.epochs.keeper.problem)
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
-        say_disk(say, self._daemon.config.disk_path, stats.get("disk", {}))
+        disk, quotas = stats.get("disk", {}), stats.get("quotas", [])
+        say_disk(say, self._daemon.config.disk_path, disk, quotas)
         self._daemon.settings.say(say)
         faults = self._daemon.config.faults
         if faults:

@@ -1,5 +1,7 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -196,9 +198,11 @@ void bind_engine(nb::module_& module) {
            nb::arg("groups"))
       .def(
           "set_quotas",
-          [](Engine& self, const std::vector<std::pair<std::string, uint64_t>>& rules) {
+          [](Engine& self,
+             const std::vector<std::tuple<std::string, uint64_t, std::optional<uint64_t>>>& rules) {
             std::vector<QuotaRule> all;
-            for (const auto& [pattern, bytes] : rules) all.push_back({pattern, bytes});
+            for (const auto& [pattern, pool_bytes, disk_bytes] : rules)
+              all.push_back({pattern, pool_bytes, disk_bytes});
             self.set_quotas(std::move(all));
           },
           nb::arg("rules"))

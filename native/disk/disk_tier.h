@@ -64,6 +64,7 @@ enum class PutOutcome : uint8_t {
   skipped_off,    // the tier does not write now: stats().why says why
   skipped_old,    // its epoch was dropped
   skipped_large,  // empty, or larger than a quarter of a segment
+  skipped_quota,  // its namespace would hold more than its quota
 };
 
 struct DiskRead {
@@ -92,7 +93,7 @@ struct DiskStats {
   // Writing. Write amplification is disk_bytes_written / payload_bytes_written.
   uint64_t pages_written = 0, payload_bytes_written = 0, disk_bytes_written = 0;
   uint64_t pages_carried = 0, pages_evicted = 0, segments_evicted = 0;
-  uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0, skipped_large = 0;
+  uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0, skipped_large = 0, skipped_quota = 0;
   uint64_t write_errors = 0;
   uint64_t removed = 0, removals_waiting = 0;  // waiting: not on disk yet
   // Reading.
@@ -103,6 +104,13 @@ struct DiskStats {
   uint64_t recovery_walked = 0;    // segments without a good footer: read in full
   uint64_t recovery_rejected = 0;  // segments that were foreign, of another version or destroyed
   uint64_t recovery_corrupt = 0;   // records that were torn or damaged
+};
+
+// What one namespace holds of the tier, queued pages and those of all epochs that count together.
+struct DiskNamespaceUse {
+  uint64_t payload_bytes = 0;
+  uint64_t quota_bytes = UINT64_MAX;  // UINT64_MAX: it has none
+  uint64_t skipped_pages = 0;         // for the quota's sake
 };
 
 class ColdTier {
@@ -131,6 +139,12 @@ class ColdTier {
   virtual void remove(std::span<const Digest> digests) = 0;
   // Likewise all pages of the namespace whose epoch is below that; they cannot be put any more.
   virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
+
+  // From now on pages that would take the namespace above that are not written (skipped_quota).
+  // What is there stays, also above the quota, until it is evicted: the log is one for all, and its
+  // oldest segment goes first, whosever it is.
+  virtual void set_quota(const Digest& namespace_id, uint64_t payload_bytes) = 0;
+  virtual DiskNamespaceUse use_of(const Digest& namespace_id) const = 0;
 
   // Calls `visit` with batches of the pages on disk. A page written or lost meanwhile may or may
   // not be seen.

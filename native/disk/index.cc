@@ -74,14 +74,14 @@ Index::Totals Index::totals() const {
 }
 
 void Index::add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry) {
-  entry.namespace_number = namespaces_.acquire(page.namespace_id, page.epoch);
+  entry.namespace_number = namespaces_.acquire(page.namespace_id, page.epoch, entry.length);
   *place = entry;
   ++shard.used;
   shard.payload_bytes += entry.length;
 }
 
 void Index::erase(Shard& shard, IndexEntry* entry) {
-  namespaces_.release(entry->namespace_number);
+  namespaces_.release(entry->namespace_number, entry->length);
   --shard.used;
   shard.payload_bytes -= entry->length;
   shard.erase(entry);

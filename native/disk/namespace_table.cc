@@ -4,7 +4,7 @@
 
 namespace peercached::disk {
 
-uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch) {
+uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t payload_bytes) {
   std::lock_guard lock(mutex_);
   const auto [place, is_new] = numbers_.try_emplace({id, epoch}, 0);
   if (is_new) {
@@ -16,15 +16,17 @@ uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch) {
       free_.pop_back();
     }
     const auto floor = floors_.find(id);
-    slots_[place->second] = {{id, epoch}, 0, floor == floors_.end() || epoch >= floor->second};
+    slots_[place->second] = {{id, epoch}, 0, 0, floor == floors_.end() || epoch >= floor->second};
   }
   ++slots_[place->second].pages;
+  slots_[place->second].payload_bytes += payload_bytes;
   return place->second;
 }
 
-void NamespaceTable::release(uint32_t number) {
+void NamespaceTable::release(uint32_t number, uint32_t payload_bytes) {
   std::lock_guard lock(mutex_);
   Slot& slot = slots_[number];
+  slot.payload_bytes -= payload_bytes;
   if (--slot.pages > 0) return;
   numbers_.erase({slot.name.id, slot.name.epoch});
   free_.push_back(number);
@@ -56,6 +58,41 @@ bool NamespaceTable::raise_floor(const Digest& id, uint64_t epoch) {
     slots_[at->second].live = false;
   }
   return true;
+}
+
+void NamespaceTable::set_quota(const Digest& id, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  quotas_[id].bytes = bytes;
+}
+
+bool NamespaceTable::admit(const Digest& id, uint32_t payload_bytes) {
+  std::lock_guard lock(mutex_);
+  const auto quota = quotas_.find(id);
+  if (quota == quotas_.end() || bytes_of(id) + payload_bytes <= quota->second.bytes) return true;
+  ++quota->second.skipped_pages;
+  return false;
+}
+
+DiskNamespaceUse NamespaceTable::use_of(const Digest& id) const {
+  std::shared_lock lock(mutex_);
+  DiskNamespaceUse use;
+  use.payload_bytes = bytes_of(id);
+  const auto quota = quotas_.find(id);
+  if (quota == quotas_.end()) return use;
+  use.quota_bytes = quota->second.bytes;
+  use.skipped_pages = quota->second.skipped_pages;
+  return use;
+}
+
+// Few epochs of a namespace have pages at a time: those that count, and those being swept.
+uint64_t NamespaceTable::bytes_of(const Digest& id) const {
+  uint64_t bytes = 0;
+  for (auto at = numbers_.lower_bound({id, 0}); at != numbers_.end() && at->first.first == id;
+       ++at) {
+    const Slot& slot = slots_[at->second];
+    if (slot.live) bytes += slot.payload_bytes;
+  }
+  return bytes;
 }
 
 }  // namespace peercached::disk

@@ -142,6 +142,13 @@ class SegmentStore final : public ColdTier {
     maintenance_.sweep_dropped();
   }
 
+  void set_quota(const Digest& namespace_id, uint64_t payload_bytes) override {
+    namespaces_.set_quota(namespace_id, payload_bytes);
+  }
+  DiskNamespaceUse use_of(const Digest& namespace_id) const override {
+    return namespaces_.use_of(namespace_id);
+  }
+
   void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
     std::vector<DiskPage> pages;
     for (unsigned shard = 0; shard < Index::kShards; ++shard) {

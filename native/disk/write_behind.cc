@@ -44,10 +44,15 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
     if (stopping_) outcome = PutOutcome::skipped_off;
     if (held_bytes_ + page.length > queue_bytes_max_) outcome = PutOutcome::skipped_full;
   }
+  // Under the mutex, with which every new page comes into the index: two cannot share the last
+  // room.
+  if (outcome == PutOutcome::queued && !namespaces_.admit(page.namespace_id, page.length))
+    outcome = PutOutcome::skipped_quota;
   skipped_full_ += outcome == PutOutcome::skipped_full;
   skipped_off_ += outcome == PutOutcome::skipped_off;
   skipped_old_ += outcome == PutOutcome::skipped_old;
   skipped_large_ += outcome == PutOutcome::skipped_large;
+  skipped_quota_ += outcome == PutOutcome::skipped_quota;
   if (outcome != PutOutcome::queued) return outcome;
 
   IndexEntry entry;
@@ -168,6 +173,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
   stats.skipped_off = skipped_off_;
   stats.skipped_old = skipped_old_;
   stats.skipped_large = skipped_large_;
+  stats.skipped_quota = skipped_quota_;
   stats.removed = removed_;
   stats.removals_waiting = removals_.size();
 }

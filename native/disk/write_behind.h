@@ -77,7 +77,9 @@ class WriteBehind {
   bool hurry_ = false;               // somebody waits in flush()
   bool stopping_ = false;
   Deadline stop_by_{};
-  uint64_t skipped_full_ = 0, skipped_off_ = 0, skipped_old_ = 0, skipped_large_ = 0, removed_ = 0;
+  uint64_t skipped_full_ = 0, skipped_off_ = 0, skipped_old_ = 0, skipped_large_ = 0,
+           skipped_quota_ = 0;
+  uint64_t removed_ = 0;
   std::vector<std::thread> threads_;
 };
 

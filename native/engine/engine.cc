@@ -67,12 +67,11 @@ Engine::Engine(const EngineConfig& config)
         if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
-  // Before the disk's epochs, which may void what the pool's file had.
-  quotas_ = std::make_unique<Quotas>(*pool_);
-  namespaces_.on_slot(
-      [this](const std::string& name, uint32_t slot) { quotas_->opened(name, slot); });
   cold_ = std::make_unique<ColdPages>(*pool_, namespaces_,
                                       [this](std::span<const RecordRow> rows) { tell(rows); });
+  // Before the disk's epochs, which may void what the pool's file had.
+  quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
+  namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
   if (disk.valid()) {
     cold_->start(disk.get());
     // Higher than what is known otherwise: this node was told of it when it wrote those pages.

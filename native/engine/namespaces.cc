@@ -15,7 +15,7 @@ Namespace* NamespaceTable::open(std::string_view name) {
   auto unopened = unopened_.find(id);
   const uint32_t pool_slot = unopened == unopened_.end() ? next_pool_slot_++ : unopened->second;
   if (unopened != unopened_.end()) unopened_.erase(unopened);
-  on_slot_(made->name_, pool_slot);
+  on_slot_(*made, pool_slot);
   made->epoch_ = {epoch, derive_namespace_key(cluster_key_, name, epoch), pool_slot};
   return by_id_.emplace(id, std::move(made)).first->second.get();
 }
@@ -52,7 +52,7 @@ bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slo
     std::lock_guard ns_lock(ns.mutex_);
     stale_slot = ns.epoch_.pool_slot;
     ns.epoch_ = {epoch, derive_namespace_key(cluster_key_, ns.name_, epoch), next_pool_slot_++};
-    on_slot_(ns.name_, ns.epoch_.pool_slot);
+    on_slot_(ns, ns.epoch_.pool_slot);
   }
   return true;
 }

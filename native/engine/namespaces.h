@@ -52,7 +52,7 @@ class Namespace {
 class NamespaceTable {
  public:
   // A namespace whose name is known has a pool slot from now on. Called under the table's mutex.
-  using OnSlot = std::function<void(const std::string& name, uint32_t pool_slot)>;
+  using OnSlot = std::function<void(const Namespace& ns, uint32_t pool_slot)>;
 
   explicit NamespaceTable(const Key128& cluster_key) : cluster_key_(cluster_key) {}
 
@@ -82,7 +82,7 @@ class NamespaceTable {
 
  private:
   const Key128 cluster_key_;
-  OnSlot on_slot_ = [](const std::string&, uint32_t) {};
+  OnSlot on_slot_ = [](const Namespace&, uint32_t) {};
   mutable std::mutex mutex_;
   std::map<Digest, std::unique_ptr<Namespace>> by_id_;
   std::map<Digest, uint64_t> epochs_;

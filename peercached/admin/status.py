@@ -124,6 +124,9 @@ class Quota(Part):
     quota_bytes: int = 0
     evictions: int = 0  # of its own pages, to stay within the quota
     refused: int = 0  # pages for which there was no such room
+    disk_bytes: int = 0  # of payloads on the disk, and waiting to be written
+    disk_quota_bytes: int = 0  # 0: none
+    disk_skipped: int = 0  # pages not written, to stay within it; since the start of the daemon
 
 
 class Dropped(Part):
@@ -173,6 +176,7 @@ class Disk(Part):
     skipped_off: int = 0
     skipped_old: int = 0
     skipped_large: int = 0
+    skipped_quota: int = 0  # their namespaces hold what they may; see quotas
     write_errors: int = 0
     pages_read: int = 0
     reads_absent: int = 0

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from peercached.config import values
+from peercached.config import quotas, values
 
 Size = Annotated[int, BeforeValidator(values.parse_size)]
 Count = Annotated[int, BeforeValidator(values.no_bool)]
@@ -26,7 +26,7 @@ Accounts = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
 ]
 Quotas = Annotated[
-    list[str], BeforeValidator(values.split_list), AfterValidator(values.check_quotas)
+    list[str], BeforeValidator(values.split_list), AfterValidator(quotas.check_quotas)
 ]
 Faults = Annotated[str, AfterValidator(values.check_faults)]
 Devices = Annotated[
@@ -268,9 +268,12 @@ class Config(BaseModel):
     namespace_quotas: Quotas = _key(
         [],
         _POOL,
-        "What a namespace may hold of the pool at most, as `pattern=share`: `tenant-a/*=0.25`. `*` "
-        "stands for anything, slashes too; the first pattern that fits counts. A namespace at its "
-        "quota makes room among its own pages; below it, it competes for the pool like any other.",
+        "What a namespace may hold of the pool at most, as `pattern=share`: `tenant-a/*=0.25`; "
+        "with `pattern=share:disk_share` also of `disk_size`: `tenant-a/*=0.25:0.5`. `*` stands "
+        "for anything, slashes too; the first pattern that fits counts. A namespace at its quota "
+        "makes room among its own pages; below it, it competes for the pool like any other. At "
+        "its quota of the disk, pages that are set are not written there, until older ones have "
+        "left it.",
         "Several models or tenants share a node, and one of them must not push the others out.",
     )
     pool_file: str = _key(

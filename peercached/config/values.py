@@ -162,7 +162,6 @@ def check_listen(value: str) -> str:
 
 
 ACCOUNTS_MAX = 64
-QUOTAS_MAX = 64
 
 
 def account(value: Any) -> Any:
@@ -196,30 +195,6 @@ def _account_number(name: str, kind: str, look_up: Callable[[], int]) -> int:
         return look_up()
     except (KeyError, ValueError) as error:
         raise ValueError(f"has {name!r}, and there is no such {kind}") from error
-
-
-def split_quota(text: str) -> tuple[str, float]:
-    """(pattern, share of the whole) of `pattern=share`. ValueError if it is none."""
-    pattern, equals, share = text.rpartition("=")
-    try:
-        number = float(share)
-    except ValueError:
-        number = math.nan
-    if not equals or not pattern or len(pattern.encode()) > 1024 or not 0 < number <= 1:
-        raise ValueError(
-            f"has {text!r}; give pattern=share with a share above 0 up to 1, such as "
-            "tenant-a/*=0.25"
-        )
-    return pattern, number
-
-
-def check_quotas(rules: list[str]) -> list[str]:
-    """Each is `pattern=share`; not too many."""
-    if len(rules) > QUOTAS_MAX:
-        raise ValueError(f"has {len(rules)} quotas; {QUOTAS_MAX} at most, a pattern fits many")
-    for rule in rules:
-        split_quota(rule)
-    return rules
 
 
 def check_devices(names: list[str]) -> list[str]:

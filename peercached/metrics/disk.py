@@ -52,6 +52,7 @@ _SKIPS = {
     "off": "disk.skipped_off",
     "old": "disk.skipped_old",
     "large": "disk.skipped_large",
+    "quota": "disk.skipped_quota",
 }
 _ERRORS = {
     "write": "disk.write_errors",

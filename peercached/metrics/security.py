@@ -77,3 +77,34 @@ def _quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
         for one in quotas:
             family.add_metric([one["namespace"]], float(one.get(field, 0)))
         yield family
+    yield from _disk_quotas(status)
+
+
+def _disk_quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
+    """Of the namespaces that have a quota of the disk, the fullest first."""
+    quotas = sorted(
+        (one for one in status.get("quotas", ()) if one.get("disk_quota_bytes")),
+        key=lambda one: (one["disk_bytes"] / one["disk_quota_bytes"], one["disk_bytes"]),
+        reverse=True,
+    )[:_NAMESPACES_MAX]
+    for family, field in (
+        (
+            gauge("namespace_disk_bytes", "Of the disk, held by a namespace.", ("namespace",)),
+            "disk_bytes",
+        ),
+        (
+            gauge("namespace_disk_quota_bytes", "What it may hold there.", ("namespace",)),
+            "disk_quota_bytes",
+        ),
+        (
+            counter(
+                "namespace_disk_quota_skipped",
+                "Its pages that were not written there for the quota's sake.",
+                ("namespace",),
+            ),
+            "disk_skipped",
+        ),
+    ):
+        for one in quotas:
+            family.add_metric([one["namespace"]], float(one[field]))
+        yield family

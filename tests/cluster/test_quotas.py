@@ -1,10 +1,14 @@
-"""A namespace that sets without end, beside one that fits: it evicts only its own pages."""
+"""A namespace that sets without end, beside one that fits: it evicts only its own pages, and takes
+no more of the disk than it may."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.waiting import eventually
 
 from peercached.config import ConfigError, load
 from peercached.demo.cluster import Daemon
@@ -30,10 +34,10 @@ def test_a_quota_breaker_evicts_only_its_own_pages(
     for first in range(0, len(ours), 32):
         assert all(greedy.set(ours[first : first + 32]))
         assert quota(node)["bytes"] <= QUOTA
-    found = quota(node)
-    assert found["namespace"] == "greedy/one"
-    assert found["quota_bytes"] == QUOTA
-    assert found["evictions"] >= len(ours) - QUOTA // PAGE
+    now = quota(node)
+    assert now["namespace"] == "greedy/one"
+    assert now["quota_bytes"] == QUOTA
+    assert now["evictions"] >= len(ours) - QUOTA // PAGE
     assert modest.has(theirs)
     assert greedy.has(ours[-16:])
     assert not any(greedy.get(ours[:32]))
@@ -46,7 +50,51 @@ def test_a_quota_breaker_evicts_only_its_own_pages(
     assert modest.has(theirs)
 
 
-@pytest.mark.parametrize("wrong", ["a", "a=", "a=0", "a=1.5", "=0.5", "a=b"])
+def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    (options,) = disk_options(
+        tmp_path, "a", disk_size="64MiB", namespace_quotas="greedy/*=0.5:0.125"
+    )
+    cluster = make_cluster(1, pool_size="16MiB", each=[options])
+    node = cluster[0]
+    room = (8 << 20) // PAGE
+    greedy = attach(node, namespace="greedy/one")
+    ours = keys_of("greedy", 2 * room)
+    fill(node, greedy, ours)
+    now = quota(node)
+    assert (now["disk_bytes"], now["disk_quota_bytes"]) == (8 << 20, 8 << 20)
+    assert now["disk_skipped"] == disk_of(node)["skipped_quota"] == room
+    assert any(
+        f"{room} pages of namespace greedy/one were not written" in one["sentence"]
+        for one in node.status()["health"]
+    )
+    modest = attach(node, namespace="modest")
+    theirs = keys_of("modest", 3 * room)
+    fill(node, modest, theirs)
+    assert found(modest, theirs) == len(theirs)
+    assert found(greedy, ours[:room]) == room, "what was written is there"
+
+    # A restart finds what is there, and a clear makes room for as much again.
+    node.kill()
+    node.start()
+    cluster.wait_complete()
+    greedy = attach(node, namespace="greedy/one")
+    assert all(greedy.set(ours[room : room + 16]))
+    wait_written(node)
+    assert quota(node)["disk_skipped"] == 16
+    assert quota(node)["disk_bytes"] == 8 << 20
+    greedy.client.clear()
+    eventually(lambda: quota(node)["disk_bytes"] == 0, 20, "the clear to count")
+    fill(node, greedy, ours[:room])
+    assert quota(node)["disk_bytes"] == 8 << 20
+    assert quota(node)["disk_skipped"] == 16
+
+
+WRONG = ["a", "a=", "a=0", "a=1.5", "=0.5", "a=b", "a=1:", "a=:1", "a=1:2", "a=1:0", "a=1:1:1"]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_quota_that_is_none_is_a_bad_configuration(wrong: str) -> None:
     with pytest.raises(ConfigError, match="pattern=share"):
         load(options={"namespace_quotas": wrong})

@@ -235,7 +235,7 @@ class FakeEngine:
     def take_notices(self) -> list[str]:
         return []
 
-    def set_quotas(self, rules: list[tuple[str, int]]) -> None:
+    def set_quotas(self, rules: list[tuple[str, int, int | None]]) -> None:
         del rules
 
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:

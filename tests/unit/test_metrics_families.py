@@ -102,6 +102,14 @@ def test_refusals_and_quotas_are_those_of_the_document() -> None:
     shown = [labels for name, labels in samples(status) if name == "peercached_namespace_bytes"]
     assert len(shown) == 32
     assert value(status, "namespace_bytes", namespace="n999") == 999
+    assert not [1 for name, _ in samples(status) if name.startswith("peercached_namespace_disk")]
+    status["quotas"] = [
+        {**one, "disk_bytes": i, "disk_quota_bytes": 7000, "disk_skipped": 3}
+        for i, one in enumerate(status["quotas"])
+    ]
+    assert value(status, "namespace_disk_bytes", namespace="n999") == 999
+    assert value(status, "namespace_disk_quota_bytes", namespace="n999") == 7000
+    assert value(status, "namespace_disk_quota_skipped_total", namespace="n999") == 3
 
 
 def test_a_thousand_peers_are_no_thousand_series_and_nothing_is_lost() -> None:

@@ -29,11 +29,11 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
       DiskPage page;
       page.digest = digest;
       page.namespace_id = {0, n % 7};
-      page.length = 10;
+      page.length = static_cast<uint32_t>(1 + n);
       IndexEntry entry;
       entry.digest = digest;
       entry.sequence = ++sequence;
-      entry.length = 10;
+      entry.length = page.length;
       entry.segment = 1;
       EXPECT_EQ(index.insert(page, entry), !model.contains(digest));
       model.try_emplace(digest, entry);
@@ -57,6 +57,10 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
         return Index::Verdict::erase;
       });
       for (const auto& [one, entry] : model) EXPECT_TRUE(seen.contains(one));
+      std::map<uint64_t, uint64_t> bytes;
+      for (const auto& [one, entry] : model) bytes[(entry.length - 1) % 7] += entry.length;
+      for (uint64_t ns = 0; ns < 7; ++ns)
+        EXPECT_EQ(namespaces.use_of({0, ns}).payload_bytes, bytes[ns]);
       EXPECT_EQ(index.totals().pages, model.size());
     }
   }

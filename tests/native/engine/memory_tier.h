@@ -91,6 +91,8 @@ class MemoryTier final : public ColdTier {
       return entry.second.page.namespace_id == id && entry.second.page.epoch < below_epoch;
     });
   }
+  void set_quota(const Digest&, uint64_t) override {}
+  DiskNamespaceUse use_of(const Digest&) const override { return {}; }
   void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
     std::vector<DiskPage> all;
     {
