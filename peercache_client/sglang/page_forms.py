@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from peercache_client import memory
+from peercache_client import Region, memory
 from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.sglang.page_addresses import PageAddresses, PieceFinder
 from peercache_client.sglang.placement import Place, Sharing, view_of
@@ -52,10 +52,13 @@ class InPlace:
         self._lengths = array("I", self.sizes_bytes)
         self.suffixes = suffixes_for(self.sizes_bytes)
         self.indices_per_page = indices_per_page
-        self._find = PageAddresses(find, indices_per_page, indices)
         pieces = list(zip(map(int, addresses), self.sizes_bytes, strict=True))
         self._regions = sharing.regions(name, pieces)
-        self._one_region = self._regions is not None and len(set(map(id, self._regions))) == 1
+        self._region: Region | None = None  # if it is the same for all pieces
+        if self._regions is not None and len(set(map(id, self._regions))) == 1:
+            self._region = self._regions[0]
+        origin = self._region.address if self._region is not None else 0
+        self._find = PageAddresses(find, indices_per_page, indices, origin)
 
     @property
     def shared(self) -> bool:
@@ -65,23 +68,15 @@ class InPlace:
         return self.target(hashes, indices)
 
     def target(self, hashes: Sequence[str], indices: Any) -> Place:
-        pages = len(hashes)
-        region = self._regions[0] if self._regions and self._one_region else None
-        offsets, sizes = self._find(indices, region.address if region else 0)
-        if sizes != self.sizes_bytes * pages or len(offsets) != len(sizes):
-            raise ValueError(
-                f"{pages} pages have pieces of other sizes than {self.sizes_bytes} bytes"
-            )
+        offsets = self._find(indices)
         keys = keys_of(self, hashes)
-        lengths = self._lengths * pages
-        if region is not None:
-            if offsets and min(offsets) < 0:
-                raise ValueError("a page lies before the memory that was registered for its pool")
-            return Place(keys, [region], offsets, lengths, [])
+        lengths = self._lengths * len(hashes)
+        if self._region is not None:
+            return Place(keys, [self._region], offsets, lengths, [])
         if self._regions is None:
-            views = [memory.view_at(*piece) for piece in zip(offsets, sizes, strict=True)]
+            views = [memory.view_at(*piece) for piece in zip(offsets, lengths, strict=True)]
             return Place(keys, [], [], lengths, views)
-        regions = self._regions * pages
+        regions = self._regions * len(hashes)
         offsets = [address - each.address for address, each in zip(offsets, regions, strict=True)]
         return Place(keys, regions, offsets, lengths, [])
 

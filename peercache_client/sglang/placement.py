@@ -19,7 +19,7 @@ class Place(NamedTuple):
 
     keys: PackedKeys
     regions: list[Region]
-    offsets: list[int]
+    offsets: Sequence[int]
     lengths: Sequence[int]
     views: list[memoryview]
     kept: Sequence[Any] = ()  # whose memory the views are

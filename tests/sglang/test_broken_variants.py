@@ -48,8 +48,8 @@ VARIANTS = {
     ),
     "a short write reported as success": Variant(
         "sglang/page_forms.py",
-        "return Place(keys, [region], offsets, lengths, [])",
-        "return Place(keys, [region], offsets, [length // 2 for length in lengths], [])",
+        "return Place(keys, [self._region], offsets, lengths, [])",
+        "return Place(keys, [self._region], offsets, [each // 2 for each in lengths], [])",
         ["test_pages.py::test_a_page_that_one_node_sets_another_gets"],
     ),
     "a set that failed reported as success": Variant(

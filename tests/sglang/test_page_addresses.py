@@ -19,13 +19,18 @@ def test_of_real_pools_no_page_is_asked_about_again(kind: str, layout: str, tmp_
     shape = Shape(kind=kind, layout=layout)
     publish(shape, extra_config(tmp_path / "nobody"))
     pool = host_pool(shape)
-    addresses = PageAddresses(pool.get_page_buffer_meta, 16, pool.size)
-    assert addresses.regular
+    find = pool.get_page_buffer_meta
+    addresses, counted = (
+        PageAddresses(find, 16, pool.size),
+        PageAddresses(find, 16, pool.size, 1000),
+    )
+    assert addresses.regular and counted.regular
     pages = torch.randperm(pool.page_num, generator=torch.Generator().manual_seed(1))
     indices = (pages[:, None] * 16 + torch.arange(16)).flatten()
-    found, sizes = pool.get_page_buffer_meta(indices)
-    assert addresses(indices) == (found, sizes)
-    assert addresses(indices, 1000) == ([each - 1000 for each in found], sizes)
+    found, sizes = find(indices)
+    assert sizes == addresses.sizes_bytes * pool.page_num
+    assert list(addresses(indices)) == found
+    assert list(counted(indices)) == [each - 1000 for each in found]
 
 
 class Asked:
@@ -49,7 +54,7 @@ def test_one_page_elsewhere_and_the_pool_is_asked_for_ever() -> None:
     addresses = PageAddresses(find, 4, 400)
     assert not addresses.regular
     calls = find.calls
-    assert addresses(torch.arange(396, 400)) == ([77_777, 87_777], [80, 80])
+    assert addresses(torch.arange(396, 400)) == [77_777, 87_777]
     assert find.calls == calls + 1
 
 
@@ -59,8 +64,6 @@ def test_one_page_elsewhere_and_the_pool_is_asked_for_ever() -> None:
         torch.arange(400, 404),  # behind the pool's end
         torch.arange(-4, 0),
         torch.arange(2, 6),  # not one page
-        torch.arange(6),
-        torch.arange(0),
     ],
     ids=str,
 )
@@ -69,8 +72,23 @@ def test_what_was_not_verified_is_left_to_the_pool(indices: Any) -> None:
     addresses = PageAddresses(find, 4, 400)
     assert addresses.regular
     calls = find.calls
-    assert addresses(indices) == find(indices)
+    assert addresses(indices) == find(indices)[0]
     assert find.calls == calls + 2
+
+
+def test_no_pages_are_nowhere_and_parts_of_pages_are_refused() -> None:
+    addresses = PageAddresses(Asked(), 4, 400)
+    assert not addresses(torch.arange(0))
+    with pytest.raises(ValueError, match="other sizes"):
+        addresses(torch.arange(6))
+
+
+def test_nothing_lies_before_the_registered_memory() -> None:
+    addresses = PageAddresses(Asked(), 4, 400, origin=100)
+    assert not addresses.regular
+    assert addresses(torch.arange(8, 12)) == [60, 10_060]
+    with pytest.raises(ValueError, match="before the memory"):
+        addresses(torch.arange(4))
 
 
 @pytest.mark.parametrize("indices", [0, 3, 4, 7])
