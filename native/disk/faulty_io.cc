@@ -1,59 +1,17 @@
 #include "disk/faulty_io.h"
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <map>
 #include <mutex>
 #include <random>
 #include <set>
-#include <stdexcept>
-#include <string_view>
 #include <thread>
 
+#include "common/fault_text.h"
 #include "disk/forwarding_io.h"
 
 namespace peercached::disk {
 namespace {
-
-[[noreturn]] void refuse(std::string_view part, std::string_view why) {
-  throw std::invalid_argument(
-      "fault plan: '" + std::string(part) + "' " + std::string(why) +
-      "; faults of the disk look like disk_write_eio=0.01 with any of disk_write_eio, "
-      "disk_write_short, disk_no_space, disk_sync_eio, disk_read_eio, disk_read_corrupt, "
-      "disk_stall, disk_write_stall (0 to 1) and disk_stall_ms");
-}
-
-template <typename Number>
-Number number(std::string_view part, std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) refuse(part, "is not a number");
-  return value;
-}
-
-void apply(DiskFaults& faults, std::string_view part) {
-  const std::map<std::string_view, double*> probabilities = {
-      {"disk_write_eio", &faults.write_eio}, {"disk_write_short", &faults.write_short},
-      {"disk_no_space", &faults.no_space},   {"disk_sync_eio", &faults.sync_eio},
-      {"disk_read_eio", &faults.read_eio},   {"disk_read_corrupt", &faults.read_corrupt},
-      {"disk_stall", &faults.stall},         {"disk_write_stall", &faults.write_stall}};
-  const size_t equals = part.find('=');
-  const std::string_view name = part.substr(0, equals);
-  if (name != "seed" && !name.starts_with("disk_")) return;
-  if (equals == std::string_view::npos) refuse(part, "has no '='");
-  const std::string_view value = part.substr(equals + 1);
-  if (name == "seed") {
-    faults.seed = number<uint64_t>(part, value);
-  } else if (name == "disk_stall_ms") {
-    faults.stall_ms = number<uint32_t>(part, value);
-  } else {
-    const auto found = probabilities.find(name);
-    if (found == probabilities.end()) refuse(part, "names no fault");
-    *found->second = number<double>(part, value);
-    if (!(*found->second >= 0 && *found->second <= 1)) refuse(part, "is not between 0 and 1");
-  }
-}
 
 class FaultyIo final : public ForwardingIo {
  public:
@@ -121,12 +79,16 @@ class FaultyIo final : public ForwardingIo {
 
 DiskFaults parse_disk_faults(const std::string& text) {
   DiskFaults faults;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    apply(faults, rest.substr(0, comma));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-  }
+  const FaultFields fields = {{{"disk_write_eio", &faults.write_eio},
+                               {"disk_write_short", &faults.write_short},
+                               {"disk_no_space", &faults.no_space},
+                               {"disk_sync_eio", &faults.sync_eio},
+                               {"disk_read_eio", &faults.read_eio},
+                               {"disk_read_corrupt", &faults.read_corrupt},
+                               {"disk_stall", &faults.stall},
+                               {"disk_write_stall", &faults.write_stall}},
+                              {{"seed", &faults.seed}, {"disk_stall_ms", &faults.stall_ms}}};
+  parse_faults(text, fields, [](std::string_view name) { return !is_disk_fault(name); });
   return faults;
 }
 

@@ -24,7 +24,7 @@ struct DiskFaults {
   double read_corrupt = 0;   // disk_read_corrupt: one bit of what was read is turned
   double stall = 0;          // disk_stall: the call takes stall_ms longer
   double write_stall = 0;    // disk_write_stall: the same, of writes and syncs alone
-  uint32_t stall_ms = 1000;  // disk_stall_ms
+  uint64_t stall_ms = 1000;  // disk_stall_ms
   bool any() const {
     return write_eio + write_short + no_space + sync_eio + read_eio + read_corrupt + stall +
                write_stall >

@@ -19,7 +19,7 @@ struct FaultPlan {
   uint64_t seed = 0;
   double delay = 0, drop = 0, truncate = 0, corrupt = 0, blind = 0;  // per page
   double reset = 0, hang = 0;                                        // per batch
-  uint32_t delay_us_max = 2000;
+  uint64_t delay_us_max = 2000;
   bool any() const { return delay + drop + truncate + corrupt + blind + reset + hang > 0; }
 };
 
