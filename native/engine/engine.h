@@ -205,14 +205,16 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
-  // why[i]: absent, suspect or deadline then.
+  // why[i]: absent, suspect, deadline, or stale (the record is our own) then. failed[i]: who has
+  // failed us with this page, and is asked again only if nobody else has it; may be empty.
   enum class Trust {
     cached,   // whatever the location cache has: a READ will tell
     recent,   // what it learnt a moment ago: the answer is a promise
     nothing,  // it has just misled us: ask the owners
   };
-  void locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
-              std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace = nullptr);
+  void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
+              Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
+              Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
   // For somebody who waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);

@@ -26,31 +26,38 @@ void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
 }
 
 // Which of one digest's records to use: at a node that is not suspect, resident if there is one,
-// else on a disk; among several a different one for each digest, so that readers spread.
+// else on a disk; another one than `failed` if there is one; among several a different one for each
+// digest, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
-                        PageStatus& why) {
+                        HolderIndex failed, PageStatus& why) {
   const RecordRow* best = nullptr;
+  int best_rank = -1;
   const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
   for (size_t i = 0; i < records.size(); ++i) {
     const RecordRow& record = records[(start + i) % records.size()];
-    // Our own record of a page that is neither in our pool nor on our disk: it is just being
-    // withdrawn.
-    if (record.holder == kSelfHolder) continue;
+    const bool resident = record.flags & kRecordResident;
+    if (record.holder == kSelfHolder) {
+      // It was not in our pool when we looked: it is just being withdrawn, or has just come.
+      if (resident) why = PageStatus::stale;
+      continue;
+    }
     if (!nodes.usable(record.holder)) {
       if (nodes.suspect(record.holder)) why = PageStatus::suspect;
       continue;
     }
-    const bool resident = record.flags & kRecordResident;
-    if (resident || best == nullptr) best = &record;
-    if (resident) break;
+    const int rank = 2 * (record.holder != failed) + resident;
+    if (rank <= best_rank) continue;
+    best = &record;
+    best_rank = rank;
   }
   return best;
 }
 
 }  // namespace
 
-void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadline,
-                    std::span<RecordRow> rows, std::span<PageStatus> why, Trace* trace) {
+void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
+                    Trust trust, Deadline deadline, std::span<RecordRow> rows,
+                    std::span<PageStatus> why, Trace* trace) {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
   size_t open = digests.size();
@@ -85,7 +92,8 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
       auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
       auto last = first;
       while (last != found.end() && last->digest == digests[i]) ++last;
-      if (const RecordRow* record = choose({first, last}, nodes_, why[i])) {
+      const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
+      if (const RecordRow* record = choose({first, last}, nodes_, failed_at, why[i])) {
         take(i, *record);
         locations_.put(*record, now);
       }
@@ -94,9 +102,11 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
 
   auto ring = this->ring();
   const bool alone = alone_.load(std::memory_order_acquire);
+  // A fresh search asks the other owners too: our own shard may be what misled us.
+  const bool own_word_is_final =
+      alone || (trust != Trust::nothing && shard_final_.load(std::memory_order_acquire));
   if (open > 0 && ring) {
     // What we own ourselves we look up ourselves.
-    const bool final = shard_final_.load(std::memory_order_acquire);
     std::vector<Digest> own;
     std::vector<size_t> own_index;
     for (size_t i = 0; i < digests.size(); ++i) {
@@ -111,18 +121,17 @@ void Engine::locate(std::span<const Digest> digests, Trust trust, Deadline deadl
     merge(found);
     found_so_far(step);
     for (size_t i : own_index) {
-      // A fresh search asks the other owners too: ours may be what misled us.
-      if (why[i] == PageStatus::pending && (alone || (final && trust != Trust::nothing))) {
-        why[i] = PageStatus::absent;
-        --open;
-      }
+      if (!own_word_is_final || why[i] == PageStatus::ok || why[i] == PageStatus::suspect) continue;
+      if (why[i] == PageStatus::pending) why[i] = PageStatus::absent;
+      --open;
     }
   }
 
   if (open > 0 && !alone) {
     std::vector<Digest> asked;
     for (size_t i = 0; i < digests.size(); ++i) {
-      if (why[i] == PageStatus::pending || why[i] == PageStatus::suspect) {
+      const bool own_record = why[i] == PageStatus::stale && !own_word_is_final;
+      if (why[i] == PageStatus::pending || why[i] == PageStatus::suspect || own_record) {
         asked.push_back(digests[i]);
       }
     }
@@ -181,11 +190,22 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   std::vector<RecordRow> rows(missing.size());
   if (!missing.empty()) {
     std::vector<PageStatus> why(missing.size());
-    locate(missing, Trust::recent, context.deadline, rows, why);
+    locate(missing, {}, Trust::recent, context.deadline, rows, why);
     for (size_t k = 0; k < missing.size(); ++k) {
       // Readable, not merely known: a hit is a promise.
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);
     }
+    // Our own record of what we had not got: it may have come since we looked.
+    size_t elsewhere = 0;
+    for (size_t k = 0; k < missing.size(); ++k) {
+      uint8_t& present = answer.present[index[k]];
+      if (why[k] == PageStatus::stale) pool_->contains({&missing[k], 1}, true, {&present, 1});
+      if (why[k] == PageStatus::stale && present != 0) continue;
+      index[elsewhere] = index[k];
+      rows[elsewhere++] = rows[k];
+    }
+    index.resize(elsewhere);
+    rows.resize(elsewhere);
   }
   const auto count_prefix = [&] {
     answer.prefix = 0;

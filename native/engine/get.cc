@@ -1,7 +1,8 @@
 // get: the pool, else the disk, else whoever holds the page (DESIGN 6.2).
 //
-// A page whose READ came back stale or failed is looked up once more, past the location cache,
-// inside the same deadline; then it is a miss.
+// A page whose READ came back stale or failed is looked up once more, past the location cache and
+// at another holder if there is one, inside the same deadline; then it is a miss. It may also have
+// come to our own pool while we looked elsewhere.
 
 #include <algorithm>
 
@@ -20,7 +21,6 @@ constexpr int kDiskShare = 2;
 }  // namespace
 
 void Engine::GetRun::from_pool(const Digest* parent) {
-  TraceStep step(context.trace, "pool");
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -29,6 +29,8 @@ void Engine::GetRun::from_pool(const Digest* parent) {
     wanted.push_back(digests[i]);
     index.push_back(i);
   }
+  if (wanted.empty()) return;
+  TraceStep step(context.trace, "pool");
   std::vector<PinnedPage> pins(wanted.size());
   engine.pool_->pin(wanted, parent, true, pins);
   copy_out(pins, index, Source::pool);
@@ -124,10 +126,12 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   const std::vector<Digest> digests = digests_of(ns.key, pages);
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
-  GetRun run{*this, context, pages, digests};
-  run.from_pool(context.parent_key.empty() ? nullptr : &parent);
+  const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
+  GetRun run{*this, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
+  run.from_pool(chain);
   run.from_disk();
   run.from_peers(Trust::cached);
+  run.from_pool(chain);
   run.from_peers(Trust::nothing);
   for (PageRef& page : pages) {
     counters_.get[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);

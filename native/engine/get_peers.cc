@@ -42,6 +42,7 @@ void Engine::GetRun::missed(const Found& found, PageStatus status, Trust trust) 
   if (again && trust != Trust::nothing) {
     engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
     page.status = PageStatus::pending;
+    failed[found.page] = found.row.holder;
   }
 }
 
@@ -56,20 +57,24 @@ void Engine::GetRun::from_peers(Trust trust) {
   if (wanted.empty()) return;
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  engine.locate(wanted, trust, context.deadline, rows, why, context.trace);
+  std::vector<HolderIndex> failed_at;
+  for (size_t i : index) failed_at.push_back(failed[i]);
+  engine.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
 
   ByHolder resident, cold;
   for (size_t k = 0; k < wanted.size(); ++k) {
     PageRef& page = pages[index[k]];
     if (rows[k].holder == kNoHolder) {
-      page.status = why[k];
+      // Stale: our own record. The page has come to our pool since we looked, or is about to go.
+      const bool again = why[k] == PageStatus::stale && trust != Trust::nothing && !page.of_device;
+      page.status = again ? PageStatus::pending : why[k];
     } else if (rows[k].length != page.length) {
       page.status = PageStatus::length_mismatch;
     } else if (engine.nodes_.readable(rows[k].holder)) {
       ByHolder& there = rows[k].flags & kRecordResident ? resident : cold;
       there[rows[k].holder].push_back({index[k], rows[k]});
     } else {
-      page.status = PageStatus::error;
+      missed({index[k], rows[k]}, PageStatus::error, trust);
     }
   }
   promote_and_read(resident, cold, trust);

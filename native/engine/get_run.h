@@ -16,6 +16,7 @@ struct Engine::GetRun {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
+  std::vector<HolderIndex> failed;    // by page: who had not got it, though its record said so
   Source farthest = Source::nowhere;  // that a page came from
 
   void from_pool(const Digest* parent);  // get.cc

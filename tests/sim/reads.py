@@ -44,6 +44,7 @@ class SimReads:
     def __init__(self, node: SimNode) -> None:
         self._node = node
         self._calls: dict[Node, set[_Call]] = {}
+        self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
         self.counters = LookupCounters()
 
     def _lookup(self, digests: bytes) -> Lookup:
@@ -151,11 +152,20 @@ class SimReads:
             if self._end(call):
                 self._give_up(call)
 
-    # --- a whole get
+    # --- a whole get: the pool, others, and once more for what led nowhere
 
     def get(self, digests: list[bytes], done: Callable[[set[bytes]], None]) -> None:
         """`done` gets the digests of the pages that were read."""
         self._try(set(digests), set(), None, done)
+
+    def _usable(self, node: Node | None) -> bool:
+        placement = self._node.placement
+        return (
+            node is not None
+            and node is not placement.own
+            and placement.nodes.get(node.index) is node
+            and not node.suspect
+        )
 
     def _try(
         self,
@@ -167,22 +177,26 @@ class SimReads:
         """`failed`: at whom the first try failed; None: this is the first."""
         got |= {digest for digest in wanted if digest in self._node.engine.pool}
         wanted = wanted - got
+        cached: dict[bytes, tuple[Node, int]] = {}
+        if failed is None:
+            known = ((digest, self._locations.get(digest)) for digest in sorted(wanted))
+            cached = {d: there for d, there in known if there and self._usable(there[0])}
         if not wanted:
             done(got)
             return
 
         def located(rows: bytes) -> None:
             self._node.cluster.check_truth(self._node, rows)
-            chosen: dict[bytes, tuple[Node, int]] = {}
+            chosen, own = dict(cached), set[bytes]()
             for digest, _, generation, _, _, holder, flags in unpack_rows(rows):
                 node = self._node.placement.nodes.get(holder)
-                if node is None or node is self._node.placement.own or node.suspect:
-                    continue
-                if not flags & RESIDENT:
+                if node is self._node.placement.own and flags & RESIDENT:
+                    own.add(digest)
+                if node is None or not self._usable(node) or not flags & RESIDENT:
                     continue
                 before = chosen.get(digest)
                 if before is None or (failed is not None and failed.get(digest) is before[0]):
-                    chosen[digest] = (node, generation)
+                    chosen[digest] = self._locations[digest] = (node, generation)
             left = dict(chosen)
 
             def read(digest: bytes, well: bool) -> None:
@@ -190,14 +204,17 @@ class SimReads:
                     return
                 if well:
                     got.add(digest)
+                else:
+                    self._locations.pop(digest, None)
                 if not left:
                     over()
 
             def over() -> None:
-                missing = wanted - got
-                if failed is None and missing:
-                    tried = {d: chosen[d][0] for d in missing if d in chosen}
-                    self._try(missing, got, tried, done)
+                # What nobody has, and what only suspects have, is not worth a second try.
+                led_nowhere = {d for d in wanted - got if d in chosen or d in own}
+                if failed is None and led_nowhere:
+                    tried = {d: chosen[d][0] for d in led_nowhere if d in chosen}
+                    self._try(led_nowhere, got, tried, done)
                 else:
                     done(got)
 
@@ -206,8 +223,10 @@ class SimReads:
             for digest, (node, generation) in chosen.items():
                 self._read(node, digest, generation, read)
 
-        order = sorted(wanted)
-        self.find(b"".join(order), RPC_TIMEOUT_S, located)
+        if order := sorted(wanted - cached.keys()):
+            self.find(b"".join(order), RPC_TIMEOUT_S, located)
+        else:
+            located(b"")
 
     def _read(
         self, node: Node, digest: bytes, generation: int, done: Callable[[bytes, bool], None]

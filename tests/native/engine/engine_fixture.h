@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -155,6 +156,8 @@ class EnginePair : public testing::Test {
           side.engine.pool().mark_published(rows);
         } else if (event.kind == EventKind::peer_trouble) {
           side.engine.suspect_node(side.peer_index, false);  // probed, and well
+        } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
+          while_b_looks_up_();
         }
         if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
       }
@@ -164,6 +167,7 @@ class EnginePair : public testing::Test {
   std::filesystem::path folder_;
   std::unique_ptr<Side> a_, b_;
   std::vector<std::thread> threads_;
+  std::function<void()> while_b_looks_up_;  // on the thread that answers what b asks for
   std::atomic<bool> stopping_{false};
   std::atomic<bool> deaf_{false};  // the control planes hear nothing
 };

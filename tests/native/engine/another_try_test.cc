@@ -1,0 +1,98 @@
+// Pages that move while they are looked for: the second try goes where the first one did not.
+
+#include "engine/engine_fixture.h"
+
+namespace peercached {
+namespace {
+
+class AnotherTry : public EnginePair {
+ protected:
+  void SetUp() override {
+    open(64 << 20);
+    out_.fill();
+    for (const std::string& key : out_.keys) {
+      digests_.push_back(digest_of(b_->context(1).ns->current().key, key));
+    }
+  }
+  void TearDown() override {
+    if (setter_.joinable()) setter_.join();
+    EnginePair::TearDown();
+  }
+
+  // What an owner says of pages that b has withdrawn already, or has published just now.
+  void b_is_said_to_hold_them() {
+    std::vector<RecordRow> rows;
+    for (const Digest& digest : digests_) {
+      RecordRow row;
+      row.digest = digest;
+      row.generation = 1;
+      row.length = out_.page_bytes;
+      row.flags = kRecordResident;
+      rows.push_back(row);
+    }
+    b_->engine.shard().apply(kSelfHolder, rows);
+  }
+  bool b_has_them() {
+    std::vector<uint8_t> present(digests_.size());
+    b_->engine.pool().contains(digests_, false, present);
+    return std::count(present.begin(), present.end(), 1) == std::ssize(present);
+  }
+  // Another worker's set, or a drain that hands them over, between the look into the pool and the
+  // owners' answer.
+  void they_come_to_b_while_it_looks_elsewhere() {
+    while_b_looks_up_ = [this] {
+      if (!setter_.joinable()) setter_ = std::thread([this] { b_->set(out_); });
+      while (!b_has_them()) std::this_thread::yield();
+    };
+  }
+
+  Pages out_{"k", 32, 4096};
+  std::vector<Digest> digests_;
+  std::thread setter_;
+};
+
+TEST_F(AnotherTry, AHolderThatHasNotGotAPageIsNotAskedTwiceIfAnotherOneHasIt) {
+  a_->set(out_);
+  // A second holder by the records: a's server under another index, and no such slots.
+  const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
+  b_->engine.connect_node(ghost, {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
+  std::vector<RecordRow> rows = a_->engine.local_rows(digests_);
+  ASSERT_EQ(rows.size(), digests_.size());
+  for (RecordRow& row : rows) row.generation += 1'000'000;
+  b_->engine.shard().apply(ghost, rows);
+  Pages in("k", 32, 4096);
+  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
+  EXPECT_EQ(in.memory, out_.memory);
+}
+
+TEST_F(AnotherTry, AHolderThatIsNotConnectedYetIsPassedOverForOneThatIs) {
+  a_->set(out_);
+  const HolderIndex newcomer = b_->engine.add_node("newcomer", 1);
+  b_->engine.shard().apply(newcomer, a_->engine.local_rows(digests_));
+  Pages in("k", 32, 4096);
+  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
+  EXPECT_EQ(in.memory, out_.memory);
+}
+
+TEST_F(AnotherTry, AGetFindsAPageThatComesToItsOwnPoolWhileItLooksElsewhere) {
+  b_is_said_to_hold_them();
+  they_come_to_b_while_it_looks_elsewhere();
+  Pages in("k", 32, 4096);
+  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
+  EXPECT_EQ(in.memory, out_.memory);
+}
+
+TEST_F(AnotherTry, AnExistsFindsAPageThatComesToItsOwnPoolWhileItLooksElsewhere) {
+  b_is_said_to_hold_them();
+  they_come_to_b_while_it_looks_elsewhere();
+  EXPECT_EQ(b_->exists(out_).prefix, 32u);
+}
+
+TEST_F(AnotherTry, OurOwnRecordOfAPageThatWeHaveNotIsNoHit) {
+  b_is_said_to_hold_them();
+  EXPECT_EQ(b_->exists(out_).prefix, 0u);
+  for (PageStatus status : b_->get(out_)) EXPECT_NE(status, PageStatus::ok);
+}
+
+}  // namespace
+}  // namespace peercached
