@@ -52,7 +52,8 @@ def _keys(turn: int) -> list[bytes]:
 @click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option("--turns", default=400, show_default=True, help="batches of 32 pages of 128 KiB")
 @click.option("--pause-ms", default=20, show_default=True, help="between sets, for the disk")
-def main(folder: Path, turns: int, pause_ms: int) -> None:
+@click.option("--faults", default="", help="of the disk: disk_write_stall=1,disk_stall_ms=60000")
+def main(folder: Path, turns: int, pause_ms: int, faults: str) -> None:
     with (
         tempfile.TemporaryDirectory(dir=folder) as disk,
         Cluster(1, options={"pool-size": _POOL_BYTES}) as without,
@@ -63,6 +64,7 @@ def main(folder: Path, turns: int, pause_ms: int) -> None:
                 "disk-enabled": True,
                 "disk-path": f"{disk}/tier",
                 "disk-size": 2 * turns * _BATCH_PAGES * _PAGE_BYTES,
+                "faults": faults,
             },
         ) as with_disk,
     ):
@@ -78,6 +80,12 @@ def main(folder: Path, turns: int, pause_ms: int) -> None:
         click.echo(f"set without a disk  {off:6.2f} GB/s\nset with a disk     {on:6.2f} GB/s")
         click.echo(f"ratio               {on / off:6.1%}")
         daemon = with_disk[0]
+        if faults:
+            skipped = daemon.status()["disk"]["skipped_full"]
+            click.echo(f"{skipped} of {turns * _BATCH_PAGES} pages found the queue full")
+            for each in with_disk.daemons:
+                each.kill()  # it would wait for its disk
+            return
         wait_until(lambda: daemon.status()["disk"]["queued_pages"] == 0, 60, "the disk to finish")
         hits, seconds = 0, 0.0
         for turn in range(turns // 2):
