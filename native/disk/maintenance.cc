@@ -184,7 +184,7 @@ size_t Maintenance::load(const Segment& segment, std::span<const IndexEntry> ent
     RecordRead record(entry, segment.salt, to);
     bool right = true;
     while (right && !record.complete()) {
-      const RecordRead::Range range = record.next();
+      const FileRange range = record.next();
       InIo in_io(clock_);
       right = read_all(io_, segment.file.fd(), bounce.data(), range.bytes, range.offset) == 0 &&
               record.take(bounce.data());

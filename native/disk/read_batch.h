@@ -22,7 +22,8 @@ namespace peercached::disk {
 struct ReadJob {
   IndexEntry entry;
   std::shared_ptr<Segment> segment;
-  DiskRead* read = nullptr;  // the caller's; not to be touched after it has left
+  DiskRead* read = nullptr;   // the caller's; not to be touched after it has left
+  std::byte* dest = nullptr;  // read->dest: a thread that starts late may not ask the caller
 };
 
 class ReadBatch {

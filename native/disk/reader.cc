@@ -25,13 +25,40 @@ Reader::~Reader() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+FileRange Reader::Run::blocks() const {
+  const FileRange begin = blocks_of(job().entry);
+  const FileRange end = blocks_of(batch->job(first + count - 1).entry);
+  return {begin.offset, static_cast<size_t>(end.end() - begin.offset)};
+}
+
+size_t Reader::run_length(const ReadBatch& batch, size_t first) {
+  const Segment* segment = batch.job(first).segment.get();
+  const FileRange begin = blocks_of(batch.job(first).entry);
+  FileRange last = begin;
+  size_t count = 1;
+  for (; first + count < batch.size(); ++count) {
+    const ReadJob& job = batch.job(first + count);
+    const FileRange blocks = blocks_of(job.entry);
+    const bool behind = job.segment.get() == segment && blocks.offset >= last.offset &&
+                        blocks.offset <= last.end() && blocks.end() >= last.end();
+    if (!behind || blocks.end() - begin.offset > kRunBytesMax) break;
+    last = blocks;
+  }
+  return count;
+}
+
 void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urgent) {
   if (batch->size() == 0) return;
   {
     std::lock_guard lock(mutex_);
-    std::deque<Ticket>& queue = urgent ? urgent_ : background_;
-    for (size_t i = 0; i < batch->size(); ++i) queue.emplace_back(batch, i);
-    for (size_t i = 0; i < std::min(batch->size(), threads_.size()); ++i) wake_.notify_one();
+    std::deque<Run>& queue = urgent ? urgent_ : background_;
+    size_t runs = 0;
+    for (size_t first = 0; first < batch->size(); ++runs) {
+      const size_t count = run_length(*batch, first);
+      queue.push_back({batch, first, count});
+      first += count;
+    }
+    for (size_t i = 0; i < std::min(runs, threads_.size()); ++i) wake_.notify_one();
   }
   batch->wait(deadline);
 }
@@ -49,9 +76,9 @@ void Reader::run(ReadLane& lane) {
   for (;;) {
     while (!idle.empty()) {
       Slot& slot = slots[idle.back()];
-      if (!next(slot.ticket, idle.size() == slots.size())) break;
-      const ReadJob& job = slot.ticket.first->job(slot.ticket.second);
-      slot.record.emplace(job.entry, job.segment->salt, job.read->dest);
+      if (!next(slot.run, idle.size() == slots.size())) break;
+      slot.together = slot.run.count > 1;
+      slot.record.emplace(slot.run.job().entry, slot.run.job().segment->salt, slot.run.job().dest);
       start(lane, slot, idle.back());
       idle.pop_back();
     }
@@ -61,10 +88,10 @@ void Reader::run(ReadLane& lane) {
     for (const ReadLane::Done& one : done) {
       Slot& slot = slots[one.slot];
       slot.clock->since_ns.store(0, std::memory_order_relaxed);
-      if (advance(slot, one.error)) {
+      if (slot.together ? advance_all(slot, one.error) : advance(slot, one.error)) {
         start(lane, slot, one.slot);
       } else {
-        slot.ticket.first.reset();
+        slot.run.batch.reset();
         idle.push_back(one.slot);
       }
     }
@@ -72,44 +99,68 @@ void Reader::run(ReadLane& lane) {
 }
 
 // False: nothing to do, and if it may wait, the thread should end.
-bool Reader::next(Ticket& ticket, bool wait) {
+bool Reader::next(Run& run, bool wait) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto work = [&] { return stopping_ || !urgent_.empty() || !background_.empty(); };
     if (wait) wake_.wait(lock, work);
     if (stopping_ || !work()) return false;
-    std::deque<Ticket>& queue = urgent_.empty() ? background_ : urgent_;
-    ticket = std::move(queue.front());
+    std::deque<Run>& queue = urgent_.empty() ? background_ : urgent_;
+    run = std::move(queue.front());
     queue.pop_front();
-    if (!ticket.first->abandoned()) return true;
+    if (!run.batch->abandoned()) return true;
   }
 }
 
 void Reader::start(ReadLane& lane, Slot& slot, unsigned number) {
-  const RecordRead::Range range = slot.record->next();
+  const FileRange range = slot.together ? slot.run.blocks() : slot.record->next();
   counters_.disk_bytes += range.bytes;
   slot.clock->since_ns.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  const Segment& segment = *slot.ticket.first->job(slot.ticket.second).segment;
-  lane.start(number, segment.file.fd(), slot.bounce.data(), range.bytes, range.offset);
+  lane.start(number, slot.run.job().segment->file.fd(), slot.bounce.data(), range.bytes,
+             range.offset);
 }
 
-// Takes what was read. True: the record goes on.
+// Takes what was read of the run's first record. True: there is more to read.
 bool Reader::advance(Slot& slot, int error) {
-  ReadBatch& batch = *slot.ticket.first;
-  if (error != 0) {
-    finish(slot, PageStatus::error);
-    return false;
-  }
-  if (!batch.enter_copy()) return false;
-  const bool right = slot.record->take(slot.bounce.data());
-  batch.leave_copy();
+  bool right = error == 0;
+  if (right && !take(slot, slot.bounce.data(), right)) return false;
   if (right && !slot.record->complete()) return true;
-  finish(slot, right ? PageStatus::ok : PageStatus::absent);
+  finish(slot.run, error != 0 ? PageStatus::error : right ? PageStatus::ok : PageStatus::absent);
+  return next_record(slot);
+}
+
+// Takes a whole run. True: it could not be read, and each record is to be read on its own.
+bool Reader::advance_all(Slot& slot, int error) {
+  slot.together = false;
+  if (error != 0) return true;
+  const uint64_t begin = slot.run.blocks().offset;
+  do {
+    bool right = false;
+    if (!take(slot, slot.bounce.data() + (slot.record->next().offset - begin), right)) return false;
+    finish(slot.run, right ? PageStatus::ok : PageStatus::absent);
+  } while (next_record(slot));
   return false;
 }
 
-void Reader::finish(const Slot& slot, PageStatus status) {
-  const IndexEntry& entry = slot.ticket.first->job(slot.ticket.second).entry;
+// False: the caller has left.
+bool Reader::take(Slot& slot, const std::byte* blocks, bool& right) {
+  if (!slot.run.batch->enter_copy()) return false;
+  right = slot.record->take(blocks);
+  slot.run.batch->leave_copy();
+  return true;
+}
+
+// False: the run is over.
+bool Reader::next_record(Slot& slot) {
+  ++slot.run.first;
+  if (--slot.run.count == 0) return false;
+  const ReadJob& job = slot.run.job();
+  slot.record.emplace(job.entry, job.segment->salt, job.dest);
+  return true;
+}
+
+void Reader::finish(const Run& run, PageStatus status) {
+  const IndexEntry& entry = run.job().entry;
   if (status == PageStatus::ok) {
     ++counters_.pages;
     counters_.payload_bytes += entry.length;
@@ -117,7 +168,7 @@ void Reader::finish(const Slot& slot, PageStatus status) {
     ++(status == PageStatus::error ? counters_.failed : counters_.corrupt);
     damaged_(entry);
   }
-  slot.ticket.first->finish(slot.ticket.second, status);
+  run.batch->finish(run.first, status);
 }
 
 }  // namespace peercached::disk

@@ -2,6 +2,11 @@
 //
 // Urgent batches go first; within a kind, first come first served. Batches are abandoned at their
 // deadline, and what is left of them in the queue is skipped.
+//
+// Pages that were set together lie one behind the other in the log, and are mostly wanted together:
+// those that follow each other in a batch and on the disk are read at once, up to kRunBytesMax. A
+// disk of 16 000 requests a second gives 0.26 GB/s of pages of 16 KiB one by one. If such a read
+// fails, each page is read on its own, so that one bad block costs one page.
 #pragma once
 
 #include <atomic>
@@ -41,20 +46,34 @@ class Reader {
  private:
   // Reads in flight: 32 by two threads with io_uring, else 16 by as many threads.
   static constexpr unsigned kUringThreads = 2, kUringDepth = 16, kPlainThreads = 16;
+  // Two threads must find something to do in a batch of a few MiB. At most kReadBytesMax.
+  static constexpr uint64_t kRunBytesMax = 256 << 10;
 
-  using Ticket = std::pair<std::shared_ptr<ReadBatch>, size_t>;
+  // Jobs of a batch that lie one behind the other on the disk.
+  struct Run {
+    std::shared_ptr<ReadBatch> batch;
+    size_t first = 0, count = 0;
+
+    const ReadJob& job() const { return batch->job(first); }
+    FileRange blocks() const;
+  };
   struct Slot {
     AlignedBuffer bounce;
-    Ticket ticket;
-    std::optional<RecordRead> record;
+    Run run;                           // what is left of it
+    bool together = false;             // all of it is being read, else its first record
+    std::optional<RecordRead> record;  // its first
     IoClock* clock = nullptr;
   };
 
+  static size_t run_length(const ReadBatch& batch, size_t first);
   void run(ReadLane& lane);
-  bool next(Ticket& ticket, bool wait);
+  bool next(Run& run, bool wait);
   void start(ReadLane& lane, Slot& slot, unsigned number);
   bool advance(Slot& slot, int error);
-  void finish(const Slot& slot, PageStatus status);
+  bool advance_all(Slot& slot, int error);
+  bool take(Slot& slot, const std::byte* blocks, bool& right);
+  bool next_record(Slot& slot);
+  void finish(const Run& run, PageStatus status);
 
   Io& io_;
   Health& health_;
@@ -62,7 +81,7 @@ class Reader {
   Counters counters_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Ticket> urgent_, background_;
+  std::deque<Run> urgent_, background_;
   bool stopping_ = false;
   bool uses_uring_ = false;
   std::vector<std::unique_ptr<ReadLane>> lanes_;

@@ -5,15 +5,21 @@
 
 namespace peercached::disk {
 
-RecordRead::Range RecordRead::next() const {
+FileRange blocks_of(const IndexEntry& entry) {
+  const uint64_t begin = uint64_t{entry.unit} * kUnitBytes;
+  const uint64_t end = block_ceil(begin + sizeof(RecordHeader) + entry.length);
+  return {block_floor(begin), static_cast<size_t>(end - block_floor(begin))};
+}
+
+FileRange RecordRead::next() const {
+  const FileRange all = blocks_of(entry_);
   const uint64_t from =
-      block_floor(taken_bytes_ == 0 ? record_begin() : payload_begin() + taken_bytes_);
-  const uint64_t end = block_ceil(payload_begin() + entry_.length);
-  return {from, static_cast<size_t>(std::min(end - from, kReadBytesMax))};
+      taken_bytes_ == 0 ? all.offset : block_floor(payload_begin() + taken_bytes_);
+  return {from, static_cast<size_t>(std::min(all.end() - from, kReadBytesMax))};
 }
 
 bool RecordRead::take(const std::byte* bounce) {
-  const Range range = next();
+  const FileRange range = next();
   if (taken_bytes_ == 0 && !take_header(bounce + (record_begin() - range.offset))) return false;
   const uint64_t from = payload_begin() + taken_bytes_;
   const uint64_t bytes =

@@ -20,18 +20,23 @@ namespace peercached::disk {
 
 inline constexpr uint64_t kReadBytesMax = 1 << 20;
 
+// Bytes of a segment's file.
+struct FileRange {
+  uint64_t offset = 0;
+  size_t bytes = 0;
+
+  uint64_t end() const { return offset + bytes; }
+};
+// The whole blocks that a record lies in.
+FileRange blocks_of(const IndexEntry& entry);
+
 class RecordRead {
  public:
-  struct Range {
-    uint64_t offset;
-    size_t bytes;
-  };
-
   // `dest` has room for entry.length bytes.
   RecordRead(const IndexEntry& entry, uint64_t salt, std::byte* dest)
       : entry_(entry), salt_(salt), dest_(dest), running_(nullptr, dest) {}
 
-  Range next() const;
+  FileRange next() const;
   // `bounce` holds what next() asked for. False: this is not the record; `dest` holds anything.
   bool take(const std::byte* bounce);
   bool complete() const { return complete_; }

@@ -113,7 +113,7 @@ class SegmentStore final : public ColdTier {
       auto segment = segments_.get(found->entry.segment);
       if (segment == nullptr) continue;  // evicted at this moment
       one.status = stalled ? PageStatus::error : PageStatus::pending;
-      if (!stalled) jobs.push_back({found->entry, std::move(segment), &one});
+      if (!stalled) jobs.push_back({found->entry, std::move(segment), &one, one.dest});
     }
     reader_.read(std::make_shared<ReadBatch>(std::move(jobs)), deadline, urgent);
     for (const DiskRead& one : batch) {

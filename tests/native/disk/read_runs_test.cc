@@ -1,0 +1,147 @@
+// Pages that lie one behind the other are read together, and fail apart.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <random>
+
+#include "disk_fixture.h"
+#include "hooked_io.h"
+
+namespace peercached::disk {
+namespace {
+
+class DiskReadRuns : public DiskFixture {
+ protected:
+  ~DiskReadRuns() override { close(); }
+  void open() { DiskFixture::open(io); }
+
+  // Puts them at once, so that they follow each other in the log.
+  void store_all(uint64_t count, uint32_t length) {
+    for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(put(i, length), PutOutcome::queued);
+    flush();
+  }
+  // The statuses; the bytes of those that are ok were compared.
+  std::vector<PageStatus> read_all_of(const std::vector<uint64_t>& numbers,
+                                      const std::vector<uint32_t>& lengths) {
+    std::vector<std::vector<std::byte>> dest;
+    std::vector<DiskRead> batch;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      dest.emplace_back(lengths[i]);
+      batch.push_back({digest_for(numbers[i]), dest[i].data(), lengths[i], PageStatus::pending, 0});
+    }
+    reads = 0;
+    tier->read(batch, Deadline::after_ms(60'000), true);
+    std::vector<PageStatus> statuses;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      statuses.push_back(batch[i].status);
+      if (batch[i].status == PageStatus::ok) {
+        EXPECT_EQ(dest[i], payload_of(numbers[i], lengths[i])) << "wrong bytes: " << numbers[i];
+      }
+    }
+    return statuses;
+  }
+  uint64_t right(const std::vector<uint64_t>& numbers, uint32_t length) {
+    const auto statuses = read_all_of(numbers, std::vector<uint32_t>(numbers.size(), length));
+    return static_cast<uint64_t>(std::ranges::count(statuses, PageStatus::ok));
+  }
+  static std::vector<uint64_t> first(uint64_t count) {
+    std::vector<uint64_t> numbers;
+    for (uint64_t i = 0; i < count; ++i) numbers.push_back(i);
+    return numbers;
+  }
+
+  std::atomic<uint64_t> reads{0};
+  std::atomic<int> failing{0};  // so many of the next reads
+  HookedIo io{[this](IoCall call) {
+    if (call != IoCall::read) return 0;
+    ++reads;
+    return failing > 0 && failing.fetch_sub(1) > 0 ? -EIO : 0;
+  }};
+};
+
+TEST_F(DiskReadRuns, NeighboursCostOneReadOthersOneEach) {
+  config.size_bytes = 64 * kMiB;
+  config.segment_bytes = 8 * kMiB;
+  open();
+  store_all(60, 16'384);  // 0.95 MiB: one batch of the log, if the writers are not in a hurry
+  auto numbers = first(60);
+  EXPECT_EQ(right(numbers, 16'384), 60u);
+  EXPECT_LE(reads, 16u) << "15 pages are 248 KiB";
+  std::ranges::reverse(numbers);
+  EXPECT_EQ(right(numbers, 16'384), 60u);
+  EXPECT_EQ(reads, 60u);
+  std::erase_if(numbers, [](uint64_t number) { return number % 2 == 0; });
+  std::ranges::reverse(numbers);
+  EXPECT_EQ(right(numbers, 16'384), 30u);
+  EXPECT_EQ(reads, 30u) << "what lies between is not read";
+}
+
+TEST_F(DiskReadRuns, AReadThatFailsIsTriedPageByPage) {
+  open();
+  store_all(10, 10'000);
+  failing = 1;  // the one for all
+  EXPECT_EQ(right(first(10), 10'000), 10u);
+  EXPECT_EQ(tier->stats().reads_failed, 0u);
+  failing = 2;  // and that of the first page
+  const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
+  EXPECT_EQ(std::ranges::count(statuses, PageStatus::error), 1);
+  EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 9);
+  EXPECT_EQ(tier->stats().reads_failed, 1u);
+  EXPECT_EQ(evicted_digests().size(), 1u);
+}
+
+TEST_F(DiskReadRuns, ADamagedPageCostsNoneOfItsNeighbours) {
+  open();
+  store_all(10, 10'000);
+  // A word of page 4's content is changed on the disk.
+  const auto wanted = payload_of(4, 10'000);
+  unsigned changed = 0;
+  for (const std::string& path : segment_files()) {
+    const int fd = ::open(path.c_str(), O_RDWR);
+    std::vector<std::byte> all(config.segment_bytes);
+    const ssize_t bytes = ::pread(fd, all.data(), all.size(), 0);
+    ASSERT_GT(bytes, 0);
+    const auto at = std::search(all.begin(), all.end(), wanted.begin(), wanted.end());
+    if (at != all.end()) {
+      const uint64_t garbage = 0x0123456789abcdef;
+      ASSERT_EQ(::pwrite(fd, &garbage, 8, at - all.begin() + 4000), 8);
+      ++changed;
+    }
+    ::close(fd);
+  }
+  ASSERT_EQ(changed, 1u);
+  const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
+  for (uint64_t i = 0; i < 10; ++i)
+    EXPECT_EQ(statuses[i], i == 4 ? PageStatus::absent : PageStatus::ok) << i;
+  EXPECT_EQ(tier->stats().reads_corrupt, 1u);
+}
+
+TEST_F(DiskReadRuns, AnyOrderOfAnySizesGivesTheRightBytes) {
+  config.size_bytes = 128 * kMiB;
+  config.segment_bytes = 8 * kMiB;
+  open();
+  std::mt19937_64 random(7);
+  std::vector<uint32_t> lengths;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const uint32_t most[] = {100, 5'000, 70'000, 300'000, 1'500'000};
+    lengths.push_back(1 + static_cast<uint32_t>(random() % most[random() % 5]));
+    ASSERT_EQ(put(i, lengths[i]), PutOutcome::queued);
+    if (i % 10 == 9) flush();
+  }
+  for (int round = 0; round < 40; ++round) {
+    std::vector<uint64_t> numbers;
+    std::vector<uint32_t> wanted;
+    for (uint64_t at = random() % 300; numbers.size() < 40;) {
+      numbers.push_back(at);
+      wanted.push_back(lengths[at]);
+      const uint64_t kind = random() % 8;  // mostly the next one; also gaps, repeats and jumps
+      at = kind == 0 ? random() % 300 : (at + (kind == 1 ? 2 : kind == 2 ? 0 : 1)) % 300;
+    }
+    const auto statuses = read_all_of(numbers, wanted);
+    ASSERT_EQ(std::ranges::count(statuses, PageStatus::ok), 40);
+  }
+}
+
+}  // namespace
+}  // namespace peercached::disk
