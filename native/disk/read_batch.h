@@ -46,8 +46,8 @@ class ReadBatch {
   }
   void leave_copy() {
     std::lock_guard lock(mutex_);
-    --copying_;
-    changed_.notify_all();
+    // Only then is it waited for: else each page would wake the caller.
+    if (--copying_ == 0 && abandoned_) changed_.notify_all();
   }
   void finish(size_t i, PageStatus status) {
     std::lock_guard lock(mutex_);

@@ -4,9 +4,11 @@
 //   build/native/disk_bench [DIRECTORY [MIB [ROUNDS [PAGES]]]]    default: /var/tmp 1024 3 250000
 //
 // fio and the tier take turns; the medians are compared. Without fio only the tier is shown.
+// Segments are as large as those of a disk_size of 16 GiB.
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -85,26 +87,33 @@ class Bench {
     return static_cast<double>(count * page_bytes) / seconds_since(begin) / 1e9;
   }
 
-  // GB/s of verified pages in random order, by batches as large as what is in flight twice over.
-  double read(uint32_t page_bytes, uint64_t count) {
+  // GB/s of verified pages, in random order or in that of their puts, by batches of several times
+  // what is in flight. Two callers, as two workers would be: while the last pages of one's batch
+  // are read, the other's are under way, as fio always has the next.
+  double read(uint32_t page_bytes, uint64_t count, bool in_order) {
     std::vector<uint64_t> order(count);
     for (uint64_t i = 0; i < count; ++i) order[i] = i;
-    std::shuffle(order.begin(), order.end(), std::mt19937_64(2));
-    constexpr uint64_t kBatch = 256;
-    AlignedBuffer dest(kBatch * page_bytes);
-    uint64_t missing = 0;
-    const TimePoint begin = Clock::now();
-    for (uint64_t at = 0; at < count; at += kBatch) {
-      std::vector<DiskRead> batch;
-      for (uint64_t i = at; i < std::min(count, at + kBatch); ++i) {
-        batch.push_back({digest_of_page(order[i]), dest.data() + (i - at) * page_bytes, page_bytes,
-                         PageStatus::pending, 0});
+    if (!in_order) std::shuffle(order.begin(), order.end(), std::mt19937_64(2));
+    const uint64_t batch_pages = std::min<uint64_t>(256, 32 * kMiB / page_bytes);
+    std::atomic<uint64_t> missing{0}, next{0};
+    const auto call = [&] {
+      AlignedBuffer dest(batch_pages * page_bytes);
+      for (uint64_t at; (at = next.fetch_add(batch_pages)) < count;) {
+        std::vector<DiskRead> batch;
+        for (uint64_t i = at; i < std::min(count, at + batch_pages); ++i) {
+          batch.push_back({digest_of_page(order[i]), dest.data() + (i - at) * page_bytes,
+                           page_bytes, PageStatus::pending, 0});
+        }
+        tier_->read(batch, Deadline::after_ms(600'000), true);
+        for (const DiskRead& one : batch) missing += one.status != PageStatus::ok;
       }
-      tier_->read(batch, Deadline::after_ms(600'000), true);
-      for (const DiskRead& one : batch) missing += one.status != PageStatus::ok;
-    }
+    };
+    const TimePoint begin = Clock::now();
+    std::thread other(call);
+    call();
+    other.join();
     const double seconds = seconds_since(begin);
-    if (missing > 0) std::printf("%" PRIu64 " pages could not be read\n", missing);
+    if (missing > 0) std::printf("%" PRIu64 " pages could not be read\n", missing.load());
     return static_cast<double>(count * page_bytes) / seconds / 1e9;
   }
 
@@ -149,16 +158,17 @@ class Bench {
 };
 
 void compare(Bench& bench, uint32_t page_bytes, uint64_t bytes, int rounds) {
-  std::vector<double> write, fio_write, read, fio_read;
+  std::vector<double> write, fio_write, read, fio_read, in_order;
   const uint64_t count = bytes / page_bytes;
   std::string io;
   double amplification = 0;
   for (int round = 0; round < rounds; ++round) {
-    bench.open(2 * bytes);
+    bench.open(std::max(2 * bytes, 16 * 1024 * kMiB));
     write.push_back(bench.write(page_bytes, count));
     fio_write.push_back(bench.fio(true, page_bytes));
-    read.push_back(bench.read(page_bytes, count));
+    read.push_back(bench.read(page_bytes, count, false));
     fio_read.push_back(bench.fio(false, page_bytes));
+    in_order.push_back(bench.read(page_bytes, count, true));
     const DiskStats stats = bench.stats();
     io = stats.io;
     amplification = static_cast<double>(stats.disk_bytes_written) /
@@ -171,10 +181,10 @@ void compare(Bench& bench, uint32_t page_bytes, uint64_t bytes, int rounds) {
   };
   std::printf(
       "%5u KiB pages (%s): write %.2f GB/s, fio %.2f (%.0f %%); read %.2f GB/s, fio %.2f "
-      "(%.0f %%); write amplification %.3f\n",
+      "(%.0f %%), in order %.2f; write amplification %.3f\n",
       page_bytes / 1024, io.c_str(), median(write), median(fio_write),
       share(median(write), median(fio_write)), median(read), median(fio_read),
-      share(median(read), median(fio_read)), amplification);
+      share(median(read), median(fio_read)), median(in_order), amplification);
   std::fflush(stdout);
 }
 
