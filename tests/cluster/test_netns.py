@@ -21,12 +21,7 @@ SLACK_S = 1.5
 def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
     """Three daemons, each on a host of its own."""
     cluster = make_cluster(3, start=False)
-    head = f"{network.address('a')}:{cluster[0].meta_port}"
-    for daemon in cluster.daemons:
-        daemon.host = network.address(daemon.node_id)
-        daemon.launcher = network.launcher(daemon.node_id)
-        daemon.heads = [head]
-    cluster.start()
+    network.start(cluster)
     yield cluster
     for daemon in cluster.daemons:
         daemon.clean_up()

@@ -1,0 +1,100 @@
+"""Five hosts go one after the other, planned or not, while somebody reads and sets."""
+
+from collections.abc import Iterator
+
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.netns import Network, reason_to_skip
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+
+PAGE_BYTES = 16384
+PAGES_EACH = 24
+TIMEOUT_S = 2.0
+# A busy machine may be late with an answer that is due.
+SLACK_S = 1.5
+# For handing pages over at SIGTERM; they are few.
+STOP_DRAIN_S = 20
+STOP_S = 40
+
+
+@pytest.fixture
+def hosts(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    network = Network("abcde")
+    # Long enough for a busy machine: nobody is to go but who does.
+    cluster = make_cluster(5, start=False, stop_drain_s=STOP_DRAIN_S, member_ttl_s=6)
+    try:
+        network.start(cluster)
+        yield cluster
+    finally:
+        for daemon in cluster.daemons:
+            daemon.clean_up()
+        network.remove()
+
+
+def set_everywhere(hosts: Cluster, attach: Attach) -> dict[str, list[bytes]]:
+    """Keys by the node that holds them."""
+    keys = {daemon.node_id: keys_of(f"of {daemon.node_id}", PAGES_EACH) for daemon in hosts.daemons}
+    for daemon in hosts.daemons:
+        assert all(attach(daemon, page_bytes=PAGE_BYTES).set(keys[daemon.node_id]))
+    return keys
+
+
+def found(pages: Pages, keys: list[bytes]) -> int:
+    return sum(map(bool, pages.get(keys)))
+
+
+def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
+    hosts: Cluster, attach: Attach
+) -> None:
+    """SIGTERM hands the pages over. What is read lies at the nodes that are restarted."""
+    keys = [key for part in set_everywhere(hosts, attach).values() for key in part]
+    # The head goes last: then another node is the witness.
+    for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
+        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
+        missed: list[int] = []
+
+        def work(worker: Pages = worker, missed: list[int] = missed) -> None:
+            missed.append(len(keys) - found(worker, keys))
+            new = keys_of(f"new at {at.node_id} in round {len(missed)}", 4)  # noqa: B023
+            assert all(worker.set(new))
+
+        with Background(work) as working:
+            for daemon in restarted:
+                working.wait_rounds(1)
+                assert daemon.stop(STOP_S) == 0
+                daemon.start()
+                hosts.wait_complete()
+            working.wait_rounds(1)
+        assert sum(missed) == 0, missed
+    assert found(worker, keys) == len(keys)
+
+
+def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_deadline(
+    hosts: Cluster, attach: Attach
+) -> None:
+    keys = set_everywhere(hosts, attach)
+    steady = keys["a"] + keys["b"]
+    doomed = keys["c"] + keys["d"] + keys["e"]
+    every = steady + doomed
+    reader = attach(hosts[0], page_bytes=PAGE_BYTES, room_pages=len(every), timeout_s=TIMEOUT_S)
+    with Background(lambda: found(reader, every)) as reading:
+        for daemon in hosts.daemons[2:]:
+            reading.wait_rounds(2)
+            daemon.kill()
+            reading.wait_rounds(2)
+            daemon.start()
+            hosts.wait_complete()
+    assert reader.longest_call_s < TIMEOUT_S + SLACK_S
+    eventually(lambda: found(reader, steady) == len(steady), 10, "the others' pages are there")
+    assert found(reader, doomed) == 0, "they went with their holders"
+    attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))
+    assert all(attach_again.set(doomed)), "they can be set again at once"
+    assert found(reader, every) == len(every)
