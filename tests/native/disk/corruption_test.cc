@@ -2,6 +2,7 @@
 #include <fstream>
 #include <random>
 
+#include "disk/record_read.h"
 #include "disk_fixture.h"
 
 namespace peercached::disk {
@@ -168,6 +169,34 @@ TEST_F(DiskCorruption, AForeignSegmentIsRejected) {
   write(mixed);
   EXPECT_EQ(pages_right(), kPages - kPages / 5);
   EXPECT_EQ(last.recovery_rejected, foreign);
+}
+
+TEST_F(DiskCorruption, ATurnedBitInAPageOfSeveralReadsIsAMiss) {
+  config.size_bytes = 64 * kMiB;
+  config.segment_bytes = 16 * kMiB;
+  open();
+  constexpr uint32_t kLength = 3 * kReadBytesMax + 12'345;
+  constexpr uint64_t kTimes = 8;
+  store(1, kLength);
+  ASSERT_EQ(read(1, kLength), PageStatus::ok);
+  close();
+  const std::string file = segment_files().front();
+  for (uint64_t i = 0; i < kTimes; ++i) {
+    // In each of its reads at least once, behind the headers at the file's begin.
+    const auto at = static_cast<std::streamoff>(8192 + (i * kLength + random() % kLength) / kTimes);
+    const auto turn = [&] {
+      std::fstream on_disk(file, std::ios::binary | std::ios::in | std::ios::out);
+      on_disk.seekg(at);
+      const auto byte = static_cast<char>(on_disk.get() ^ 0x10);
+      on_disk.seekp(at);
+      on_disk.put(byte);
+    };
+    turn();
+    open();
+    EXPECT_EQ(read(1, kLength), PageStatus::absent) << at;
+    close();
+    turn();
+  }
 }
 
 }  // namespace

@@ -35,6 +35,43 @@ TEST_F(ColdPagesTest, a_page_that_waits_for_its_write_is_not_evicted) {
   EXPECT_EQ(record(waiting), 'n');
 }
 
+TEST_F(ColdPagesTest, a_write_that_ends_late_says_nothing_of_a_page_that_is_in_the_pool_again) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  evict(digest);
+  EXPECT_EQ(record(digest), '-') << "it is not on disk yet";
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  EXPECT_EQ(record(digest), 'r');
+  evict(digest);
+  EXPECT_EQ(record(digest), 'n');
+}
+
+TEST_F(ColdPagesTest, a_page_dropped_during_its_write_is_told_of_when_that_ends) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  evict(digest);
+  while (tier_->write_one()) {
+  }
+  EXPECT_EQ(record(digest), 'n');
+}
+
+TEST_F(ColdPagesTest, a_page_on_disk_is_not_withdrawn_by_whoever_did_not_find_it_before) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  evict(digest);
+  std::vector<RecordRow> rows;
+  cold_->not_here({&digest, 1}, rows);
+  EXPECT_TRUE(rows.empty());
+  EXPECT_EQ(record(digest), 'n');
+}
+
 TEST_F(ColdPagesTest, what_the_disk_loses_is_withdrawn_unless_it_is_in_the_pool) {
   open(4 << 20);
   const Digest cold = digest_of_page(1), warm = digest_of_page(2);

@@ -96,6 +96,18 @@ TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
   }
 }
 
+TEST(TransferFrames, AHoldOfTooManyPagesIsRefused) {
+  std::vector<std::byte> frame;
+  append_hold(frame, 1, 1000, std::vector<Digest>(kHoldDigestsMax));
+  frame.resize(frame.size() + sizeof(Digest));
+  const uint32_t count = kHoldDigestsMax + 1;
+  std::memcpy(frame.data() + sizeof(FrameHeader) + offsetof(HoldHead, count), &count, 4);
+  uint64_t request = 0;
+  uint32_t hold_ms = 0;
+  std::vector<Digest> digests;
+  EXPECT_NE(parse_hold(body_of(frame), request, hold_ms, digests), nullptr);
+}
+
 TEST(TransferFrames, ReservedBitsAreRefusedInEveryFrame) {
   const auto set_at = [](std::vector<std::byte> frame, size_t offset) {
     frame[sizeof(FrameHeader) + offset + 3] |= std::byte{0x80};
