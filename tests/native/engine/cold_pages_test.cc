@@ -49,6 +49,22 @@ TEST_F(ColdPagesTest, a_write_that_ends_late_says_nothing_of_a_page_that_is_in_t
   EXPECT_EQ(record(digest), 'n');
 }
 
+TEST_F(ColdPagesTest, a_page_removed_before_its_write_is_queued_is_not_written) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  tier_->lose(digest);
+  PinnedPage page;
+  pool_->pin({&digest, 1}, nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  remove(digest);
+  cold_->write_behind(ns_->id(), ns_->current().epoch, {&page, 1});
+  EXPECT_FALSE(tier_->write_one());
+  EXPECT_FALSE(tier_->find(digest));
+}
+
 TEST_F(ColdPagesTest, a_page_dropped_during_its_write_is_told_of_when_that_ends) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
