@@ -126,6 +126,19 @@ def test_handshakes_that_nobody_finishes_are_bounded(monkeypatch: pytest.MonkeyP
         finish(server_nonce)
 
 
+def test_who_begins_handshakes_without_end_spoils_only_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auth, "HANDSHAKES_MAX", 8)
+    monkeypatch.setattr(auth, "HANDSHAKES_PER_HOST_MAX", 4)
+    server = Server()
+    honest = server.sessions.begin(NONCE, 0, "10.0.0.2")
+    for _ in range(20):
+        server.sessions.begin(NONCE, 0, "10.6.6.6")
+    proof = server.secret.proof("caller", address(), NONCE, honest)
+    assert server.sessions.finish(address(), NONCE, honest, proof, 0)
+
+
 def test_sessions_are_bounded_and_those_in_use_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that is refused and restarted for ever makes a session each time."""
     monkeypatch.setattr(auth, "SESSIONS_MAX", 8)
