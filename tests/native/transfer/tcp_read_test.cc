@@ -108,9 +108,11 @@ TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   std::vector<uint64_t> numbers(kPages);
   for (size_t i = 0; i < kPages; ++i) rows[i] = holder.set(numbers[i] = i, 60'000);
   std::atomic<bool> stop{false};
+  std::atomic<uint64_t> allowed{0};  // never all of them between two looks of the reader
   std::thread writer([&] {
     uint64_t number = 1000;
     for (size_t i = 0; !stop; i = (i + 7) % kPages) {
+      while (number - 1000 >= allowed && !stop) std::this_thread::yield();
       const Digest old = rows[i].digest;
       std::vector<RecordRow> withdrawn;
       holder.pool.remove({&old, 1}, withdrawn);
@@ -129,6 +131,7 @@ TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
       known = rows;
       known_numbers = numbers;
     }
+    allowed += kPages / 2;
     Reading reading(known);
     reading.read(*engine);
     for (size_t i = 0; i < kPages; ++i) {
@@ -197,6 +200,12 @@ TEST_F(TcpRead, AFencedGateStopsAllWriting) {
   EXPECT_TRUE(watcher.troubles().empty()) << "the worker gave up, not the peer";
 }
 
+// The order of this and of what the holder sends goes through a socket: the thread sanitizer does
+// not see it.
+__attribute__((no_sanitize("thread"))) void turn_bit(std::byte* at) {
+  *at = static_cast<std::byte>(static_cast<uint8_t>(*at) ^ 1u);
+}
+
 TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
   Holder holder(64 << 20);
   auto engine = make_reader(watcher);
@@ -205,12 +214,12 @@ TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
   const RecordRow row = holder.set(1, kLength);
   for (size_t at : {size_t{0}, size_t{1023}, kGatePieceBytes, size_t{3'333'333},
                     size_t{kLength - 78}, size_t{kLength - 1}}) {
-    std::byte& byte = holder.pool.base()[row.offset + sizeof(SlotHeader) + at];
-    byte ^= std::byte{1};
+    std::byte* byte = holder.pool.base() + row.offset + sizeof(SlotHeader) + at;
+    turn_bit(byte);
     Reading damaged({row});
     damaged.read(*engine);
     EXPECT_EQ(damaged.ops[0].status, PageStatus::stale) << at;
-    byte ^= std::byte{1};
+    turn_bit(byte);
     Reading whole({row});
     whole.read(*engine);
     EXPECT_EQ(whole.ops[0].status, PageStatus::ok) << at;
