@@ -1,5 +1,8 @@
 #include "disk/write_behind.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <ranges>
 #include <utility>
@@ -13,6 +16,7 @@ WriteBehind::WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Hea
       namespaces_(namespaces),
       health_(health),
       queue_bytes_max_(config.queue_bytes),
+      hurry_bytes_(std::clamp(config.queue_bytes / 8, kBatchBytes / 2, 8 * kBatchBytes)),
       page_bytes_max_(segment_bytes / 4),
       last_sequence_(last_sequence) {
   for (unsigned i = 0; i < kWriters; ++i) threads_.emplace_back([this, i] { run(i); });
@@ -71,12 +75,12 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
   queued.item.done = std::move(done);
   queued.since = Clock::now();
   const bool first = pages_.empty();
-  const uint64_t half_batches = waiting_bytes_ / (kBatchBytes / 2);
+  const uint64_t before = waiting_bytes_ / hurry_bytes_;
   waiting_bytes_ += page.length;
   held_bytes_ += page.length;
   ++held_pages_;
   pages_.push_back(std::move(queued));
-  const bool wake = first || waiting_bytes_ / (kBatchBytes / 2) != half_batches;
+  const bool wake = first || waiting_bytes_ / hurry_bytes_ != before;
   lock.unlock();
   if (wake) wake_.notify_one();
   return PutOutcome::queued;
@@ -179,6 +183,9 @@ void WriteBehind::add_to(DiskStats& stats) const {
 }
 
 void WriteBehind::run(unsigned writer) {
+  // As much processor time as others, but no waking up in the place of one that is at work.
+  const sched_param parameters{};
+  ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
   AlignedBuffer buffer(kBatchBytes);
   IoClock& clock = health_.add_clock();
   std::unique_lock lock(mutex_);
@@ -206,7 +213,7 @@ bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
     const bool work = !pages_.empty() || (!removals_.empty() && may_write);
     if (work) {
       const bool enough =
-          waiting_bytes_ >= kBatchBytes / 2 || hurry_ || stopping_ || !may_write || pages_.empty();
+          waiting_bytes_ >= hurry_bytes_ || hurry_ || stopping_ || !may_write || pages_.empty();
       const TimePoint linger_until =
           enough ? TimePoint{} : pages_.front().since + std::chrono::milliseconds(kLingerMs);
       if (enough || Clock::now() >= linger_until) return true;
