@@ -22,8 +22,10 @@
 
 namespace peercached::disk {
 
-inline constexpr uint64_t kBatchBytes = 2 << 20;  // a batch is not larger, unless one record is
-inline constexpr size_t kSegmentsMax = 2048;      // each has an open file
+// A batch is not larger, unless one record is: 2 MiB of payloads, also in pages of 128 KiB or 1
+// MiB, with their headers.
+inline constexpr uint64_t kBatchBytes = (2 << 20) + (64 << 10);
+inline constexpr size_t kSegmentsMax = 2048;  // each has an open file
 
 struct LogItem {
   enum class Outcome : uint8_t {

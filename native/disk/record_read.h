@@ -18,7 +18,8 @@
 
 namespace peercached::disk {
 
-inline constexpr uint64_t kReadBytesMax = 1 << 20;
+// A page of 1 MiB in one read: its record begins anywhere in a block, with a header.
+inline constexpr uint64_t kReadBytesMax = (1 << 20) + (64 << 10);
 
 // Bytes of a segment's file.
 struct FileRange {

@@ -77,6 +77,15 @@ TEST_F(DiskReadRuns, NeighboursCostOneReadOthersOneEach) {
   EXPECT_EQ(reads, 30u) << "what lies between is not read";
 }
 
+TEST_F(DiskReadRuns, APageOfOneMiBIsOneRead) {
+  config.size_bytes = 64 * kMiB;
+  config.segment_bytes = 16 * kMiB;
+  open();
+  store_all(3, kMiB);
+  EXPECT_EQ(right({2}, kMiB), 1u);
+  EXPECT_EQ(reads, 1u);
+}
+
 TEST_F(DiskReadRuns, AReadThatFailsIsTriedPageByPage) {
   open();
   store_all(10, 10'000);

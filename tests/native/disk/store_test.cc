@@ -24,8 +24,8 @@ TEST_F(DiskStore, GivesBackWhatWasPutAlsoAfterReopening) {
 }
 
 TEST_F(DiskStore, ReadsPagesLargerThanOneRead) {
-  config.size_bytes = 64 * kMiB;
-  config.segment_bytes = 16 * kMiB;
+  config.size_bytes = 128 * kMiB;
+  config.segment_bytes = 32 * kMiB;
   open();
   constexpr uint32_t kRead = kReadBytesMax;
   for (uint32_t length : {kRead - 200, kRead, kRead + 1, 4 * kRead - 777}) {
