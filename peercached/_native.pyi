@@ -163,9 +163,10 @@ class Engine:
         thread, which answers the lookups of a get."""
     def set_taking(self, taking: bool) -> None:
         """While false, sets are answered `draining` at once."""
-    def handovers(self, bytes_max: int) -> list[tuple[bytes, int, int, bytes]]:
+    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
         """Our pages, most recently used first: (namespace id, epoch, idle ms, rows) in parts of at
-        most 256 pages and, but for single larger pages, 8 MiB."""
+        most 256 pages and, but for single larger pages, 8 MiB; and how many are left out because
+        they are too large (64 MiB)."""
     def adopt(
         self,
         holder: int,

@@ -440,17 +440,17 @@ void bind_engine(nb::module_& module) {
       .def(
           "handovers",
           [](Engine& self, uint64_t bytes_max) {
-            std::vector<Handover> parts;
+            Handovers found;
             {
               nb::gil_scoped_release unlocked;
-              parts = self.handovers(bytes_max);
+              found = self.handovers(bytes_max);
             }
             nb::list list;
-            for (const Handover& part : parts) {
+            for (const Handover& part : found.parts) {
               list.append(nb::make_tuple(pack(std::span<const Digest>(&part.namespace_id, 1)),
                                          part.epoch, part.idle_ms, pack(part.rows)));
             }
-            return list;
+            return nb::make_tuple(list, found.too_large);
           },
           nb::arg("bytes_max"))
       .def(

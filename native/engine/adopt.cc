@@ -16,9 +16,10 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 
 }  // namespace
 
-std::vector<Handover> Engine::handovers(uint64_t bytes_max) const {
+Handovers Engine::handovers(uint64_t bytes_max) const {
   const auto namespaces = namespaces_.by_pool_slot();
-  std::vector<Handover> parts;
+  Handovers found;
+  std::vector<Handover>& parts = found.parts;
   struct Open {
     Handover part;
     uint64_t bytes = 0;
@@ -26,7 +27,11 @@ std::vector<Handover> Engine::handovers(uint64_t bytes_max) const {
   std::map<uint32_t, Open> open;  // by pool slot
   for (const WarmPage& page : pool_->warmest(bytes_max)) {
     const auto ns = namespaces.find(page.namespace_slot);
-    if (ns == namespaces.end() || page.row.length > kHandoverPageBytesMax) continue;
+    if (ns == namespaces.end()) continue;
+    if (page.row.length > kHandoverPageBytesMax) {
+      ++found.too_large;
+      continue;
+    }
     Open& into = open[page.namespace_slot];
     if (into.part.rows.size() == kHandoverPages ||
         (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
@@ -40,7 +45,7 @@ std::vector<Handover> Engine::handovers(uint64_t bytes_max) const {
     into.bytes += page.row.length;
   }
   for (auto& [slot, last] : open) parts.push_back(std::move(last.part));
-  return parts;
+  return found;
 }
 
 // One piece at a time: what the landing has room for, which is at least one page.

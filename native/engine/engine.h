@@ -170,7 +170,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // While false, sets are answered `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
   // Our pages in the order in which a drain hands them over, in parts of one namespace each.
-  std::vector<Handover> handovers(uint64_t bytes_max) const;
+  Handovers handovers(uint64_t bytes_max) const;
   // Takes pages of a node that drains: reads them, checks them, publishes them. engine/adopt.cc
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
   // Gets one page of `length` into memory of its own. std::invalid_argument for a name that cannot

@@ -23,6 +23,11 @@ struct Handover {
   std::vector<RecordRow> rows;
 };
 
+struct Handovers {
+  std::vector<Handover> parts;
+  uint64_t too_large = 0;  // pages within the budget that are left out
+};
+
 struct Adopted {
   std::vector<Digest> held;  // here from now on, until evicted
   std::string why_not;       // why not the others; empty if there are none

@@ -178,7 +178,8 @@ class Drain:
 
     async def _hand_over(self, bytes_max: int) -> None:
         loop = asyncio.get_running_loop()
-        parts = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
+        parts, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
+        self.progress.too_large = too_large
         self.progress.offered = sum(len(part[3]) // ROW_BYTES for part in parts)
         queue = (
             _Part(namespace_id, epoch, idle_ms, _by_digest(rows))

@@ -17,6 +17,7 @@ class Progress:
     bytes: int = 0
     budget_bytes: int = 0
     offered: int = 0  # pages within the budget
+    too_large: int = 0  # pages within the budget that no peer is offered
     handed_pages: int = 0
     handed_bytes: int = 0
     complete: bool = False  # all pages within the budget were taken
@@ -35,8 +36,8 @@ class Progress:
         """`out`: the peers that took nothing more, and why."""
         self.complete = self.handed_pages >= self.offered
         if self.complete:
-            beyond = self.pages - self.offered
-            why = f"; {beyond} were beyond the budget or too large" if beyond > 0 else ""
+            beyond = self.pages - self.offered - self.too_large
+            why = f"; {beyond} were beyond the budget" if beyond > 0 else ""
         elif out:
             each = "; ".join(f"{node.address.node_id}: {why}" for node, why in out.items())
             why = f"; the peers took no more ({each})"
@@ -51,7 +52,10 @@ class Progress:
         self.outcome = f"{self._handed()}; then it failed: {type(error).__name__}: {error}"
 
     def _handed(self) -> str:
-        return f"{self.handed_pages} of {self.pages} pages were handed to peers"
+        handed = f"{self.handed_pages} of {self.pages} pages were handed to peers"
+        if self.too_large:
+            handed += f", {self.too_large} are larger than 64 MiB and stay"
+        return handed
 
     def document(self, refused_pages: int) -> dict[str, Any]:
         """The fields of admin.status.Drain."""

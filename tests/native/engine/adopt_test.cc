@@ -11,7 +11,7 @@ class Adopt : public EnginePair {
     return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
-    return a_->engine.handovers(bytes_max);
+    return a_->engine.handovers(bytes_max).parts;
   }
   // As a worker would by a torn cache line: the header stays right.
   void spoil(const std::string& key) {
@@ -69,6 +69,16 @@ TEST_F(Adopt, APageThatIsGoneMeanwhileIsNotTaken) {
   EXPECT_TRUE(adopt(part).held.empty());
   a_->set(out);  // in the same slots, perhaps: other generations
   EXPECT_TRUE(adopt(part).held.empty());
+}
+
+TEST_F(Adopt, APageThatIsTooLargeIsNotOfferedButCounted) {
+  open(160 << 20);
+  Pages large("large", 1, kHandoverPageBytesMax + 1), small("small", 2, 4096);
+  EXPECT_EQ(a_->set(large), std::vector{PageStatus::ok});
+  a_->set(small);
+  EXPECT_EQ(offered().at(0).rows.size(), 2u);
+  EXPECT_EQ(a_->engine.handovers(1 << 30).too_large, 1u);
+  EXPECT_EQ(a_->engine.handovers(4096).too_large, 0u) << "it is beyond that budget";
 }
 
 TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
