@@ -5,40 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from peercached.admin.server import AdminServer
 from peercached.admin.status import Status
 from peercached.config import Config
-from peercached.config.quotas import split_quota
-from peercached.config.values import group_number, split_address, user_number
+from peercached.data_plane import start_engine
 from peercached.directory import ring_report
-from peercached.directory.epoch_store import EpochStore, pack_epochs
+from peercached.directory.epoch_store import EpochStore
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Node, Placement, RingBuilder
+from peercached.directory.placement import Placement, RingBuilder
 from peercached.directory.publisher import Publisher
-from peercached.directory.ring import Ring
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
 from peercached.node_latencies import latencies
 from peercached.node_status import NodeStatus
-from peercached.observe.port_holder import port_holder
-from peercached.operations import Operations
 from peercached.overview.overview import Overview
 from peercached.overview.summary import summary_of
 from peercached.peer.accepts import Accepts
 from peercached.peer.adopts import Adopts
-from peercached.peer.auth import AuthError, Secret, Sessions
-from peercached.peer.client import PeerLink, Peers, Unreachable
+from peercached.peer.auth import Secret, Sessions
+from peercached.peer.client import Peers
 from peercached.peer.cluster import Cluster
 from peercached.peer.cluster_wide import ClusterWide
 from peercached.peer.connects import Connects
@@ -49,7 +42,6 @@ from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
-from peercached.peer.relay import Relay
 from peercached.peer.server import PeerServer, PeerServicer
 from peercached.peer.service import LocalNode
 from peercached.peer.streams import Streams
@@ -57,9 +49,7 @@ from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
 from peercached.service.settings import Settings
-from peercached.service.signals import Stop
-from peercached.transport_health import describe
-from peercached.warm_restart import recovery_of, told
+from peercached.view_changes import ViewChanges
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
 from peercached.web.routes import routes
@@ -74,105 +64,10 @@ TICK_S = 0.1
 FLUSH_S = 1.0
 LEAVE_S = 0.5
 SERVER_GRACE_S = 0.2
-# What stop() may take, with room for a busy machine.
-STOP_S = 20.0
-GREETINGS_AT_ONCE_MAX = 64
 
 
 class StartRefused(RuntimeError):
     """The cluster does not take this node; the text says why and what to do."""
-
-
-def new_incarnation() -> int:
-    """Grows from start to start by the wall clock; the random bits keep two starts apart
-    that read the same time. Never 0, and within 63 bits."""
-    return (time.time_ns() >> 10 << 10 | secrets.randbits(10)) & (2**63 - 1) or 1
-
-
-def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
-    from peercached._native import Engine
-
-    epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
-    return Engine(
-        node_id=config.node_id,
-        incarnation=incarnation,
-        socket_path=config.socket_path,
-        socket_mode=int(config.socket_mode, 8),
-        cluster_key=cluster_key,
-        pool_bytes=config.pool_size,
-        huge_pages=config.huge_pages,
-        pool_file=config.pool_file,
-        epochs=pack_epochs(epochs),
-        why_epochs_unknown=why_epochs_unknown,
-        shard_entries=config.directory_capacity,
-        location_cache_entries=config.location_cache_entries,
-        verify=config.verify,
-        data_host=config.host,
-        data_port=config.data_port,
-        channels_per_peer=config.max_channels_per_peer,
-        copy_threads=config.copy_threads,
-        workers_max=config.workers_max,
-        faults=config.faults,
-        protocol=config.protocol,
-        device_names=config.device_names,
-        rdma_gid_index=config.rdma_gid_index,
-        rdma_mtu=config.rdma_mtu,
-        rdma_traffic_class=config.rdma_traffic_class,
-        rdma_hop_limit=config.rdma_hop_limit,
-        rdma_pkey=config.rdma_pkey,
-        rdma_timeout=config.rdma_timeout,
-        rdma_retry_count=config.rdma_retry_count,
-        rdma_rd_atomic=config.rdma_rd_atomic,
-        disk_path=config.disk_path if config.disk_enabled else "",
-        disk_bytes=config.disk_size,
-        disk_sync=config.disk_sync,
-    )
-
-
-def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:
-    """Binds the data port, if that was not done, and the workers' socket. RuntimeError with the
-    remedy."""
-    if workers:
-        _guard(engine, config)
-    try:
-        if workers:
-            engine.start()
-        else:
-            engine.listen()
-    except RuntimeError as error:
-        holder = port_holder(config.host, config.data_port) if config.data_port else ""
-        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
-
-
-def _guard(engine: Engine, config: Config) -> None:
-    engine.guard_workers(
-        group_number(config.socket_group) if config.socket_group else -1,
-        [user_number(name) for name in config.worker_users],
-        [group_number(name) for name in config.worker_groups],
-    )
-    quotas = [split_quota(rule) for rule in config.namespace_quotas]
-    engine.set_quotas([quota.in_bytes(config.pool_size, config.disk_size) for quota in quotas])
-
-
-async def own_rank(config: Config) -> int | None:
-    """This node's place among the heads: the first whose name is ours and port is our own."""
-    loop = asyncio.get_running_loop()
-    own = await _addresses(loop, config.host, config.meta_port)
-    for rank, head in enumerate(config.discovery_addr):
-        host, port = split_address(head)
-        if port != config.meta_port:
-            continue
-        if host == config.host or own & await _addresses(loop, host, port):
-            return rank
-    return None
-
-
-async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> set[str]:
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return set()  # a head whose name nobody knows now may be known later: no reason to stop
-    return {str(entry[4][0]) for entry in found}
 
 
 class Daemon:
@@ -206,7 +101,8 @@ class Daemon:
         self.secret = secret
         self.tls = tls
         self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
-        self.peers.on_session = self._on_session
+        self.views = ViewChanges(self)
+        self.peers.on_session = self.views.on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id))
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
@@ -233,7 +129,7 @@ class Daemon:
         )
         self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
         self.accepts = Accepts(engine, self.placement)
-        self.trouble.on_suspect = self._on_suspect
+        self.trouble.on_suspect = self.views.on_suspect
         self.cluster_wide = ClusterWide(
             engine,
             self.placement,
@@ -302,8 +198,6 @@ class Daemon:
         )
         self.started_at = time.monotonic()
         self._starting = True
-        self._greetings: set[asyncio.Task[None]] = set()
-        self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
         self._ticker: asyncio.Task[None] | None = None
         self.settings = Settings.fixed(config)
         self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
@@ -320,7 +214,7 @@ class Daemon:
                 timing,
                 self.peers,
                 self.epochs,
-                self._on_view,
+                self.views.apply,
                 self._on_refused,
             )
         membership = Membership(
@@ -334,7 +228,7 @@ class Daemon:
             remembered,
         )
         return Heartbeats(
-            membership, timing, self.peers, self.epochs, self._on_view, self._on_refused
+            membership, timing, self.peers, self.epochs, self.views.apply, self._on_refused
         )
 
     def _web_routes(self) -> dict[str, Handler]:
@@ -349,7 +243,7 @@ class Daemon:
 
     async def start(self) -> None:
         """OSError or RuntimeError with the remedy when the node cannot start."""
-        self._on_view(self.cluster.view)
+        self.views.apply(self.cluster.view)
         self.streams.start()
         self._ticker = asyncio.ensure_future(self._tick())
         self.events.start()
@@ -387,9 +281,9 @@ class Daemon:
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
         await self.server.stop(SERVER_GRACE_S)
         self.accepts.stop()
-        for task in (self._ticker, *self._greetings):
-            if task is not None:
-                task.cancel()
+        self.views.stop()
+        if self._ticker is not None:
+            self._ticker.cancel()
         await self.lookups.stop()
         await self.promotes.stop()
         await self.trouble.stop()
@@ -412,7 +306,7 @@ class Daemon:
         await self._flush()
         await self._leave()
         await self.cluster.stop()
-        self._on_view(View.alone(self.placement.own.address))
+        self.views.apply(View.alone(self.placement.own.address))
 
     async def _leave(self) -> None:
         try:
@@ -446,62 +340,9 @@ class Daemon:
     def _handle_events(self) -> None:
         self.events.drain()
 
-    # --- views
-
-    def _on_view(self, view: View) -> None:
-        self.owner_side.view_changes()
-        change = self.placement.apply(view, time.monotonic())
-        for node in change.removed:
-            self.trouble.forget(node)
-            self.connects.forget(node)
-            self.sessions.drop(node.address)
-        number = self.placement.view.number
-        answers = self.owner_side.set_view(number, self.placement.nodes)
-        self.streams.set_view(number, change.added, change.removed)
-        self.node.send_late(answers)
-        endpoints = {member.address.endpoint for member in view.members}
-        for link in self.peers.keep_only(endpoints | self.cluster.endpoints()):
-            self._spawn(link.close())
-        for node in change.added:
-            self._spawn(self._greet(node))
-        names = ", ".join(member.node_id for member in view.members)
-        log.info("view %d of %d: %s", view.counter, len(view.members), names)
-        self.keeper.keep(view)
-
     def _on_refused(self, reason: str) -> None:
         if not self._starting:
             log.error("out of the cluster: %s", reason)
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._greetings.add(task)
-        task.add_done_callback(self._greetings.discard)
-
-    async def _greet(self, node: Node) -> None:
-        """Shakes hands with a new member at once, so that the first READ need not wait."""
-        link = self.peers.link(node.address.endpoint)
-        async with self._greeting:
-            try:
-                await link.ready(node.address)
-            except (Unreachable, AuthError) as error:
-                self.trouble.suspect(node, str(error))
-                return
-        if not node.data_ready:
-            self._on_session(link)
-
-    def _on_suspect(self, node: Node) -> None:
-        self.publisher.stop_waiting_for(node.index)
-        self.lookups.stop_waiting_for(node)
-
-    def _on_session(self, link: PeerLink) -> None:
-        who = link.identity
-        node = self.placement.find(who.node_id, who.incarnation) if who is not None else None
-        if who is None or node is None or node is self.placement.own:
-            return
-        self.engine.connect_node(
-            node.index, who.host, who.data_port, link.read_token, who.incarnation, who.rails
-        )
-        node.data_ready = True
 
     def take(self, settings: Settings) -> None:
         """The keys that may change while it runs."""
@@ -529,65 +370,3 @@ class Daemon:
 
     async def clear(self, namespace: str) -> list[str]:
         return await self.cluster_wide.clear(namespace)
-
-
-async def run(
-    settings: Settings,
-    stop: Stop,
-    ready: Callable[[Callable[[], str]], None],
-    stopping: Callable[[float], None],
-) -> None:
-    """Runs the node until `stop` is asked for. `ready` is told how to describe it in a line,
-    `stopping` how long the end may take. What is wrong at start is an OSError, RuntimeError or
-    ValueError that says what to do."""
-    from peercached import _native
-
-    config = settings.config
-    secret = Secret.load(config.cluster_secret_file)
-    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
-    incarnation = new_incarnation()
-    rank = await own_rank(config)
-    remembered = Store(config.state_dir, config.node_id).load()
-    loop = asyncio.get_running_loop()
-    # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
-    engine = await loop.run_in_executor(
-        None, make_engine, config, incarnation, secret.cluster_key()
-    )
-    for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
-        log.info("%s", line)
-    if config.data_port == 0:
-        # The peers must be told which port it becomes.
-        start_engine(engine, config, workers=False)
-    ring = Ring()
-    daemon = Daemon(
-        config,
-        engine,
-        _native,
-        secret,
-        tls,
-        incarnation,
-        rank,
-        lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
-        remembered,
-    )
-    daemon.take(settings)
-    operations = Operations(daemon, settings)
-    relay = Relay(operations, daemon.placement, daemon.peers, secret.present or tls is not None)
-    daemon.servicer.operate = relay.answer
-    admin = AdminServer(config.admin_socket, operations, relay)
-    try:
-        await daemon.start()
-        await admin.start()
-        if config.metrics_enabled:
-            await daemon.web.start()
-        ready(daemon.node_status.line)
-        await stop.asked.wait()
-        # With a pool_file the pages wait for the next start where they are.
-        hand_over = stop.hand_over and not config.pool_file
-        seconds = settings.config.stop_drain_s if hand_over else 0.0
-        stopping(seconds + STOP_S)
-        await daemon.drain.before_stop(seconds)
-    finally:
-        await daemon.web.stop()
-        await admin.stop()
-        await daemon.stop()

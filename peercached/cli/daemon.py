@@ -162,7 +162,7 @@ async def _run_until_stopped(settings: Settings) -> int:
     handle_signals(stop, task.cancel, reloads.ask)
     try:
         # Here, not above: `peercached config` must work where the data plane cannot be loaded.
-        from peercached.daemon import run
+        from peercached.run import run
 
         await run(settings, stop, ready, notifier.stopping)
     except asyncio.CancelledError:

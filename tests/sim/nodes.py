@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from peercached.config import Config
-from peercached.daemon import Daemon, new_incarnation
+from peercached.daemon import Daemon
 from peercached.directory.layout import ROW_BYTES
 from peercached.peer.auth import Secret
 from peercached.peer.tls import Tls
+from peercached.this_node import new_incarnation
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4

@@ -13,11 +13,12 @@ import grpc.aio
 import pytest
 
 from peercached.admin.status import Located, Status
-from peercached.daemon import StartRefused, new_incarnation
+from peercached.daemon import StartRefused
 from peercached.membership import NodeAddress
 from peercached.peer.auth import SESSION_KEY, Secret
 from peercached.peer.client import PeerLink, Unreachable
 from peercached.proto import peer_pb2 as pb
+from peercached.this_node import new_incarnation
 from sim.fake_engine import digest_of
 from sim.nodes import CLEAR, LOOKUP, PUBLISH, REMOVE, LoopNode, eventually, free_port, in_sync
 

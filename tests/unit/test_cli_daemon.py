@@ -21,9 +21,9 @@ from peercached.config.keys import KEYS
 # A daemon of which only the outside is real: `run` does what the test says.
 DRIVER = """
 import sys, types
-daemon = types.ModuleType("peercached.daemon")
+daemon = types.ModuleType("peercached.run")
 exec(sys.argv.pop(1), daemon.__dict__)
-sys.modules["peercached.daemon"] = daemon
+sys.modules["peercached.run"] = daemon
 from peercached.cli.daemon import main
 main(prog_name="peercached")
 """
@@ -312,7 +312,7 @@ def test_the_given_keys_are_in_the_log(daemons: list[subprocess.Popen[str]]) -> 
 
 def test_config_needs_no_data_plane() -> None:
     script = (
-        "import sys; sys.modules['peercached._native'] = sys.modules['peercached.daemon'] = None; "
+        "import sys; sys.modules['peercached._native'] = sys.modules['peercached.run'] = None; "
         "sys.argv[1:] = ['config', '--check']; from peercached.cli.daemon import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)

@@ -1,0 +1,79 @@
+"""The data plane as it is configured: made, guarded and started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from peercached.config import Config
+from peercached.config.quotas import split_quota
+from peercached.config.values import group_number, user_number
+from peercached.directory.epoch_store import EpochStore, pack_epochs
+from peercached.observe.port_holder import port_holder
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
+    from peercached._native import Engine
+
+    epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
+    return Engine(
+        node_id=config.node_id,
+        incarnation=incarnation,
+        socket_path=config.socket_path,
+        socket_mode=int(config.socket_mode, 8),
+        cluster_key=cluster_key,
+        pool_bytes=config.pool_size,
+        huge_pages=config.huge_pages,
+        pool_file=config.pool_file,
+        epochs=pack_epochs(epochs),
+        why_epochs_unknown=why_epochs_unknown,
+        shard_entries=config.directory_capacity,
+        location_cache_entries=config.location_cache_entries,
+        verify=config.verify,
+        data_host=config.host,
+        data_port=config.data_port,
+        channels_per_peer=config.max_channels_per_peer,
+        copy_threads=config.copy_threads,
+        workers_max=config.workers_max,
+        faults=config.faults,
+        protocol=config.protocol,
+        device_names=config.device_names,
+        rdma_gid_index=config.rdma_gid_index,
+        rdma_mtu=config.rdma_mtu,
+        rdma_traffic_class=config.rdma_traffic_class,
+        rdma_hop_limit=config.rdma_hop_limit,
+        rdma_pkey=config.rdma_pkey,
+        rdma_timeout=config.rdma_timeout,
+        rdma_retry_count=config.rdma_retry_count,
+        rdma_rd_atomic=config.rdma_rd_atomic,
+        disk_path=config.disk_path if config.disk_enabled else "",
+        disk_bytes=config.disk_size,
+        disk_sync=config.disk_sync,
+    )
+
+
+def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:
+    """Binds the data port, if that was not done, and the workers' socket. RuntimeError with the
+    remedy."""
+    if workers:
+        _guard(engine, config)
+    try:
+        if workers:
+            engine.start()
+        else:
+            engine.listen()
+    except RuntimeError as error:
+        holder = port_holder(config.host, config.data_port) if config.data_port else ""
+        raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
+
+
+def _guard(engine: Engine, config: Config) -> None:
+    engine.guard_workers(
+        group_number(config.socket_group) if config.socket_group else -1,
+        [user_number(name) for name in config.worker_users],
+        [group_number(name) for name in config.worker_groups],
+    )
+    quotas = [split_quota(rule) for rule in config.namespace_quotas]
+    engine.set_quotas([quota.in_bytes(config.pool_size, config.disk_size) for quota in quotas])

@@ -1,0 +1,89 @@
+"""One life of the daemon: from the configuration to the last good-bye."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from peercached.admin.server import AdminServer
+from peercached.daemon import Daemon
+from peercached.data_plane import make_engine, start_engine
+from peercached.directory.ring import Ring
+from peercached.membership.store import Store
+from peercached.operations import Operations
+from peercached.peer.auth import Secret
+from peercached.peer.relay import Relay
+from peercached.peer.tls import Tls
+from peercached.service.settings import Settings
+from peercached.service.signals import Stop
+from peercached.this_node import new_incarnation, own_rank
+from peercached.transport_health import describe
+from peercached.warm_restart import recovery_of, told
+
+log = logging.getLogger(__name__)
+
+# What stop() may take, with room for a busy machine.
+STOP_S = 20.0
+
+
+async def run(
+    settings: Settings,
+    stop: Stop,
+    ready: Callable[[Callable[[], str]], None],
+    stopping: Callable[[float], None],
+) -> None:
+    """Runs the node until `stop` is asked for. `ready` is told how to describe it in a line,
+    `stopping` how long the end may take. What is wrong at start is an OSError, RuntimeError or
+    ValueError that says what to do."""
+    from peercached import _native
+
+    config = settings.config
+    secret = Secret.load(config.cluster_secret_file)
+    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
+    incarnation = new_incarnation()
+    rank = await own_rank(config)
+    remembered = Store(config.state_dir, config.node_id).load()
+    loop = asyncio.get_running_loop()
+    # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
+    engine = await loop.run_in_executor(
+        None, make_engine, config, incarnation, secret.cluster_key()
+    )
+    for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
+        log.info("%s", line)
+    if config.data_port == 0:
+        # The peers must be told which port it becomes.
+        start_engine(engine, config, workers=False)
+    ring = Ring()
+    daemon = Daemon(
+        config,
+        engine,
+        _native,
+        secret,
+        tls,
+        incarnation,
+        rank,
+        lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
+        remembered,
+    )
+    daemon.take(settings)
+    operations = Operations(daemon, settings)
+    relay = Relay(operations, daemon.placement, daemon.peers, secret.present or tls is not None)
+    daemon.servicer.operate = relay.answer
+    admin = AdminServer(config.admin_socket, operations, relay)
+    try:
+        await daemon.start()
+        await admin.start()
+        if config.metrics_enabled:
+            await daemon.web.start()
+        ready(daemon.node_status.line)
+        await stop.asked.wait()
+        # With a pool_file the pages wait for the next start where they are.
+        hand_over = stop.hand_over and not config.pool_file
+        seconds = settings.config.stop_drain_s if hand_over else 0.0
+        stopping(seconds + STOP_S)
+        await daemon.drain.before_stop(seconds)
+    finally:
+        await daemon.web.stop()
+        await admin.stop()
+        await daemon.stop()

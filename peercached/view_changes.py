@@ -1,0 +1,90 @@
+"""What a new view, a new session or a suspect means to each part of the node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from peercached.directory.placement import Node
+from peercached.membership import View
+from peercached.peer.auth import AuthError
+from peercached.peer.client import PeerLink, Unreachable
+
+if TYPE_CHECKING:
+    from peercached.daemon import Daemon
+
+log = logging.getLogger(__name__)
+
+GREETINGS_AT_ONCE_MAX = 64
+
+
+class ViewChanges:
+    """Tells the parts, in the order that they need. On the event loop."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
+
+    def stop(self) -> None:
+        """Greetings under way are given up."""
+        for task in self._tasks:
+            task.cancel()
+
+    def apply(self, view: View) -> None:
+        """The view in force from now on."""
+        daemon = self._daemon
+        daemon.owner_side.view_changes()
+        change = daemon.placement.apply(view, time.monotonic())
+        for node in change.removed:
+            daemon.trouble.forget(node)
+            daemon.connects.forget(node)
+            daemon.sessions.drop(node.address)
+        number = daemon.placement.view.number
+        answers = daemon.owner_side.set_view(number, daemon.placement.nodes)
+        daemon.streams.set_view(number, change.added, change.removed)
+        daemon.node.send_late(answers)
+        endpoints = {member.address.endpoint for member in view.members}
+        for link in daemon.peers.keep_only(endpoints | daemon.cluster.endpoints()):
+            self._spawn(link.close())
+        for node in change.added:
+            self._spawn(self._greet(node))
+        names = ", ".join(member.node_id for member in view.members)
+        log.info("view %d of %d: %s", view.counter, len(view.members), names)
+        daemon.keeper.keep(view)
+
+    def on_session(self, link: PeerLink) -> None:
+        """A handshake is done: its token opens the peer's data port."""
+        daemon, who = self._daemon, link.identity
+        node = daemon.placement.find(who.node_id, who.incarnation) if who is not None else None
+        if who is None or node is None or node is daemon.placement.own:
+            return
+        daemon.engine.connect_node(
+            node.index, who.host, who.data_port, link.read_token, who.incarnation, who.rails
+        )
+        node.data_ready = True
+
+    def on_suspect(self, node: Node) -> None:
+        """Nobody waits for it any more."""
+        self._daemon.publisher.stop_waiting_for(node.index)
+        self._daemon.lookups.stop_waiting_for(node)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _greet(self, node: Node) -> None:
+        """Shakes hands with a new member at once, so that the first READ need not wait."""
+        link = self._daemon.peers.link(node.address.endpoint)
+        async with self._greeting:
+            try:
+                await link.ready(node.address)
+            except (Unreachable, AuthError) as error:
+                self._daemon.trouble.suspect(node, str(error))
+                return
+        if not node.data_ready:
+            self.on_session(link)
