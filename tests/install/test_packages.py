@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 
 CLIENT = """
+import sys
 from peercache_client import Client
 page = bytes(range(256)) * 256
 with Client(sys.argv[1], namespace="n") as client:
@@ -69,7 +70,8 @@ def installed(folder: Path, wheel: Path) -> Path:
 
 def test_the_wheel_brings_its_libraries_and_what_an_operator_installs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert any("libsodium" in name for name in names)
+    for library in ("libsodium", "liburing"):
+        assert any(name.startswith(f"peercached.libs/{library}") for name in names), library
     assert not any("libibverbs" in name for name in names), "it must be the system's"
     for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):
         assert any(name.endswith(f"share/peercached/{wanted}") for name in names), wanted
