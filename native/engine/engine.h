@@ -190,7 +190,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
   // Sentences for the log about who was refused.
-  std::vector<std::string> take_notices() { return notices_.take(); }
+  std::vector<std::string> take_notices() {
+    quotas_->tell(notices_);
+    return notices_.take();
+  }
   std::string status_json() const;
   std::vector<NamedLatency> latencies() const;
   std::vector<WorkerInfo> workers() const;

@@ -43,4 +43,19 @@ void Quotas::write(JsonWriter& json) const {
   json.close(']');
 }
 
+void Quotas::tell(Notices& notices, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (now - told_at_ < kTellEvery) return;
+  told_at_ = now;
+  for (auto& [pool_slot, holder] : holders_) {
+    const NamespaceUse use = pool_.use_of(pool_slot);
+    if (use.refused == holder.told) continue;
+    notices.say("quota", "refused " + std::to_string(use.refused - holder.told) +
+                             " pages of namespace '" + holder.name + "': its quota is " +
+                             std::to_string(use.quota_bytes) +
+                             " bytes, and what it holds of that is in use, or one page is larger");
+    holder.told = use.refused;
+  }
+}
+
 }  // namespace peercached

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/json.h"
+#include "common/notices.h"
 #include "engine/cold_pages.h"
 #include "engine/namespaces.h"
 #include "pool/pool.h"
@@ -25,6 +27,7 @@ struct QuotaRule {
 class Quotas {
  public:
   static constexpr size_t kShownMax = 256;  // in the status document
+  static constexpr std::chrono::seconds kTellEvery{1};
 
   Quotas(Pool& pool, ColdPages& cold) : pool_(pool), cold_(cold) {}
 
@@ -35,17 +38,21 @@ class Quotas {
   // The pages of that slot are void.
   void void_slot(uint32_t pool_slot);
   void write(JsonWriter& json) const;
+  // Which of them were refused pages since the last call that looked, at most once a second.
+  void tell(Notices& notices, TimePoint now = Clock::now());
 
  private:
   struct Holder {
     std::string name;
     Digest id;
+    uint64_t told = 0;  // pages refused, as of the last tell()
   };
   Pool& pool_;
   ColdPages& cold_;
   std::vector<QuotaRule> rules_;
   mutable std::mutex mutex_;
   std::map<uint32_t, Holder> holders_;  // namespaces with a quota, by pool slot
+  TimePoint told_at_{};
 };
 
 }  // namespace peercached

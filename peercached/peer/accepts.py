@@ -6,6 +6,7 @@ A peer gets one only for itself (its session says who it is) and only while it i
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from peercached.membership import NodeAddress
 
 if TYPE_CHECKING:
     from peercached._native import Engine
+
+log = logging.getLogger(__name__)
 
 # At work for one reader at a time; more than a reader asks for at once (connects.py).
 ACCEPTS_PER_PEER_MAX = 8
@@ -40,8 +43,9 @@ class Accepts:
         ValueError: the data plane can make nothing of it. Unable."""
         try:
             answer = await self._accept(self._member(caller), end, closed)
-        except Exception:
+        except Exception as error:
             self.refused += 1
+            log.info("gave %s no RDMA channel: %s", caller.node_id, error)
             raise
         self.accepted += 1
         return answer

@@ -28,6 +28,8 @@ LOOK_S = 1.0
 # Where TLS handshakes begin faster than this, they wait for the next look to be seen.
 LOOK_SOONEST_S = 0.05
 PROOF_S = 10.0
+# gRPC ends by itself what has not greeted in 5 s; what lasted that long was no look at the port.
+HELD_S = 3.0
 UNPROVEN_PER_HOST_MAX = 32
 UNPROVEN_MAX = 1024
 
@@ -105,7 +107,7 @@ class Doors:
             now = self._looked_at = self._clock()
             live = self._live(now)
             for inode in [inode for inode in self._by_inode if inode not in live]:
-                self._gone(self._by_inode.pop(inode))
+                self._gone(self._by_inode.pop(inode), now)
             self._early.clear()
             self._shut_those_that_must_go(now)
 
@@ -155,7 +157,7 @@ class Doors:
         self._by_peer[peer] = found
         return True
 
-    def _gone(self, connection: _Connection) -> None:
+    def _gone(self, connection: _Connection, now: float) -> None:
         if self._by_peer.get(connection.peer) is connection:
             del self._by_peer[connection.peer]
         if connection.spoke or connection.shut or connection.peer in self._early:
@@ -167,7 +169,13 @@ class Doors:
                 "showed no certificate, or one that is expired or that tls_ca has not signed",
                 connection.host,
             )
-        else:
+        elif now - connection.since >= HELD_S:
+            log.warning(
+                "a connection to meta_port from %s made no call for %.0f s, until it was ended",
+                connection.host,
+                now - connection.since,
+            )
+        else:  # who looks whether the port is open
             log.debug("a connection to meta_port from %s said nothing", connection.host)
 
     def _shut_those_that_must_go(self, now: float) -> None:

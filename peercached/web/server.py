@@ -114,10 +114,19 @@ class WebServer:
             self._ending.add(silent)
             silent.add_done_callback(self._ending.discard)
             self.counters.displaced += 1
-            _log.warning("shut a silent connection to the metrics port: more than can be wait")
+            _log.warning(
+                "shut a silent connection to the metrics port: with one from %s there are more "
+                "than %d",
+                _host_of(writer),
+                CONNECTIONS_MAX,
+            )
         if len(self._connections) >= CONNECTIONS_MAX:
             self.counters.refused += 1
-            _log.warning("more than %d connections to the metrics port", CONNECTIONS_MAX)
+            _log.warning(
+                "refused a connection to the metrics port from %s: %d are being answered",
+                _host_of(writer),
+                CONNECTIONS_MAX,
+            )
             # Fits any socket buffer, so that nobody has to wait for this client.
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n")
             writer.close()
@@ -138,6 +147,7 @@ class WebServer:
                 self._silent[_this_task()] = writer
         except (asyncio.TimeoutError, TimeoutError):
             self.counters.cut += 1
+            _log.info("cut off %s at the metrics port: it was too slow", _host_of(writer))
         except (OSError, h11.LocalProtocolError):
             pass  # it went away
         finally:
@@ -239,6 +249,11 @@ class WebServer:
         parts.append(link.send(h11.EndOfMessage()))
         writer.write(b"".join(part for part in parts if part))
         await asyncio.wait_for(writer.drain(), WRITE_S)
+
+
+def _host_of(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if peer else "somebody"
 
 
 def _this_task() -> asyncio.Task[None]:
