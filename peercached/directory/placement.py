@@ -41,6 +41,7 @@ class Node:
     leaving: bool = False  # it drains: it takes no new pages and will be gone
     patience: Patience = field(default_factory=Patience)  # with its lookups
     overdue: int = 0  # lookups there that run and take longer than that
+    since: float = 0.0  # monotonic seconds: when this node saw it in a view first
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class Placement:
                 # Its pages are misses here, and it owns nothing in our eyes.
                 log.error("no place for node %s: %s", member.node_id, error)
                 continue
-            node = Node(index, member, leaving=record.state is State.LEAVING)
+            node = Node(index, member, leaving=record.state is State.LEAVING, since=now)
             self.nodes[index] = node
             keep.add(index)
             change.added.append(node)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.drain_report import Progress
 from peercached.peer.lookups import Lookups
+from peercached.peer.takers import takers
 from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 
@@ -199,16 +201,8 @@ class Drain:
             await self._place(part)
 
     def _takers(self) -> list[Node]:
-        """Another one first each time."""
-        nodes = [
-            node
-            for node in self._placement.nodes.values()
-            if node is not self._placement.own
-            and not (node.suspect or node.leaving)
-            and node not in self._out
-        ]
-        at = next(self._turns) % len(nodes) if nodes else 0
-        return nodes[at:] + nodes[:at]
+        candidates = (node for node in self._placement.nodes.values() if node not in self._out)
+        return takers(candidates, self._placement.own, next(self._turns), time.monotonic())
 
     async def _place(self, part: _Part) -> None:
         left = dict(part.rows)

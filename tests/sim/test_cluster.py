@@ -19,12 +19,13 @@ def test_whatever_happened_a_quiet_cluster_agrees_and_finds_every_page(seed: int
     stories.pages(seed)
 
 
-@pytest.mark.parametrize("seed", range(50))
+# 120: a page comes to the reader's own pool between its look there and the owners' answer.
+@pytest.mark.parametrize("seed", [*range(80), 120])
 def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -> None:
     stories.planned(seed)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(80))
 def test_a_hung_master_costs_nobody_his_place_and_no_page_of_the_others(seed: int) -> None:
     stories.hung(seed)
 
