@@ -3,7 +3,8 @@
 //
 // 256 shards, each an open-addressed table under a mutex of its own, so that growing one stops
 // nobody for long. The mutexes are held for one entry, or for one shard during a scan, and
-// nothing but the namespace table is called under them.
+// nothing but the namespace table is called under them; not the log either, which holds its own
+// mutex while it asks the index.
 #pragma once
 
 #include <array>

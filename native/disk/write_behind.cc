@@ -25,8 +25,10 @@ WriteBehind::WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Hea
 PutOutcome WriteBehind::check(const DiskPage& page) {
   if (const auto found = index_.find(page.digest)) {
     if (found->page.length == page.length && found->page.checksum == page.checksum) {
+      // Not under the index's mutex: the log holds its own while it asks the index.
+      const uint32_t head = log_.head();
       index_.change(page.digest, [&](IndexEntry& entry) {
-        entry.touched = log_.head();
+        entry.touched = head;
         entry.mark = page.mark;
         return Index::Verdict::keep;
       });
