@@ -52,6 +52,7 @@ class Engine:
                     "page_size": PAGE_SIZE,
                     "kv_cache_dtype": "bfloat16",
                     "socket_path": str(socket_path),
+                    "match_timeout_s": 2.0,  # a busy machine is not a miss
                     **metadata,
                 }
             )
