@@ -19,8 +19,9 @@ Number number(std::string_view part, std::string_view text) {
 }  // namespace
 
 void refuse_fault(std::string_view part, std::string_view why) {
-  throw std::invalid_argument("fault plan: '" + std::string(part) + "' " + std::string(why) +
-                              "; faults look like seed=7,corrupt=0.01,disk_stall=1,disk_stall_ms=50");
+  throw std::invalid_argument(
+      "fault plan: '" + std::string(part) + "' " + std::string(why) +
+      "; faults look like seed=7,corrupt=0.01,disk_stall=1,disk_stall_ms=50");
 }
 
 void parse_faults(std::string_view text, const FaultFields& fields,
