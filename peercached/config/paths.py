@@ -35,12 +35,17 @@ def default_state_dir() -> str:
 def existing_socket_path(environment: Mapping[str, str]) -> str:
     """Where a client of this user should look: the first socket that is there.
 
-    The user's own comes first, since the one who started it means it.
+    The user's own comes first, since the one who started it means it. The system's counts as there
+    when its folder is closed to this user: who asks for it is told that, and not that none runs.
     """
-    for folder in (user_folder(environment), _SYSTEM):
-        if (folder / _NAME).exists():
-            return str(folder / _NAME)
-    return default_socket_path(environment)
+    own = user_folder(environment) / _NAME
+    if os.path.exists(own):  # noqa: PTH110 - False where a folder is closed: Path.exists() raises
+        return str(own)
+    try:
+        there = (_SYSTEM / _NAME).exists()
+    except PermissionError:
+        there = True
+    return str(_SYSTEM / _NAME) if there else default_socket_path(environment)
 
 
 def admin_socket_of(socket_path: str) -> str:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -118,30 +119,52 @@ def test_a_bundle_has_the_live_cluster_and_none_of_its_secrets(
 
 # It drops its rights itself: another user may not be let into this environment's folder.
 _AS_NOBODY = """
-import os, sys
+import os, pathlib, sys
 from peercached.cli.ctl import main
+from peercached.config import paths
 import peercached.admin.client
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-main(["--socket", sys.argv[1], "status"])
+if sys.argv[1] == "--default":
+    paths._SYSTEM = pathlib.Path(sys.argv[2])
+    sys.argv[1:3] = []
+main([*sys.argv[1:], "status"])
 """
+
+
+def told_to_nobody(*arguments: str) -> str:
+    """What another user is told who asks for the status."""
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exits.UNREACHABLE, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_who_may_not_open_the_socket_is_told_what_to_do(nodes: Cluster) -> None:
     nodes.folder.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, str(nodes[0].socket_path)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == exits.UNREACHABLE, done.stderr
-    assert f"you may not open the admin socket {nodes[0].admin_path}" in done.stderr
-    assert "become root" in done.stderr
-    assert "Traceback" not in done.stderr
+    told = told_to_nobody("--socket", str(nodes[0].socket_path))
+    assert f"you may not open the admin socket {nodes[0].admin_path}" in told
+    assert "become root" in told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_who_may_not_enter_the_sockets_folder_is_told_that() -> None:
+    """As installed: /run/peercached is closed to who is not in its group."""
+    with tempfile.TemporaryDirectory() as name:
+        closed = Path(name) / "run"
+        closed.mkdir(mode=0o750)
+        Path(name).chmod(0o755)
+        told = told_to_nobody("--default", str(closed))
+        assert f"you may not open the admin socket {closed}/peercached.admin.sock" in told
+        assert "its folder is closed" in told
 
 
 def test_a_daemon_that_was_killed_is_told_from_one_that_never_was(
