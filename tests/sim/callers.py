@@ -83,7 +83,7 @@ def link_to(
 ) -> PeerLink:
     own = NodeAddress(node_id, 5, host, 1, 2)
     endpoint = node.daemon.placement.own.address.endpoint
-    return PeerLink(endpoint, lambda: own, Secret(secret), tls, 2.0, lambda link: None)
+    return PeerLink(endpoint, lambda: own, Secret(secret), tls, 10.0, lambda link: None)
 
 
 def with_node(

@@ -31,7 +31,7 @@ def stranger(node: LoopNode, secret: bytes = b"") -> PeerLink:
     """A link to `node` of somebody who is in no view."""
     own = NodeAddress("stranger", 5, "127.0.0.1", 1, 2)
     endpoint = node.daemon.placement.own.address.endpoint
-    return PeerLink(endpoint, lambda: own, Secret(secret), None, 2.0, lambda link: None)
+    return PeerLink(endpoint, lambda: own, Secret(secret), None, 10.0, lambda link: None)
 
 
 def test_pages_set_on_one_node_are_found_on_the_others() -> None:
@@ -193,13 +193,13 @@ def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_again() -
 def test_a_restart_is_another_process_to_whoever_knew_the_old_one() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first:
-            async with LoopNode("b", b, [a]) as second:
+        async with LoopNode("a", a, [a], member_ttl_s=5) as first:
+            async with LoopNode("b", b, [a], member_ttl_s=5) as second:
                 await in_sync(first, second)
                 await second.set("old")
                 assert await first.find("old") == {("old", "b")}
                 old = second.daemon.placement.own.address
-            async with LoopNode("b", b, [a]) as second:
+            async with LoopNode("b", b, [a], member_ttl_s=5) as second:
                 await in_sync(first, second)
                 assert await first.find("old") == set()
                 await second.set("new")
@@ -216,10 +216,13 @@ def test_a_restart_is_another_process_to_whoever_knew_the_old_one() -> None:
 def test_the_second_daemon_with_one_node_id_refuses_to_start_and_names_the_first() -> None:
     async def claim() -> None:
         a, b, c = free_port(), free_port(), free_port()
-        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as first:
+        async with (
+            LoopNode("a", a, [a], member_ttl_s=5) as head,
+            LoopNode("b", b, [a], member_ttl_s=5) as first,
+        ):
             await in_sync(head, first)
             with pytest.raises(StartRefused, match=f"127.0.0.1:{b}"):
-                async with LoopNode("b", c, [a]):
+                async with LoopNode("b", c, [a], member_ttl_s=5):
                     pass
             await in_sync(head, first)
 
