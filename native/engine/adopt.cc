@@ -111,7 +111,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   }
   engine.pool_->abort(aborting);
   std::vector<RecordRow> rows(committing.size());
-  engine.pool_->commit(committing, checksums, rows);
+  engine.pool_->commit(committing, checksums, rows, offered.idle_ms);
   // As for a set: published while pinned, so that no withdrawal overtakes it.
   std::optional<ControlQueue::Question> question;
   if (!rows.empty() && !engine.publish_alone(rows)) {

@@ -161,9 +161,20 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
 
 void Pool::Impl::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
   recency.touch(id, anchor, now_ms);
+  place_in_namespace(id, anchor);
+}
+
+void Pool::Impl::place_aged(uint32_t id, uint32_t before, uint32_t touched_ms) {
+  if (before == kNoSlot)
+    recency.place_aged(id, touched_ms);
+  else
+    recency.place_behind(id, before, touched_ms);
+  place_in_namespace(id, slots[id].recency.hotter);
+}
+
+void Pool::Impl::place_in_namespace(uint32_t id, uint32_t anchor) {
   if (!quotas) return;
   auto& pages = namespaces.find(slots[id].namespace_slot)->second.pages;
-  // Where recency has put it behind the page before it in its chain, here too.
   const uint32_t hotter = slots[id].recency.hotter;
   const bool behind = hotter != kNoSlot && hotter == anchor &&
                       slots[hotter].namespace_slot == slots[id].namespace_slot;
@@ -224,7 +235,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
 }
 
 void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-                  std::span<RecordRow> rows) {
+                  std::span<RecordRow> rows, std::optional<uint32_t> idle_ms) {
   assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
   std::lock_guard lock(impl_->mutex);
@@ -234,7 +245,10 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
     const uint32_t chain_parent = impl_->recency.parent_of(id);
-    impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
+    if (idle_ms)
+      impl_->place_aged(id, before, now_ms - std::min(now_ms, *idle_ms));
+    else
+      impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
     const Slot& slot = impl_->slots[id];
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
     rows[i] = impl_->row_of(slot);

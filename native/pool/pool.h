@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -148,8 +149,9 @@ class Pool {
                std::span<Reservation> out);
   // Header last, in release order; fills rows[i] with the record to publish. The slots stay
   // pinned for the caller, so that no withdrawal can overtake the publication.
+  // `idle_ms`: of pages that were last used that long ago, elsewhere; else they are used now.
   void commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-              std::span<RecordRow> rows);
+              std::span<RecordRow> rows, std::optional<uint32_t> idle_ms = {});
   void abort(std::span<const PinnedPage> pages);
   // Waits until nobody has `digest` reserved; false at the deadline.
   bool wait_settled(const Digest& digest, Deadline deadline);

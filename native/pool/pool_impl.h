@@ -46,6 +46,10 @@ struct Pool::Impl {
   void settled();
   // Most recently used, by Recency and in its namespace.
   void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
+  // Of pages used elsewhere, last at `touched_ms`; `before`: the one placed just before it.
+  void place_aged(uint32_t id, uint32_t before, uint32_t touched_ms);
+  // Its place in its namespace is behind `anchor` where its place in the pool is.
+  void place_in_namespace(uint32_t id, uint32_t anchor);
 
   // --- a pool in a file (restore.cc)
   void restore(const NamespaceJudge& judge);

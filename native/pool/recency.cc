@@ -6,19 +6,23 @@
 namespace peercached {
 
 namespace {
-// A page used longer ago than this says nothing about the page after it being of use now.
-constexpr uint32_t kAnchorMaxAgeMs = 10'000;
+// What was touched in front of an anchor since it was, as a share of the pool: a page behind it
+// is evicted by so much earlier than it should be.
+constexpr uint64_t kAnchorShare = 4;
 
-// An anchor of another class gives no place in this class's list. Pages hotter than it are
-// passed there, but no more than this many: the lists may differ a little, the work may not grow.
+// An anchor of another class gives no place in this class's list: the nearest page of this class
+// does, within so many. The lists may differ a little, the work may not grow.
 constexpr int kClassStepsMax = 16;
+
+// From one aged page's place to the next one's. A bounded time with the mutex held.
+constexpr int kAgedStepsMax = 4096;
 }  // namespace
 
-bool Recency::can_anchor(uint32_t anchor, uint32_t now_ms) const {
-  if (anchor == kNoSlot) return false;
+bool Recency::can_anchor(uint32_t anchor) const {
+  if (anchor == kNoSlot || pages_.empty()) return false;
   const Slot& slot = slots_[anchor];
   return slot.state == SlotState::committed && slot.listed &&
-         now_ms - slot.touched_ms <= kAnchorMaxAgeMs;
+         slots_[pages_.hottest()].stamp - slot.stamp <= space_.capacity_bytes() / kAnchorShare;
 }
 
 uint32_t Recency::parent_of(uint32_t id) const {
@@ -31,31 +35,61 @@ uint32_t Recency::parent_of(uint32_t id) const {
 
 void Recency::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
   remove(id);
-  Slot& slot = slots_[id];
-  SizeClass& size_class = class_of(id);
-  slot.listed = true;
-  slot.touched_ms = now_ms;
-  if (anchor == id || !can_anchor(anchor, now_ms)) {
-    clock_bytes_ += size_class.stride_bytes;
-    slot.stamp = clock_bytes_;
-    pages_.push_hottest(slots_.data(), id);
-    size_class.pages.push_hottest(slots_.data(), id);
-    return;
+  if (anchor != id && can_anchor(anchor))
+    place_behind(id, anchor, now_ms);
+  else
+    place_in_front(id, now_ms);
+}
+
+void Recency::place_aged(uint32_t id, uint32_t touched_ms) {
+  const uint32_t anchor = last_used_after(touched_ms);
+  if (anchor == kNoSlot)
+    place_in_front(id, touched_ms);
+  else
+    place_behind(id, anchor, touched_ms);
+  finger_ = id;
+}
+
+uint32_t Recency::last_used_after(uint32_t touched_ms) const {
+  const auto later = [&](uint32_t id) { return slots_[id].touched_ms > touched_ms; };
+  uint32_t at = finger_;
+  int steps = 0;
+  while (at != kNoSlot && !later(at) && ++steps < kAgedStepsMax) at = slots_[at].recency.hotter;
+  for (; steps < kAgedStepsMax; ++steps) {
+    const uint32_t next = at == kNoSlot ? pages_.hottest() : slots_[at].recency.colder;
+    if (next == kNoSlot || !later(next)) break;
+    at = next;
   }
-  slot.stamp = slots_[anchor].stamp;
+  return at;
+}
+
+void Recency::place_in_front(uint32_t id, uint32_t touched_ms) {
+  enter(id, clock_bytes_ + class_of(id).stride_bytes, touched_ms);
+  pages_.push_hottest(slots_.data(), id);
+  class_of(id).pages.push_hottest(slots_.data(), id);
+}
+
+void Recency::place_behind(uint32_t id, uint32_t anchor, uint32_t touched_ms) {
+  enter(id, slots_[anchor].stamp, touched_ms);
   pages_.insert_behind(slots_.data(), anchor, id);
-  if (&class_of(anchor) == &size_class) {
-    size_class.pages.insert_behind(slots_.data(), anchor, id);
-    return;
+  class_of(id).pages.insert_behind(slots_.data(), same_class_before(id, anchor), id);
+}
+
+void Recency::enter(uint32_t id, uint64_t stamp, uint32_t touched_ms) {
+  Slot& slot = slots_[id];
+  clock_bytes_ += class_of(id).stride_bytes;
+  slot.listed = true;
+  slot.stamp = stamp;
+  slot.touched_ms = touched_ms;
+}
+
+uint32_t Recency::same_class_before(uint32_t id, uint32_t anchor) {
+  const SizeClass* size_class = &class_of(id);
+  for (int steps = 0; steps < kClassStepsMax && anchor != kNoSlot; ++steps) {
+    if (&class_of(anchor) == size_class) return anchor;
+    anchor = slots_[anchor].recency.hotter;
   }
-  uint32_t behind = kNoSlot;
-  uint32_t next = size_class.pages.hottest();
-  for (int steps = 0; steps < kClassStepsMax && next != kNoSlot; ++steps) {
-    if (slots_[next].stamp <= slot.stamp) break;
-    behind = next;
-    next = slots_[next].in_class.colder;
-  }
-  size_class.pages.insert_behind(slots_.data(), behind, id);
+  return kNoSlot;
 }
 
 void Recency::restore(uint32_t id, uint64_t stamp) {
@@ -71,6 +105,7 @@ void Recency::remove(uint32_t id) {
   Slot& slot = slots_[id];
   if (!slot.listed) return;
   slot.listed = false;
+  if (finger_ == id) finger_ = slot.recency.hotter;
   pages_.remove(slots_.data(), id);
   class_of(id).pages.remove(slots_.data(), id);
 }

@@ -153,10 +153,11 @@ def test_the_view_its_streams_and_its_masters_are_there(
 ) -> None:
     cluster = make_cluster(3)
     for daemon in cluster.daemons:
+        # Ready, a node has heard from one master; from the others with its next heartbeat.
+        eventually(lambda: samples(daemon).each("masters", "answers") == {"yes": 3})  # noqa: B023
         told = samples(daemon)
         assert told.each("members", "state") == {"alive": 3}
         assert told.each("streams", "state") == {"live": 2}
-        assert told.each("masters", "answers") == {"yes": 3}
         assert told("suspects") == told("draining") == told("stream_lag_seconds") == 0
         assert told("health_sentences", severity="error") == 0
     shares = sum(samples(d)("ring_share_ratio") for d in cluster.daemons)

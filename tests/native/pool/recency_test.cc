@@ -1,0 +1,101 @@
+// Who is older than whom: chains that are read in part, and pages that were used elsewhere.
+#include <cstdint>
+
+#include "pool/page_fixture.h"
+
+namespace peercached {
+namespace {
+
+constexpr uint32_t kPage = 16 * kKiB;
+constexpr uint32_t kLongAgo = UINT32_MAX;
+
+class PoolRecency : public PageFixture {
+ protected:
+  // Pages that come from elsewhere, where they were last used that long ago.
+  void adopt(const std::vector<uint64_t>& numbers, uint32_t idle_ms) {
+    for (uint64_t number : numbers) {
+      const Reservation reservation = reserve(number, kPage);
+      ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
+      const uint64_t sum = 0;
+      RecordRow row;
+      pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, idle_ms);
+      unpin(reservation.page);
+    }
+  }
+  // Until a page set now is younger than the pool.
+  void let_a_moment_pass() {
+    const TimePoint until = Clock::now() + std::chrono::milliseconds(5);
+    while (Clock::now() < until) {
+    }
+  }
+  void expect_evicted_before(const std::vector<uint64_t>& first,
+                             const std::vector<uint64_t>& others) {
+    pool->evict_coldest(first.size() * kPage);
+    for (uint64_t number : first) EXPECT_FALSE(held(number)) << "page " << number;
+    for (uint64_t number : others) EXPECT_TRUE(held(number)) << "page " << number;
+  }
+};
+
+TEST_F(PoolRecency, PagesInUseStayThoughTheirParentIsOneOfThem) {
+  open(4 * kMiB);
+  const Digest last = digest_for(7);
+  set(7, kPage);
+  set_batch({1, 2, 3, 4, 5, 6}, kPage, &last);
+  for (uint64_t i = 100; i < 2000; ++i) {
+    set(i, kPage);
+    touch({1, 2, 3, 4, 5, 6, 7});
+    ASSERT_TRUE(held(1)) << "after page " << i;
+    ASSERT_TRUE(held(7)) << "after page " << i;
+  }
+}
+
+TEST_F(PoolRecency, APartOfAChainInUseStaysThoughItsHeadIsNotRead) {
+  open(4 * kMiB);
+  set_batch({0, 1, 2, 3}, kPage);
+  for (uint64_t i = 100; i < 2000; ++i) {
+    set(i, kPage);
+    touch({2, 3});
+    ASSERT_TRUE(held(2)) << "after page " << i;
+  }
+  EXPECT_FALSE(held(0));
+}
+
+TEST_F(PoolRecency, PagesUsedElsewhereGoAmongThoseUsedThen) {
+  open(4 * kMiB);
+  let_a_moment_pass();
+  set_batch({1, 2, 3}, kPage);
+  adopt({10, 11}, 0);
+  adopt({20, 21}, kLongAgo);
+  adopt({30}, 0);
+  adopt({40}, kLongAgo);
+  expect_evicted_before({20, 21, 40}, {1, 2, 3, 10, 11, 30});
+  expect_evicted_before({1, 2, 3}, {10, 11, 30});
+}
+
+TEST_F(PoolRecency, TheirPlaceIsFoundThoughTheLastOnesWereReadOrAreGone) {
+  open(4 * kMiB);
+  let_a_moment_pass();
+  set_batch({1, 2, 3}, kPage);
+  adopt({20, 21}, kLongAgo);
+  touch({20, 21});
+  adopt({22, 23}, kLongAgo);
+  std::vector<RecordRow> rows;
+  adopt({25}, 0);
+  for (uint64_t last : {23, 22, 25}) remove(last, rows);
+  adopt({24}, kLongAgo);
+  expect_evicted_before({24}, {1, 2, 3, 20, 21});
+  expect_evicted_before({3, 2, 1}, {20, 21});
+}
+
+TEST_F(PoolRecency, PagesOfSeveralSizesUsedElsewhereGoFirstToo) {
+  open(8 * kMiB);
+  let_a_moment_pass();
+  for (uint64_t i = 0; i < 40; ++i) set(i, i % 2 == 0 ? kPage : 4 * kPage);
+  adopt({100, 101, 102}, kLongAgo);
+  uint64_t number = 1000;
+  while (evicted_rows().size() < 3) set(number++, kPage);
+  for (uint64_t old : {100, 101, 102}) EXPECT_FALSE(held(old));
+}
+
+}  // namespace
+}  // namespace peercached
