@@ -24,18 +24,27 @@ void Piece::place(Bucket* base, uint32_t buckets_max, float phase) {
 // --- readers -------------------------------------------------------------------------------
 
 void Piece::prefetch_head(const Digest& digest) const {
-  const auto* bucket = reinterpret_cast<const char*>(&base_[home_of(digest, buckets())]);
-  __builtin_prefetch(bucket);
-  __builtin_prefetch(bucket + 64);
+  prefetch_head_of(base_[home_of(digest, buckets())]);
+}
+
+void Piece::prefetch_head_of(const Bucket& bucket) {
+  const auto* start = reinterpret_cast<const char*>(&bucket);
+  __builtin_prefetch(start);
+  __builtin_prefetch(start + 64);
 }
 
 void Piece::prefetch_record(const Digest& digest) const {
   // Only a hint: what it reads unchecked is read again, checked.
-  Bucket& bucket = base_[home_of(digest, buckets())];
-  const auto occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
-  const unsigned match = slots_matching(bucket, digest.lo, occupied);
+  Probe probe(digest.hi >> 8, buckets());
+  Bucket& bucket = base_[probe.at()];
+  const auto header = BucketHeader::of(load_relaxed(bucket.header));
+  const unsigned match = slots_matching(bucket, digest.lo, header.occupied);
+  if (match == 0 && (header.overflow != 0 || header.occupied == kAllSlots)) {
+    probe.next();
+    prefetch_head_of(base_[probe.at()]);
+  }
   // Not there: if it is to be stored, then in the first free slot.
-  const unsigned candidates = match != 0 ? match : ~unsigned{occupied} & kAllSlots;
+  const unsigned candidates = match != 0 ? match : ~unsigned{header.occupied} & kAllSlots;
   if (candidates == 0) return;
   const uint32_t* rest = bucket.rest[std::countr_zero(candidates)];
   __builtin_prefetch(rest);
@@ -93,7 +102,7 @@ bool Piece::insert(const Digest& digest, const PackedRecord& record, HolderTable
     if (occupied == kAllSlots && !free_a_dead_slot(probe.at(), holders)) continue;
     occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
     // First the signs on the way, then the record: a reader never stops short of it.
-    add_overflow(Probe(digest.hi >> 8, count), probe.at(), 1);
+    if (!probe.at_home()) add_overflow(Probe(digest.hi >> 8, count), probe.at(), 1);
     BucketChange(bucket).put(std::countr_one(occupied), digest.lo, record);
     ++used_;
     return true;

@@ -120,6 +120,7 @@ class alignas(64) Piece {
                       2 +
                   1) {}
     uint32_t at() const { return at_; }
+    bool at_home() const { return at_ == home_; }
     bool done() const { return done_; }
     void next() {
       at_ += stride_;
@@ -133,6 +134,7 @@ class alignas(64) Piece {
     bool done_ = false;
   };
 
+  static void prefetch_head_of(const Bucket& bucket);
   int try_read(const Digest& digest, const HolderTable& holders,
                RecordRow out[kHoldersPerDigestMax]) const;
   void add_overflow(Probe probe, uint32_t to, int step);

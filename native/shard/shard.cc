@@ -112,7 +112,11 @@ ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
     const auto digest_at = [&](uint32_t i) -> const Digest& { return round[order[i]].digest; };
     // Also beyond the piece at hand: small batches have a row or two for each.
     const auto fetch_ahead = [&](uint32_t i) {
-      if (i + 3 * kRowsAhead < good) __builtin_prefetch(&digest_at(i + 3 * kRowsAhead));
+      if (i + 3 * kRowsAhead < good) {
+        const RecordRow& row = round[order[i + 3 * kRowsAhead]];
+        __builtin_prefetch(&row);
+        __builtin_prefetch(&row.check);  // in the next line, perhaps
+      }
       if (i + 2 * kRowsAhead < good) {
         const Digest& digest = digest_at(i + 2 * kRowsAhead);
         impl_->pieces[impl_->piece_of(digest)].prefetch_head(digest);
