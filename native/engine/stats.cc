@@ -24,7 +24,7 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   for (const auto& one : pool.classes) {
     json.open('{').field("stride_bytes", one.stride_bytes).field("slots", one.slots);
     json.field("used", one.used).field("spans", one.spans).field("evictions", one.evictions);
-    json.close('}');
+    json.field("pinned", one.pinned).close('}');
   }
   json.close(']').close('}');
 }

@@ -116,6 +116,7 @@ struct PoolStats {
   uint64_t sets = 0, evictions = 0, removals = 0, span_moves = 0, no_space = 0;
   struct Class {
     uint64_t stride_bytes, slots, used, spans, evictions;
+    uint64_t pinned;  // slots, or being set: not to be evicted right now
   };
   std::vector<Class> classes;
 };

@@ -90,6 +90,7 @@ void Space::taken(Slot& slot) {
   SizeClass& size_class = *span.size_class;
   ++span.used;
   ++span.held_down;
+  ++size_class.held_down;
   ++size_class.used;
   used_bytes_ += size_class.stride_bytes;
   free_slot_bytes_ -= size_class.stride_bytes;
@@ -108,10 +109,17 @@ void Space::give_back(uint32_t id) {
   if (--span.used == 0) dissolve(slot.span);
 }
 
+void Space::hold_down(const Slot& slot) {
+  Span& span = spans_[slot.span];
+  ++span.held_down;
+  ++span.size_class->held_down;
+}
+
 void Space::let_go(const Slot& slot) {
   Span& span = spans_[slot.span];
   assert(span.held_down > 0);
   --span.held_down;
+  --span.size_class->held_down;
   ++loosened_;
 }
 

@@ -38,6 +38,7 @@ struct SizeClass {
   uint64_t stride_bytes = 0;
   uint64_t slots_per_span = 0;
   uint64_t slots = 0, used = 0, spans = 0, evictions = 0;
+  uint64_t held_down = 0;  // as in its spans
   SlotList<&Slot::in_class> free_slots;
   SlotList<&Slot::in_class> pages;  // committed, by recency
 };
@@ -71,7 +72,7 @@ class Space {
 
   Span& span_of(const Slot& slot) { return spans_[slot.span]; }
   // First pin or reservation of a slot, and the end of the last one.
-  void hold_down(const Slot& slot) { ++spans_[slot.span].held_down; }
+  void hold_down(const Slot& slot);
   void let_go(const Slot& slot);
 
   uint64_t capacity_bytes() const { return capacity_bytes_; }

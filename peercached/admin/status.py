@@ -97,6 +97,7 @@ class PoolClass(Part):
     used: int = 0
     spans: int = 0
     evictions: int = 0
+    pinned: int = 0  # slots that are read or being set right now
 
 
 class Pool(Part):

@@ -29,7 +29,7 @@ _SINGLES = (
     Single("counter", "pool_no_space", "pool.no_space", "Pages that found no room."),
 )
 
-_CLASS = ("slots", "used", "evictions")
+_CLASS = ("slots", "used", "pinned", "evictions")
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Metric]:
@@ -42,11 +42,17 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
     label = ["slot_bytes"]
     slots = gauge("pool_class_slots", "Slots of a size class (header and page).", label)
     used = gauge("pool_class_used_slots", "Slots of a size class that are not free.", label)
+    pinned = gauge(
+        "pool_class_pinned_slots",
+        "Slots of a size class that are read or being set right now.",
+        label,
+    )
     evictions = counter(
         "pool_class_evictions", "Pages evicted, by size class, while it has memory.", label
     )
     for name, row in sums(classes, "stride_bytes", _CLASS, largest).items():
         slots.add_metric([name], row["slots"])
         used.add_metric([name], row["used"])
+        pinned.add_metric([name], row["pinned"])
         evictions.add_metric([name], row["evictions"])
-    yield from (slots, used, evictions)
+    yield from (slots, used, pinned, evictions)

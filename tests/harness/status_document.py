@@ -16,8 +16,22 @@ def status_document() -> dict[str, Any]:
         "payload_bytes": 30 << 20,
         "keys": 200,
         "classes": [
-            {"stride_bytes": 135_168, "slots": 200, "used": 190, "spans": 25, "evictions": 7},
-            {"stride_bytes": 8192, "slots": 100, "used": 10, "spans": 1, "evictions": 0},
+            {
+                "stride_bytes": 135_168,
+                "slots": 200,
+                "used": 190,
+                "spans": 25,
+                "evictions": 7,
+                "pinned": 3,
+            },
+            {
+                "stride_bytes": 8192,
+                "slots": 100,
+                "used": 10,
+                "spans": 1,
+                "evictions": 0,
+                "pinned": 0,
+            },
         ],
     }
     outcomes = ("ok", "absent", "stale", "deadline", "suspect", "error", "no_space", "draining")

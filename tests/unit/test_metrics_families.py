@@ -130,7 +130,7 @@ def test_a_thousand_peers_are_no_thousand_series_and_nothing_is_lost() -> None:
 def test_the_largest_size_classes_keep_their_names() -> None:
     status = status_document()
     status["pool"]["classes"] = [
-        {"stride_bytes": 4096 * i, "slots": 10, "used": 1, "spans": 1, "evictions": i}
+        {"stride_bytes": 4096 * i, "slots": 10, "used": 1, "spans": 1, "evictions": i, "pinned": 1}
         for i in range(1, 101)
     ]
     found = {
@@ -141,6 +141,7 @@ def test_the_largest_size_classes_keep_their_names() -> None:
     assert len(found) == CLASSES_MAX + 1
     assert sum(found.values()) == sum(range(1, 101))
     assert found[str(4096 * 100)] == 100
+    assert value(status, "pool_class_pinned_slots", slot_bytes=OTHERS) == 100 - CLASSES_MAX
 
 
 def test_a_histogram_counts_what_took_at_most_so_long() -> None:

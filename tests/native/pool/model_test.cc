@@ -1,6 +1,7 @@
 // The pool against a plain map, over random operations: it may forget a page only by saying so.
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "pool/page_fixture.h"
 
@@ -145,11 +146,16 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
     EXPECT_EQ(stats.payload_bytes, payload_bytes);
     EXPECT_EQ(stats.pins, pins.size());
     EXPECT_EQ(stats.reserved, 0u);
-    uint64_t used_bytes = 0;
+    std::set<uint32_t> slots_pinned;
+    for (const Pin& one : pins) slots_pinned.insert(one.page.slot);
+    uint64_t used_bytes = 0, pinned = 0;
     for (const auto& one : stats.classes) {
       EXPECT_LE(one.used, one.slots);
+      EXPECT_LE(one.pinned, one.used);
       used_bytes += one.used * one.stride_bytes;
+      pinned += one.pinned;
     }
+    EXPECT_EQ(pinned, slots_pinned.size());
     EXPECT_EQ(used_bytes, stats.used_bytes);
     EXPECT_LE(used_bytes, stats.capacity_bytes);
   }
