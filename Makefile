@@ -168,6 +168,12 @@ dist: setup
 test-install: dist
 	@$(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
 
+## make test-image    deploy/container's image built, and run as deploy/kubernetes asks for it (root)
+.PHONY: test-image
+test-image: setup
+	@tools/bootstrap --image
+	@$(PY) -m pytest -m "slow or not slow" --timeout 3600 -rP tests/install/test_container_image.py $(ARGS)
+
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES"]
 .PHONY: bench-disk
 bench-disk: build/native

@@ -33,7 +33,7 @@ def test_what_runs_has_the_libraries_that_the_build_links() -> None:
 
 
 def test_a_checkout_is_built_without_its_environments() -> None:
-    ignored = (ROOT / ".containerignore").read_text().split()
+    ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv*", "build", "dist"} <= set(ignored)
 
 

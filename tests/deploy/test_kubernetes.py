@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from harness.fixtures import MakeCluster
+from harness.manifest import container, of_kind, pod, resources
 from harness.scrape import get
 
 from peercached.config import load
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-MANIFEST = DEPLOY / "kubernetes" / "peercached.yaml"
 OLDEST, NEWEST = "1.29", "1.32"
-
-
-def resources() -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each]
-
-
-def of_kind(kind: str) -> dict[str, Any]:
-    (found,) = (each for each in resources() if each["kind"] == kind)
-    return found
-
-
-def container() -> dict[str, Any]:
-    (found,) = of_kind("DaemonSet")["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -57,18 +39,17 @@ def test_its_configuration_is_one_the_daemon_takes(tmp_path: Path) -> None:
     file.write_text(text)
     variables = {each["name"]: "10.0.0.3" for each in container()["env"]}
     config = load(file, variables, {}).config
-    grace_s = of_kind("DaemonSet")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    grace_s = pod()["terminationGracePeriodSeconds"]
     assert grace_s >= config.stop_drain_s + 20, "time to hand over, and time to leave"
 
 
 def test_every_volume_is_there_and_engines_find_the_socket() -> None:
-    pod = of_kind("DaemonSet")["spec"]["template"]["spec"]
-    volumes = {volume["name"] for volume in pod["volumes"]}
-    for each in (*pod["containers"], *pod["initContainers"]):
+    volumes = {volume["name"] for volume in pod()["volumes"]}
+    for each in (*pod()["containers"], *pod()["initContainers"]):
         assert {mount["name"] for mount in each["volumeMounts"]} <= volumes
-    paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
+    paths = {v["name"]: v["hostPath"]["path"] for v in pod()["volumes"] if "hostPath" in v}
     assert paths["run"] == "/run/peercached"
-    assert pod["hostNetwork"] is True
+    assert pod()["hostNetwork"] is True
 
 
 def test_the_probes_ask_what_a_daemon_answers(make_cluster: MakeCluster) -> None:
