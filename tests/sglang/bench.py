@@ -91,64 +91,98 @@ def main() -> None:
                     measure_exists(one, other)
 
 
+class Place:
+    """Where a node's pages are read to: by all steps the same memory. A prefetch allocates its own:
+    with the other half of the pool taken, it gets just these pages."""
+
+    def __init__(self, node: ControllerNode, keys: list[str]) -> None:
+        self.node = node
+        self.client = node.backend._client
+        self._keys = keys
+        self.use(pages.alloc(node.pool, PAGES))
+
+    def use(self, indices: Any) -> None:
+        self.indices = indices
+        self.pieces = self.node.backend._forms["kv"].target(self._keys, indices)
+
+    def read(self) -> Any:
+        return pages.read(self.node.pool, self.indices)
+
+    def lend(self) -> None:
+        self.node.pool.free(self.indices)
+
+
 def measure_moves(one: ControllerNode, other: ControllerNode) -> list[Turn]:
-    source, target = pages.alloc(one.pool, PAGES), pages.alloc(other.pool, PAGES)
+    source = pages.alloc(one.pool, PAGES)
+    pages.alloc(other.pool, PAGES)
     written = pages.fill(one.pool, source, "bench")
-    client, far = one.backend._client, other.backend._client
     tokens = [pages.tokens(f"prompt {i}", PAGES * PAGE_TOKENS) for i in range(2)]
     keys, more = (one.controller.get_hash_str(each, None, page_size=PAGE_TOKENS) for each in tokens)
-    form, far_form = one.backend._forms["kv"], other.backend._forms["kv"]
-    here, there = form.source(keys, source), far_form.target(keys, target)
-    names = [key.decode() + ".client" for key in here.keys]
+    client = one.backend._client
+    form = one.backend._forms["kv"]
+    from_here = form.source(keys, source)
+    names = [key.decode() + ".client" for key in from_here.keys]
+    here, there = Place(one, keys), Place(other, keys)
 
-    def client_get(node: Any, place: Any, ask: bool = False) -> bool:
-        if ask and node.batch_exists(names) != len(names):
-            return False
-        return all(node.batch_get(names, place.regions[0], place.offsets, place.lengths))
+    def client_set() -> bool:
+        place = from_here.regions[0], from_here.offsets, from_here.lengths
+        return all(client.batch_set(names, *place))
 
     def backup() -> bool:
         one.controller.write_storage(source, tokens[1], more)
         return one.controller.ack_backup_queue.get(timeout=30) is not None
 
-    def prefetch(node: ControllerNode) -> bool:
-        operation = node.prefetch(tokens[1])
-        prefetched.append((node.pool, operation.host_indices))
+    def client_get(place: Place, ask: bool) -> bool:
+        pieces = place.pieces
+        if ask and place.client.batch_exists(names) != len(names):
+            return False
+        return all(place.client.batch_get(names, pieces.regions[0], pieces.offsets, pieces.lengths))
+
+    def get_v1(place: Place) -> bool:
+        return all(place.node.backend.batch_get_v1(keys, place.indices))
+
+    def prefetch(place: Place) -> bool:
+        operation = place.node.prefetch(tokens[1])
+        place.indices = operation.host_indices
         return bool(operation.completed_tokens == len(tokens[1]))
 
-    prefetched: list[tuple[Any, Any]] = []
-    ours = Ours(one.backend, other.backend)
     sets: list[Step] = [
-        (
-            "client, set",
-            lambda: all(client.batch_set(names, here.regions[0], here.offsets, here.lengths)),
-        ),
+        ("client, set", client_set),
         ("batch_set_v1", lambda: all(one.backend.batch_set_v1(keys, source))),
         ("controller, backup", backup),
     ]
-    gets: list[Step] = [
-        ("client, get here", lambda: client_get(client, here)),
-        ("batch_get_v1, here", lambda: all(one.backend.batch_get_v1(keys, source))),
-        ("client, exists and get here", lambda: client_get(client, here, ask=True)),
-        ("controller, prefetch here", lambda: prefetch(one)),
-        ("client, get other node", lambda: client_get(far, there)),
-        ("batch_get_v1, other node", lambda: all(other.backend.batch_get_v1(keys, target))),
-        ("client, exists and get other", lambda: client_get(far, there, ask=True)),
-        ("controller, prefetch other node", lambda: prefetch(other)),
-    ]
+
+    def gets(place: Place, where: str) -> list[Step]:
+        return [
+            (f"client, get {where}", lambda: client_get(place, ask=False)),
+            (f"batch_get_v1, {where}", lambda: get_v1(place)),
+            (f"client, exists and get {where}", lambda: client_get(place, ask=True)),
+            (f"controller, prefetch {where}", lambda: prefetch(place)),
+        ]
+
+    def forget() -> None:
+        client.remove([*names, *from_here.keys, *form.source(more, source).keys])
+
+    ours = Ours(one.backend, other.backend)
     turns = []
     for number in range(TURNS):
         turn = Turn(ours)
         # Every other turn backwards: whoever comes second finds warmer caches.
-        for steps in (sets, gets):
-            for name, action in steps[:: -1 if number % 2 else 1]:
+        way = -1 if number % 2 else 1
+        for name, action in sets[::way]:
+            forget()  # into the same slots, all of them
+            turn.step(name, action)
+        for _, action in sets:
+            action()
+        for place, where in ((here, "here"), (there, "other node")):
+            for name, action in gets(place, where)[::way]:
+                if "prefetch" in name:
+                    place.lend()
                 turn.step(name, action)
-        assert pages.read(other.pool, target) == written
-        for pool, indices in prefetched:
-            assert pages.read(pool, indices) == written
-            pool.free(indices)
-        prefetched.clear()
+                place.use(place.indices)
+                assert place.read() == written, name
         turns.append(turn)
-        assert all(client.remove([*names, *here.keys, *form.source(more, source).keys]))
+    one.pool.free(source)
     return turns[2:]
 
 
