@@ -150,7 +150,11 @@ class Engine:
         moment, and withdrawals of what is not here at all; the rest cannot be had now. Waits for
         the disk: never on the event loop."""
     def warm(self, digests: bytes) -> None:
-        """The same in the background, as far as there is room; returns at once."""
+        """For a peer that uses them: they count as used now. Those only on the disk are promoted in
+        the background, as far as there is room; returns at once."""
+    def take_used(self) -> list[tuple[int, bytes]]:
+        """(holder index, digests) of pages that were READ without their holders noticing, since the
+        last time; 4096 a holder at most."""
     def evict(self, digests: bytes) -> tuple[int, int]:
         """(pages, payload bytes) that left our pool as by any eviction; what is pinned stays."""
     def evict_coldest(self, bytes: int) -> tuple[int, int]:

@@ -332,6 +332,7 @@ class Daemon:
                         self.placement.nodes[owner], "it did not take records in time"
                     )
             self.streams.check(now)
+            self.promotes.tell_used(now)
             for sentence in self.engine.take_notices():
                 log.warning("%s", sentence)
             if self.placement.trim_due(now):

@@ -436,6 +436,13 @@ void bind_engine(nb::module_& module) {
             self.warm_local(digests);
           },
           nb::arg("digests"))
+      .def("take_used",
+           [](Engine& self) {
+             nb::list list;
+             for (const auto& [holder, digests] : self.take_used())
+               list.append(nb::make_tuple(holder, pack(digests)));
+             return list;
+           })
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def(
           "handovers",

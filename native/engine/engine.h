@@ -35,6 +35,7 @@
 #include "engine/promoter.h"
 #include "engine/quotas.h"
 #include "engine/recent_wishes.h"
+#include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/shard.h"
@@ -94,6 +95,7 @@ struct OperationCounters {
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
+  std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers said they use
   // Pages taken over from nodes that drain, and pages that were offered and not taken.
   std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
 };
@@ -182,7 +184,11 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // For a peer: the records of those that are in our pool now, read from disk if need be, and
   // withdrawals of those that are not here at all. The rest: not now. engine/promote.cc
   std::vector<RecordRow> promote_local(std::span<const Digest> digests, Deadline deadline);
-  void warm_local(std::span<const Digest> digests) { promoter_->warm(digests); }
+  // For a peer that has used them or is about to: they count as used now, and those that are only
+  // on the disk are promoted when there is time.
+  void warm_local(std::span<const Digest> digests);
+  // Pages that we READ and whose holders do not know it, since the last time.
+  std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
   // held[i] = 1: held here from now on for so long (engine/holds.h).
   void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // The generation to resync against, and the summaries of our records by owner.
@@ -250,6 +256,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::atomic<ColdPages*> cold_pages_{nullptr};  // once pages may leave pool and disk
   std::unique_ptr<Promoter> promoter_;
   RecentWishes warm_wishes_;
+  UsedPages used_;
   std::unique_ptr<Shard> shard_;
   CopyCrew crew_;
   VerifyingSink verifier_;

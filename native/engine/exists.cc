@@ -234,6 +234,15 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   return answer;
 }
 
+void Engine::warm_local(std::span<const Digest> digests) {
+  std::vector<uint8_t> present(digests.size());
+  pool_->contains(digests, true, present);
+  counters_.used_elsewhere.fetch_add(
+      static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
+      std::memory_order_relaxed);
+  promoter_->warm(digests);
+}
+
 void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
                           std::span<const size_t> index, std::span<const RecordRow> rows,
                           size_t told, std::span<const uint8_t> present) {

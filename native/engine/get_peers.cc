@@ -190,6 +190,12 @@ void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source)
       missed(*of_op[o], ops[o].status, trust);
     }
   }
+  for (const ReadBatch& batch : batches) {
+    std::vector<Digest> used;
+    for (const ReadOp& op : batch.ops)
+      if (op.one_sided && op.status == PageStatus::ok) used.push_back(op.digest);
+    if (!used.empty()) engine.used_.note(batch.peer, used, Clock::now());
+  }
 }
 
 }  // namespace peercached

@@ -35,8 +35,9 @@ struct ReadOp {
   std::byte* dest = nullptr;
   bool to_device = false;  // dest is a GPU's: for RDMA only, and nobody can read it back here
   // what came of it
-  SlotHeader header;  // that came with the payload
-  SlotHeader again;   // as it was once the payload had been read
+  bool one_sided = false;  // read, or tried, without the peer noticing
+  SlotHeader header;       // that came with the payload
+  SlotHeader again;        // as it was once the payload had been read
   PageStatus status = PageStatus::pending;
   bool corrupt = false;  // the sink says: the right header came with bytes that are not its page's
   // Of the payload, if the engine made it while the bytes came; whoever changes them drops it.

@@ -22,6 +22,12 @@ _SINGLES = (
         "operations.stale_retries",
         "Pages looked up once more because their first READ was stale or failed.",
     ),
+    Single(
+        "counter",
+        "used_elsewhere_pages",
+        "operations.used_elsewhere",
+        "Pages here that peers said they use; each at most once a second and peer.",
+    ),
     Single("counter", "location_cache_hits", "locations.hits", "Lookups the location cache knew."),
     Single("counter", "location_cache_misses", "locations.misses", "Lookups it did not know."),
     Single(

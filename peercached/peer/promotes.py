@@ -34,6 +34,8 @@ THREADS = 4
 WAITING_MAX = 64
 # Wishes of ours to warm pages, under way at a time; further ones are dropped.
 WARMS_MAX = 32
+# Long beside what a message costs, short beside the life of a page.
+TELL_USED_S = 1.0
 # Of the time that is left, the holder's disk may take so much: the rest is for the READ.
 SHARE = 0.8
 
@@ -59,6 +61,7 @@ class Promotes:
         self._threads = ThreadPoolExecutor(THREADS, "promote")
         self._running = 0
         self._warms: set[asyncio.Task[None]] = set()
+        self._told_at = 0.0
         self.asked = 0
         self.served = 0
         self.refused = 0  # of peers, because too many were waiting
@@ -82,7 +85,7 @@ class Promotes:
             return b""
 
     def warm(self, index: int, digests: bytes) -> None:
-        """That holder may promote these when it has time. Nobody waits."""
+        """That holder's pages are used: it may promote them when it has time. Nobody waits."""
         node = self._placement.nodes.get(index)
         if node is None or len(self._warms) >= WARMS_MAX:
             return
@@ -90,6 +93,15 @@ class Promotes:
         task = asyncio.ensure_future(self._warm(node, request))
         self._warms.add(task)
         task.add_done_callback(self._warms.discard)
+
+    def tell_used(self, now: float) -> None:
+        """To be called often: now and then, holders hear which of their pages were used here. They
+        cannot see an RDMA READ, and would evict as unused what all read."""
+        if now < self._told_at + TELL_USED_S:
+            return
+        self._told_at = now
+        for index, digests in self._engine.take_used():
+            self.warm(index, digests)
 
     async def _warm(self, node: Node, request: pb.PromoteRequest) -> None:
         await self._call(node, request, self._timeout_s)

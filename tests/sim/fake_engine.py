@@ -232,6 +232,9 @@ class FakeEngine:
     def suspect_node(self, index: int, suspect: bool) -> None:
         (self.suspected.add if suspect else self.suspected.discard)(index)
 
+    def take_used(self) -> list[tuple[int, bytes]]:
+        return []
+
     def take_notices(self) -> list[str]:
         return []
 

@@ -41,8 +41,11 @@ class RoutedEngine final : public TransferEngine {
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     std::vector<ReadBatch> by_tcp, by_rdma;
-    for (const ReadBatch& batch : batches)
-      (takes_tcp(batch.peer) ? by_tcp : by_rdma).push_back(batch);
+    for (const ReadBatch& batch : batches) {
+      const bool tcp = takes_tcp(batch.peer);
+      (tcp ? by_tcp : by_rdma).push_back(batch);
+      for (ReadOp& op : batch.ops) op.one_sided = !tcp;
+    }
     if (by_tcp.empty() || by_rdma.empty()) {
       if (!by_tcp.empty()) tcp_->read(by_tcp, deadline, gate, sink);
       if (!by_rdma.empty()) rdma_.read(by_rdma, deadline, gate, sink);
