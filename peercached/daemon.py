@@ -325,18 +325,21 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now = time.monotonic()
-            for owner in self.publisher.expire(now):
-                if owner in self.placement.nodes:
-                    self.trouble.suspect(
-                        self.placement.nodes[owner], "it did not take records in time"
-                    )
-            self.streams.check(now)
-            self.promotes.tell_used(now)
-            for sentence in self.engine.take_notices():
-                log.warning("%s", sentence)
-            if self.placement.trim_due(now):
-                await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
+            try:
+                await self._tend(time.monotonic())
+            except Exception:
+                log.exception("what is due every %g s failed this time", TICK_S)
+
+    async def _tend(self, now: float) -> None:
+        for owner in self.publisher.expire(now):
+            if owner in self.placement.nodes:
+                self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
+        self.streams.check(now)
+        self.promotes.tell_used(now)
+        for sentence in self.engine.take_notices():
+            log.warning("%s", sentence)
+        if self.placement.trim_due(now):
+            await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
 
     def _handle_events(self) -> None:
         self.events.drain()
