@@ -422,8 +422,8 @@ PoolStats Pool::stats() const {
   stats.capacity_bytes = impl_->space.capacity_bytes();
   stats.used_bytes = impl_->space.used_bytes();
   impl_->space.for_each_class([&](const SizeClass& one) {
-    stats.classes.push_back({one.stride_bytes, one.slots, one.used, one.spans, one.evictions,
-                             one.held_down});
+    stats.classes.push_back(
+        {one.stride_bytes, one.slots, one.used, one.spans, one.evictions, one.held_down});
   });
   std::ranges::sort(stats.classes, {}, &PoolStats::Class::stride_bytes);
   return stats;
