@@ -21,8 +21,20 @@ constexpr const char* kNewFormatName = "format.new";
   throw DiskError("disk_path " + path + ": " + why);
 }
 
+std::string remedy(int error) {
+  switch (error) {
+    case -EROFS:
+      return "; mount it writable, or, under systemd, name it in ReadWritePaths= of the unit";
+    case -EACCES:
+    case -EPERM:
+      return "; let the daemon's user write there";
+    default:
+      return "";
+  }
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
-  refuse(path, what + ": " + std::strerror(-error));
+  refuse(path, what + ": " + std::strerror(-error) + remedy(error));
 }
 
 void make(Io& io, const std::string& path) {

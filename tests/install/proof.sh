@@ -58,6 +58,19 @@ restarted() { [[ $(systemctl show -P NRestarts peercached) == 1 ]] && systemctl 
 claim "a daemon that hangs is restarted" within 60 restarted
 claim "by another process" test "$(systemctl show -P MainPID peercached)" != "$before"
 
+install -d -o peercached -g peercached /mnt/nvme0
+cat >>/etc/peercached/peercached.toml <<'END'
+disk_enabled = true
+disk_path = "/mnt/nvme0/peercached"
+disk_size = "1GiB"
+END
+refused() { ! systemctl restart peercached && journalctl -u peercached --no-pager | grep ReadWritePaths=; }
+claim "a disk that the unit does not open is refused, with what to do" refused
+printf '[Service]\nReadWritePaths=/mnt/nvme0\n' >/etc/systemd/system/peercached.service.d/disk.conf
+systemctl daemon-reload
+claim "and taken once it does" systemctl restart peercached
+claim "it writes there" bash -c "$ctl status | tee /dev/stderr | grep -E '^disk +'"
+
 claim "it stops" systemctl stop peercached
 claim "without failing" test "$(systemctl show -P Result peercached)" = success
 claim "and the sockets' folder stays" test -d /run/peercached

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "disk/forwarding_io.h"
 #include "disk/record_read.h"
 #include "disk_fixture.h"
 
@@ -228,6 +229,22 @@ TEST_F(DiskStore, RefusesDirectoriesThatAreNotItsOwn) {
   config.path = path;
   config.size_bytes = kMiB;
   EXPECT_THROW(open(), DiskError) << "too small";
+}
+
+class ReadOnlyIo : public ForwardingIo {
+ public:
+  ReadOnlyIo() : ForwardingIo(posix_io()) {}
+  int make_directory(const std::string&) override { return -EROFS; }
+};
+
+TEST_F(DiskStore, SaysWhatToDoWhereAServiceUnitLetsItWriteNothing) {
+  ReadOnlyIo io;
+  try {
+    open(io);
+    FAIL() << "opened";
+  } catch (const DiskError& error) {
+    EXPECT_NE(std::string(error.what()).find("ReadWritePaths="), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
