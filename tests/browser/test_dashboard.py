@@ -28,6 +28,15 @@ for (let i = 0; i < pixels.length; i += 4) {
 }
 return drawn;
 """
+# Charts with something drawn on their canvas' left or right edge: a label that is cut off there.
+_CUT = """
+return [...document.querySelectorAll(".chart")].filter((chart) => {
+  const canvas = chart.querySelector("canvas");
+  const inked = (x) => canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data
+    .some((value, i) => i % 4 === 3 && value > 0);
+  return inked(0) || inked(canvas.width - 1);
+}).map((chart) => chart.id);
+"""
 
 
 def url(daemon: Daemon) -> str:
@@ -90,6 +99,7 @@ def test_an_operator_sees_the_cluster_its_charts_and_where_a_key_is(
         eventually(lambda: ink(page, "throughput", "--series-1") > 50, 20)
         eventually(lambda: ink(page, "latency", "--series-1") > 20, 20)
         eventually(lambda: ink(page, "room", "--series-1") > 50, 20)
+        assert page.execute_script(_CUT) == []
         kept(page, "light")
 
         page.find_element("name", "namespace").send_keys(NAMESPACE)
@@ -136,6 +146,8 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(
         page = open_page(url(cluster[0]), *size, dark=dark, phone=phone)
         eventually(lambda: state(page, "b") == "alive", 20)
         eventually(lambda: ink(page, "hits", "--series-2") > 200, 20)
+        eventually(lambda: ink(page, "throughput", "--series-1") > 20, 20)
+        assert page.execute_script(_CUT) == []
         kept(page, name)
         ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
         brightness = sum(int(part) for part in ground[4:-1].split(","))

@@ -5,6 +5,10 @@ import { byId, element } from "./dom.js";
 import { History } from "./history.js";
 
 const HEIGHT = 190;
+// Wide enough for "300 MB/s" on the left, and for half a time of day on the right.
+const LABEL_WIDTH = 76;
+const MARGINS = [8, 28, 0, 0];
+const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 const TIERS = [
   ["pool", "hit_pool", "--series-1"],
   ["peer", "hit_peer", "--series-2"],
@@ -12,7 +16,8 @@ const TIERS = [
   ["peer's disk", "hit_peer_disk", "--series-4"],
 ];
 
-// name, how a value is shown, [label, colour, dashed, filled], values of one sample
+// name, how a value is shown, the top of an empty chart (or of any: max), [label, colour, dashed,
+// filled], values of one sample
 const CHARTS = [
   {
     id: "hits",
@@ -33,6 +38,7 @@ const CHARTS = [
     id: "throughput",
     title: "Throughput of workers' pages",
     show: format.rate,
+    empty: 1e6,
     series: [
       { label: "got", colour: "--series-1" },
       { label: "set", colour: "--series-3" },
@@ -43,6 +49,7 @@ const CHARTS = [
     id: "latency",
     title: "Latency of batches, this node: half and 99 of 100 were faster",
     show: format.seconds,
+    empty: 1e-3,
     ownNode: true,
     series: [
       { label: "get, half", colour: "--series-1" },
@@ -115,12 +122,13 @@ function plotFor(chart, card) {
   return new uPlot({
     width: Math.max(card.clientWidth - 24, 200),
     height: HEIGHT,
+    padding: MARGINS,
     cursor: { y: false },
     legend: { live: true },
-    scales: { y: { range: (_, low, high) => [0, chart.max ?? (high > 0 ? high * 1.1 : 1)] } },
+    scales: { y: { range: (_, low, high) => [0, chart.max ?? (high > 0 ? high * 1.1 : chart.empty)] } },
     axes: [
-      { ...quiet, space: 70 },
-      { ...quiet, size: 62, values: (_, ticks) => ticks.map(chart.show) },
+      { ...quiet, space: 70, incrs: TIME_STEPS_S, values: (_, ticks) => ticks.map(format.time) },
+      { ...quiet, size: LABEL_WIDTH, values: (_, ticks) => ticks.map(chart.show) },
     ],
     series: [
       {},

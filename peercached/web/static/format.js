@@ -26,6 +26,9 @@ export function seconds(value) {
   return `${value.toFixed(1)} s`;
 }
 
+// 23:59:59, as the viewer's clock has it; of seconds since 1970.
+export const time = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+
 export function age(value) {
   if (value == null) return "–";
   if (value < 90) return `${value.toFixed(0)} s`;
