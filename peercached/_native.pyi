@@ -244,6 +244,25 @@ def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
 def limits(bytes_per_case: int) -> dict[str, float]:
     """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""
 
+class BareReads:
+    """RDMA READs from one port of this machine ("mlx5_0:1", and which of its GIDs) to another, with
+    nothing around them: `read_bytes` each, from a place of `source` to the same place of `dest`,
+    both writable and of one size. RuntimeError where that cannot be."""
+    def __init__(
+        self,
+        source_port: str,
+        source_gid: int,
+        reader_port: str,
+        reader_gid: int,
+        source: memoryview,
+        dest: memoryview,
+        read_bytes: int,
+        queue_pairs: int,
+    ) -> None: ...
+    def read(self, count: int) -> float:
+        """Makes `count` READs, place after place and again from the first; the seconds they took.
+        One thread at a time. RuntimeError when one fails."""
+
 def latency_bounds_us() -> list[int]:
     """Inclusive upper bounds of the buckets of `Engine.latencies`; the last has none."""
 

@@ -46,6 +46,7 @@ NB_MODULE(_native, module) {
   bind_engine(module);
   bind_tables(module);
   bind_limits(module);
+  bind_bare_reads(module);
   bind_build(module);
 }
 

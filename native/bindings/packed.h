@@ -124,5 +124,6 @@ void bind_tables(nb::module_& module);
 void bind_build(nb::module_& module);
 void bind_operator(nb::class_<Engine>& engine);
 void bind_limits(nb::module_& module);
+void bind_bare_reads(nb::module_& module);
 
 }  // namespace peercached

@@ -1,5 +1,5 @@
-"""READs over RDMA beside ib_read_bw, in turns: a holder, a reader that checks headers, another that
-checks sums as well.
+"""Gets over RDMA beside ib_read_bw and bare READs, in turns: a holder, a reader that checks
+headers, another that checks sums as well.
 
 Rates of a shared machine change from second to second, so the wire is measured again in each turn
 and shares are taken within a turn; what is shown is the median of the turns.
@@ -15,6 +15,7 @@ from typing import Any
 
 from peercache_client import Client, Region
 from peercached.bench import perftest
+from peercached.bench.bare_reads import BareReads
 from peercached.bench.transfers import fill, key_names
 from peercached.demo.cluster import Cluster, Daemon
 
@@ -32,15 +33,19 @@ class NoRdma(Exception):
 
 @dataclass
 class RdmaFigures:
-    """One page size. Rates in GB/s, GB = 10^9 bytes; shares of the turn's ib_read_bw, or None."""
+    """One page size. Rates in GB/s, GB = 10^9 bytes; shares of the turn's ib_read_bw, or None, and
+    of the turn's bare READs over the same memory."""
 
     page_bytes: int
     batch: int
     wire_gbps: float | None
+    bare_gbps: float
     header_gbps: float
     checksum_gbps: float
     header_share: float | None
     checksum_share: float | None
+    header_of_bare: float
+    checksum_of_bare: float
     few_threads_gbps: float
     many_threads_gbps: float
     many_of_few: float
@@ -151,7 +156,16 @@ class RdmaBench:
             _get_all(side, work, batch, 1)
         wrong = sum(self._wrong_pages(side, work) for side in sides)
 
+        bare_reads = BareReads(
+            self._wires,
+            self._source.view[: work.size_bytes],
+            self._by_header.region.view[: work.size_bytes],
+            page_bytes,
+            _QUEUE_PAIRS,
+        )
+        bare_reads.gbps()  # the first packets of a connection
         wire: list[float] = []
+        bare: list[float] = []
         header: list[float] = []
         summed: list[float] = []
         few: list[float] = []
@@ -159,10 +173,12 @@ class RdmaBench:
         for _ in range(turns):
             if perftest.available():
                 wire.append(self._wire_gbps(page_bytes))
+            bare.append(bare_reads.gbps())
             header.append(self._rate(self._by_header, work, batch, 1))
             summed.append(self._rate(self._by_sum, work, batch, 1))
             few.append(self._rate(self._by_header, work, shared, FEW_THREADS))
             many.append(self._rate(self._by_header, work, shared, MANY_THREADS))
+        del bare_reads  # and its registrations
         wrong += sum(self._wrong_pages(side, work) for side in sides)
         self._holder.clear()
         median = statistics.median
@@ -170,10 +186,13 @@ class RdmaBench:
             page_bytes=page_bytes,
             batch=batch,
             wire_gbps=median(wire) if wire else None,
+            bare_gbps=median(bare),
             header_gbps=median(header),
             checksum_gbps=median(summed),
             header_share=_share(header, wire),
             checksum_share=_share(summed, wire),
+            header_of_bare=_share(header, bare) or 0.0,
+            checksum_of_bare=_share(summed, bare) or 0.0,
             few_threads_gbps=median(few),
             many_threads_gbps=median(many),
             many_of_few=_share(many, few) or 0.0,

@@ -131,11 +131,14 @@ def as_document(
 
 
 def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
-    table = Table(title="READs over RDMA, GB/s (share of ib_read_bw in the same turn)")
+    table = Table(
+        title="Gets over RDMA, GB/s (share of ib_read_bw, of bare READs, in the same turn)"
+    )
     for column in (
         "page",
         "batch",
         "ib_read_bw",
+        "bare READs",
         "headers checked",
         "sums, too",
         f"{FEW_THREADS} threads",
@@ -152,8 +155,9 @@ def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
             size_label(one.page_bytes),
             str(one.batch),
             "-" if one.wire_gbps is None else f"{one.wire_gbps:.3f}",
-            _shared(one.header_gbps, one.header_share),
-            _shared(one.checksum_gbps, one.checksum_share),
+            f"{one.bare_gbps:.3f}",
+            _shared(one.header_gbps, one.header_share, one.header_of_bare),
+            _shared(one.checksum_gbps, one.checksum_share, one.checksum_of_bare),
             f"{one.few_threads_gbps:.3f}",
             _shared(one.many_threads_gbps, one.many_of_few),
             str(one.lookups),
@@ -164,12 +168,14 @@ def print_rdma(console: Console, figures: list[RdmaFigures]) -> None:
         )
     console.print(table)
     console.print(
-        "Lookups and events: directory RPCs and calls into Python by all gets that followed an "
-        "exists."
+        "ib_read_bw reads one page again and again, out of the caches; bare READs read as much "
+        "memory as the gets. Lookups and events: directory RPCs and calls into Python by all gets "
+        "that followed an exists."
     )
     if any(one.wire_gbps is None for one in figures):
-        console.print("No shares: ib_read_bw is missing (Debian package perftest).")
+        console.print("No shares of it: ib_read_bw is missing (Debian package perftest).")
 
 
-def _shared(gbps: float, share: float | None) -> str:
-    return f"{gbps:.3f}" if share is None else f"{gbps:.3f} ({100 * share:.0f} %)"
+def _shared(gbps: float, *shares: float | None) -> str:
+    of = " / ".join("-" if share is None else f"{100 * share:.0f}" for share in shares)
+    return f"{gbps:.3f} ({of} %)"

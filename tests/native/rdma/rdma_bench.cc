@@ -2,8 +2,11 @@
 // of the same sizes over one queue pair, in turns of a fraction of a second: the machine may be
 // busy. Not a test; built with the tests, run in tests/rdma/vm (docs/performance.md):
 //
-//   rdma_bench [--threads N] [--batch PAGES] [--rails N] [--only KIB] [--pages N]
+//   rdma_bench [--threads N] [--batch PAGES] [--rails N] [--only KIB] [--pages N] [--set MIB]
+//              [--turns N]
 //
+// "one place": bare READs of the same page again and again, as ib_read_bw makes them; "bare": of as
+// many places as the engine reads, --set in all (64 MiB). The shares are those of the latter.
 // With --pages exactly that many pages of each size are read, and nothing is bare, for counting
 // instructions.
 
@@ -11,19 +14,20 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rdma/bare_reads.h"
 #include "rdma/rdma_fixture.h"
+#include "transfer/rdma/bare_reads.h"
 
 namespace peercached::testing {
 namespace {
 
-constexpr uint64_t kWorkingSetBytes = 64ull << 20;
 constexpr double kSecondsPerTurn = 0.25;
-constexpr size_t kTurns = 9;
+constexpr uint64_t kBareBytesPerTurn = 64ull << 20;
 
 struct Options {
   size_t threads = 1, batch = 32, rails = 1, pages = 0;
   uint32_t only_bytes = 0;
+  uint64_t set_bytes = 64ull << 20;
+  size_t turns = 9;
 };
 
 double seconds_since(TimePoint start) {
@@ -34,6 +38,11 @@ struct Figures {
   double gigabytes_per_second = 0, us_per_batch = 0;
   size_t bad = 0;
 };
+
+double bare_gigabytes_per_second(rdma::BareReads& reads, uint32_t length) {
+  const uint64_t count = std::max<uint64_t>(1, kBareBytesPerTurn / length);
+  return static_cast<double>(count * length) / 1e9 / reads.read(count);
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -75,14 +84,15 @@ void run(const Options& options) {
     ours.push_back("rxe" + std::to_string(2 * rail + 1));
   }
   std::printf(
-      "threads %zu, batches of %zu, rails %zu; GB/s, share of bare READs\n%10s %8s %15s %15s "
-      "%10s\n",
-      options.threads, options.batch, options.rails, "page", "bare", "header", "checksum",
-      "us/batch");
+      "threads %zu, batches of %zu, rails %zu, %llu MiB; GB/s, share of bare READs\n%10s %15s %8s "
+      "%15s %15s %10s\n",
+      options.threads, options.batch, options.rails,
+      static_cast<unsigned long long>(options.set_bytes >> 20), "page", "one place", "bare",
+      "header", "checksum", "us/batch");
   for (uint32_t length : {4u << 20, 1u << 20, 128u << 10, 16u << 10}) {
     if (options.only_bytes != 0 && options.only_bytes != length) continue;
     const uint64_t set_bytes =
-        options.pages == 0 ? kWorkingSetBytes : length * options.batch * options.threads;
+        options.pages == 0 ? options.set_bytes : length * options.batch * options.threads;
     RdmaHolder holder(std::max<uint64_t>(set_bytes * 3, 64 << 20), theirs);
     RdmaReader reader(ours);
     reader.knows(holder);
@@ -108,11 +118,19 @@ void run(const Options& options) {
         measure(reader, readings, options, verify, (options.pages + pages - 1) / pages);
       }
     } else {
-      BareReads bare(reader, holder, length);
-      std::vector<double> alone, by_header, by_sum, header_share, sum_share, us;
+      std::vector<std::byte> from(set_bytes, std::byte{7}), to(set_bytes);
+      const auto reads = [&](uint64_t bytes) {
+        return rdma::BareReads(holder.fabric.rails()[0]->choice, reader.fabric.rails()[0]->choice,
+                               std::span(from).first(bytes), std::span(to).first(bytes), length, 1);
+      };
+      rdma::BareReads one_place = reads(length), bare = reads(set_bytes);
+      std::vector<double> cached, cached_share, alone, by_header, by_sum, header_share, sum_share,
+          us;
       size_t bad = 0;
-      for (size_t turn = 0; turn < kTurns; ++turn) {
-        alone.push_back(bare.gigabytes_per_second(kSecondsPerTurn));
+      for (size_t turn = 0; turn < options.turns; ++turn) {
+        cached.push_back(bare_gigabytes_per_second(one_place, length));
+        alone.push_back(bare_gigabytes_per_second(bare, length));
+        cached_share.push_back(100 * cached.back() / alone.back());
         const Figures header = measure(reader, readings, options, Verify::header, SIZE_MAX);
         const Figures sum = measure(reader, readings, options, Verify::checksum, SIZE_MAX);
         by_header.push_back(header.gigabytes_per_second);
@@ -122,9 +140,10 @@ void run(const Options& options) {
         us.push_back(header.us_per_batch);
         bad += header.bad + sum.bad;
       }
-      std::printf("%6u KiB %8.3f %8.3f (%3.0f%%) %8.3f (%3.0f%%) %10.1f%s\n", length >> 10,
-                  median(alone), median(by_header), median(header_share), median(by_sum),
-                  median(sum_share), median(us), bad == 0 ? "" : "  NOT ALL OK");
+      std::printf("%6u KiB %8.3f (%3.0f%%) %8.3f %8.3f (%3.0f%%) %8.3f (%3.0f%%) %10.1f%s\n",
+                  length >> 10, median(cached), median(cached_share), median(alone),
+                  median(by_header), median(header_share), median(by_sum), median(sum_share),
+                  median(us), bad == 0 ? "" : "  NOT ALL OK");
       std::fflush(stdout);
     }
     for (auto& reading : readings) reader.fabric.regions().remove(reading->memory.data());
@@ -142,6 +161,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--batch") == 0) options.batch = value;
     if (std::strcmp(argv[i], "--rails") == 0) options.rails = value;
     if (std::strcmp(argv[i], "--pages") == 0) options.pages = value;
+    if (std::strcmp(argv[i], "--set") == 0) options.set_bytes = value << 20;
+    if (std::strcmp(argv[i], "--turns") == 0) options.turns = value;
     if (std::strcmp(argv[i], "--only") == 0)
       options.only_bytes = static_cast<uint32_t>(value) << 10;
   }

@@ -1,0 +1,46 @@
+"""RDMA READs with nothing around them over as much memory as gets read: what this machine can do.
+
+ib_read_bw reads one page again and again, on both ends out of and into the caches. Pages of a
+cache come from memory and go to memory.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from peercached.bench.perftest import Port
+
+
+class BareReads:
+    """READs of one size from `source` into `dest`, both writable and of the same size, which is
+    shared out among the pairs of (source, reader); RuntimeError where the ports refuse."""
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Port, Port]],
+        source: memoryview,
+        dest: memoryview,
+        read_bytes: int,
+        queue_pairs: int,
+    ) -> None:
+        from peercached import _native  # here: peercachectl works where it cannot be loaded
+
+        self._reads_each = len(dest) // read_bytes // len(pairs)
+        self._bytes = self._reads_each * read_bytes * len(pairs)
+        share = self._reads_each * read_bytes
+        self._wires = [
+            _native.BareReads(
+                *(f"{holder.device}:{holder.number}", holder.gid_index),
+                *(f"{reader.device}:{reader.number}", reader.gid_index),
+                source[at : at + share],
+                dest[at : at + share],
+                read_bytes,
+                queue_pairs,
+            )
+            for at, (holder, reader) in zip(range(0, self._bytes, share), pairs, strict=True)
+        ]
+
+    def gbps(self) -> float:
+        """GB/s (1e9 bytes) of reading all once, on all pairs at the same time."""
+        with ThreadPoolExecutor(len(self._wires)) as pool:
+            took = pool.map(lambda wire: float(wire.read(self._reads_each)), self._wires)
+            return self._bytes / 1e9 / max(took)
