@@ -130,6 +130,13 @@ asan-rdma: setup-rdma build/native-asan
 	@tests/rdma/vm --engine qemu --nodes 4 --mem 3072 --timeout 3600 -- \
 	    build/native-asan/rdma_test --gtest_brief=1
 
+## make asan-rdma-daemons   a pair of daemons over RDMA under that sanitizer, emulated: 4 minutes
+.PHONY: asan-rdma-daemons
+asan-rdma-daemons: setup-rdma
+	@tools/bootstrap .venv-asan address
+	@tests/rdma/vm --engine qemu --mem 8192 --timeout 3600 -- tools/sanitized address \
+	    .venv-asan/bin/python -m pytest -m "slow or not slow" --timeout 3000 tests/rdma/test_whole_life.py
+
 ## make check         formatters, linters, types
 check: setup
 	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
