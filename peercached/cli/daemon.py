@@ -147,6 +147,7 @@ async def _run_until_stopped(settings: Settings) -> int:
             config.meta_port,
         )
         notifier.ready(tell())
+        heart.beat()
 
     async def reload() -> None:
         # The manager waits for the second of the two, whatever is wrong with the configuration.

@@ -20,7 +20,7 @@ _PINGS = 3
 
 
 class Heart:
-    """`describe` gives the STATUS line; called on the event loop while `beating`."""
+    """`describe` gives the STATUS line; called on the event loop."""
 
     def __init__(self, notifier: Notifier, describe: Callable[[], str]) -> None:
         self._notifier = notifier
@@ -28,9 +28,14 @@ class Heart:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        """Tells the status."""
+        self._tasks.append(asyncio.ensure_future(self._tell()))
+
+    def beat(self) -> None:
+        """Feeds the watchdog, too; once the daemon is ready. The first ping winds the watchdog up,
+        and a start may hold the loop for longer than that: the manager has another limit for it."""
         if self._notifier.watchdog_s:
             self._tasks.append(asyncio.ensure_future(self._beat(self._notifier.watchdog_s)))
-        self._tasks.append(asyncio.ensure_future(self._tell()))
 
     def stop(self) -> None:
         for task in self._tasks:

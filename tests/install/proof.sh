@@ -47,6 +47,8 @@ sed -i '/log_level/d' /etc/peercached/peercached.toml
 claim "the journal knows warnings by their priority" \
     bash -c 'journalctl -u peercached -p warning --no-pager | grep -q "reloaded: log_level"'
 
+# From here on it is restarted often.
+sed -i 's/^pool_size.*/pool_size = "64MiB"/' /etc/peercached/peercached.toml
 before=$(systemctl show -P MainPID peercached)
 mkdir -p /etc/systemd/system/peercached.service.d
 printf '[Service]\nWatchdogSec=3\n' >/etc/systemd/system/peercached.service.d/soon.conf
@@ -70,6 +72,15 @@ printf '[Service]\nReadWritePaths=/mnt/nvme0\n' >/etc/systemd/system/peercached.
 systemctl daemon-reload
 claim "and taken once it does" systemctl restart peercached
 claim "it writes there" bash -c "$ctl status | tee /dev/stderr | grep -E '^disk +'"
+
+sed -i '/^disk_/d' /etc/peercached/peercached.toml
+echo 'pool_file = "/dev/shm/peercached/pool"' >>/etc/peercached/peercached.toml
+claim "a pool in a file is taken" systemctl restart peercached
+claim "pages are set there" as engine /opt/peercached/bin/python /proof/client.py
+systemctl restart peercached
+claim "and outlive the daemon" $ctl exists k -n n
+kill -KILL "$(systemctl show -P MainPID peercached)"
+claim "also one that is killed" within 60 $ctl exists k -n n
 
 claim "it stops" systemctl stop peercached
 claim "without failing" test "$(systemctl show -P Result peercached)" = success

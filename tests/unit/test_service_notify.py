@@ -83,7 +83,7 @@ def test_the_watchdog_is_for_the_process_it_names(manager: socket.socket) -> Non
 def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket) -> None:
     async def story() -> None:
         heart = Heart(of(manager, WATCHDOG_USEC="300000"), lambda: "")
-        heart.start()
+        heart.beat()
         for _ in range(3):
             await asyncio.sleep(0.1)
             assert said(manager) == ["WATCHDOG=1"]
