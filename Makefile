@@ -137,7 +137,7 @@ asan-rdma-daemons: setup-rdma
 	@tests/rdma/vm --engine qemu --mem 8192 --timeout 3600 -- tools/sanitized address \
 	    .venv-asan/bin/python -m pytest -m "slow or not slow" --timeout 3000 tests/rdma/test_whole_life.py
 
-## make tsan-rdma    the native RDMA tests under the thread sanitizer, emulated: half an hour, 9 GiB
+## make tsan-rdma    the native RDMA tests under the thread sanitizer, emulated: 5 to 15 minutes, 9 GiB
 .PHONY: tsan-rdma
 tsan-rdma: setup-rdma build/native-tsan
 	@.venv/bin/cmake --build build/native-tsan -j $(JOBS) --target rdma_test
