@@ -207,12 +207,10 @@ def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept  # type: ignore[method-assign]
-            loop = asyncio.get_running_loop()
-            before = loop.time()
             for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # some wait for a turn
                 wish(reader, holder, connect_id)
+            # Long before the holder would go on.
             await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
-            assert loop.time() - before < 2.0
             assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
             assert "is suspect" in reader.sentences()
             go_on.set()
