@@ -29,7 +29,7 @@ TEST_P(DiskPowerCut, LosesOnlyWhatItMayLose) {
     PowerCutIo io(attic.path(), 1 + random() % 150);
     try {
       open(io);
-      crash_workload(*tier, *ledger, random(), 80);
+      crash_workload(*tier, *ledger, random(), 80, [&] { return !io.dead(); });
       close();
     } catch (const DiskError&) {
     }
