@@ -1,12 +1,13 @@
 #include "disk/maintenance.h"
 
 #include <algorithm>
+#include <cerrno>
 
 namespace peercached::disk {
 
 Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, Log& log,
                          SegmentSet& segments, Index& index, Health& health, DiskEvicted on_evicted,
-                         std::function<void()> writable_again)
+                         GiveUp give_up, std::function<void()> writable_again)
     : io_(io),
       config_(config),
       carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
@@ -15,6 +16,7 @@ Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, Log& log
       index_(index),
       health_(health),
       on_evicted_(std::move(on_evicted)),
+      give_up_(std::move(give_up)),
       writable_again_(std::move(writable_again)),
       clock_(health.add_clock()) {}
 
@@ -88,43 +90,43 @@ void Maintenance::erase_dropped() {
 }
 
 // False: it cannot go now. Nothing younger may go before it, for removals must outlive what they
-// remove.
+// remove; not even in a power cut, which may undo what the directory was not synced for.
+//
+// The index knows its pages until it is gone for good: who removes one meanwhile must leave a
+// removal behind, or a crash would bring the page back.
 bool Maintenance::evict_oldest() {
   const std::shared_ptr<Segment> segment = segments_.oldest();
   if (segment == nullptr || !segment->sealed.load(std::memory_order_acquire)) return false;
-  Victims victims = choose(*segment);
-  carry(*segment, victims.carried, victims.lost);
+  carry(*segment, worth_carrying(*segment));
   int error;
   {
     InIo in_io(clock_);
     error = io_.unlink(segment_path(config_.directory, segment->number));
+    if (error == -ENOENT) error = 0;
+    if (error == 0 && config_.sync != SyncPolicy::never)
+      error = io_.sync_directory(config_.directory);
   }
-  pages_evicted_ += victims.lost.size();
-  if (error == 0 || error == -ENOENT) {
-    segments_.remove(segment->number);
-    ++segments_evicted_;
-    log_.room_made();
-  } else {
+  if (error != 0) {
     health_.cannot_make_room("deleting segment " + std::to_string(segment->number), -error);
+    return false;
   }
-  if (!victims.lost.empty()) on_evicted_(victims.lost);
-  return error == 0 || error == -ENOENT;
+  const std::vector<DiskPage> lost = forget(*segment);
+  segments_.remove(segment->number);
+  ++segments_evicted_;
+  log_.room_made();
+  pages_evicted_ += lost.size();
+  if (!lost.empty()) on_evicted_(lost);
+  return true;
 }
 
-// Pages that were used lately are carried, the latest first, up to the budget; the others leave
-// the index.
-Maintenance::Victims Maintenance::choose(const Segment& segment) {
-  Victims victims;
-  std::vector<IndexEntry>& used = victims.carried;
+// Pages that were used lately, the latest first as far as the budget goes; in the order in which
+// they lie there.
+std::vector<IndexEntry> Maintenance::worth_carrying(const Segment& segment) {
+  std::vector<IndexEntry> used;
   index_.scan([&](const IndexEntry& entry) {
-    if (entry.segment != segment.number) return Index::Verdict::keep;
-    const bool live = index_.live(entry);
-    if (live && entry.touched != 0) {
+    if (entry.segment == segment.number && entry.touched != 0 && index_.live(entry))
       used.push_back(entry);
-      return Index::Verdict::keep;
-    }
-    if (live) victims.lost.push_back(index_.page_of(entry));
-    return Index::Verdict::erase;
+    return Index::Verdict::keep;
   });
   std::ranges::sort(used, std::greater(), &IndexEntry::touched);
   uint64_t bytes = 0;
@@ -132,16 +134,25 @@ Maintenance::Victims Maintenance::choose(const Segment& segment) {
   while (carried < used.size() && bytes + record_bytes(used[carried].length) <= carry_bytes_max_) {
     bytes += record_bytes(used[carried++].length);
   }
-  for (const IndexEntry& entry : std::span(used).subspan(carried)) erase(entry, victims.lost);
   used.resize(carried);
   std::ranges::sort(used, std::less(), &IndexEntry::unit);
-  return victims;
+  return used;
+}
+
+// What still names the segment leaves the index; returns what anybody could have read.
+std::vector<DiskPage> Maintenance::forget(const Segment& segment) {
+  std::vector<DiskPage> lost;
+  index_.scan([&](const IndexEntry& entry) {
+    if (entry.segment != segment.number) return Index::Verdict::keep;
+    if (index_.live(entry)) lost.push_back(index_.page_of(entry));
+    return Index::Verdict::erase;
+  });
+  return lost;
 }
 
 // Into the open segment, or into the one that is kept back for it. Without room for that, as after
-// a start with a smaller size, they are lost.
-void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entries,
-                        std::vector<DiskPage>& lost) {
+// a start with a smaller size, they stay behind. What has moved names another segment in the index.
+void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entries) {
   AlignedBuffer payloads, buffer;
   std::vector<std::shared_ptr<Segment>> written_to;
   for (bool room = true; !entries.empty();) {
@@ -157,15 +168,19 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entr
           (written_to.empty() || written_to.back() != item.segment)) {
         written_to.push_back(item.segment);
       }
+      // The copy may be there, in a segment that outlives this one.
+      if (item.outcome == LogItem::Outcome::failed)
+        give_up_(item.entry.digest, item.entry.sequence, segment.number);
     }
-    // What has moved stays in the index, for it names another segment now.
-    for (const IndexEntry& entry : entries.first(loaded)) erase(entry, lost);
     entries = entries.subspan(loaded);
   }
   // What was on the medium must be there before the old copy goes.
   if (config_.sync != SyncPolicy::segment) return;
-  InIo in_io(clock_);
-  for (const auto& one : written_to) io_.fdatasync(one->file.fd());
+  for (const auto& one : written_to) {
+    InIo in_io(clock_);
+    const int error = io_.fdatasync(one->file.fd());
+    if (error != 0) health_.write_failed("syncing segment " + std::to_string(one->number), -error);
+  }
 }
 
 // Reads about one batch of records; returns how many entries were looked at. `payloads` is what
@@ -197,15 +212,6 @@ size_t Maintenance::load(const Segment& segment, std::span<const IndexEntry> ent
     to += record_bytes(entry.length);
   }
   return count;
-}
-
-void Maintenance::erase(const IndexEntry& victim, std::vector<DiskPage>& lost) {
-  index_.change(victim.digest, [&](const IndexEntry& entry) {
-    if (entry.sequence != victim.sequence || entry.segment != victim.segment)
-      return Index::Verdict::keep;
-    lost.push_back(index_.page_of(entry));
-    return Index::Verdict::erase;
-  });
 }
 
 }  // namespace peercached::disk

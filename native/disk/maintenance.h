@@ -15,8 +15,12 @@ namespace peercached::disk {
 
 class Maintenance {
  public:
+  // Takes a page out of the index, if this record in this segment still counts, and leaves a
+  // removal.
+  using GiveUp = std::function<void(const Digest&, uint64_t sequence, uint32_t segment)>;
+
   Maintenance(Io& io, const LogConfig& config, double carry, Log& log, SegmentSet& segments,
-              Index& index, Health& health, DiskEvicted on_evicted,
+              Index& index, Health& health, DiskEvicted on_evicted, GiveUp give_up,
               std::function<void()> writable_again);
 
   void start();
@@ -27,20 +31,15 @@ class Maintenance {
   void add_to(DiskStats& stats) const;
 
  private:
-  struct Victims {
-    std::vector<IndexEntry> carried;  // in the order of their places
-    std::vector<DiskPage> lost;
-  };
   void run();
   bool stopping();
   void erase_dropped();
   bool evict_oldest();
-  Victims choose(const Segment& segment);
-  void carry(const Segment& segment, std::span<const IndexEntry> entries,
-             std::vector<DiskPage>& lost);
+  std::vector<IndexEntry> worth_carrying(const Segment& segment);
+  void carry(const Segment& segment, std::span<const IndexEntry> entries);
+  std::vector<DiskPage> forget(const Segment& segment);
   size_t load(const Segment& segment, std::span<const IndexEntry> entries, AlignedBuffer& payloads,
               std::vector<LogItem>& items);
-  void erase(const IndexEntry& victim, std::vector<DiskPage>& lost);
 
   Io& io_;
   const LogConfig config_;
@@ -50,6 +49,7 @@ class Maintenance {
   Index& index_;
   Health& health_;
   const DiskEvicted on_evicted_;
+  const GiveUp give_up_;
   const std::function<void()> writable_again_;
   IoClock& clock_;
   std::atomic<uint64_t> pages_evicted_{0}, segments_evicted_{0};

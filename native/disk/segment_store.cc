@@ -61,9 +61,15 @@ class SegmentStore final : public ColdTier {
         log_config_{config.path, config.size_bytes, segment_bytes_, config.sync, config.identity},
         log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,
              [this] { maintenance_.wake(); }),
-        reader_(io_, health_, [this](const IndexEntry& entry) { lose(entry); }),
-        maintenance_(io_, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
-                     [this] { write_behind_.writable_again(); }),
+        reader_(
+            io_, health_,
+            [this](const IndexEntry& entry) { lose(entry.digest, entry.sequence, entry.segment); }),
+        maintenance_(
+            io_, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
+            [this](const Digest& digest, uint64_t sequence, uint32_t segment) {
+              lose(digest, sequence, segment);
+            },
+            [this] { write_behind_.writable_again(); }),
         write_behind_(log_, index_, namespaces_, health_, config, segment_bytes_,
                       recovered_.last_sequence) {
     maintenance_.start();
@@ -163,11 +169,11 @@ class SegmentStore final : public ColdTier {
   DiskStats stats() const override;
 
  private:
-  // A page that turned out to be damaged, or not to be read.
-  void lose(const IndexEntry& entry) {
-    const auto found = index_.find(entry.digest);
-    write_behind_.drop_damaged(entry);
-    if (found && found->entry.sequence == entry.sequence) on_evicted_({&found->page, 1});
+  // A page that turned out to be damaged, or not to be read, or could not be carried forward.
+  void lose(const Digest& digest, uint64_t sequence, uint32_t segment) {
+    const auto found = index_.find(digest);
+    write_behind_.give_up(digest, sequence, segment);
+    if (found && found->entry.sequence == sequence) on_evicted_({&found->page, 1});
   }
 
   const std::unique_ptr<Io> faulty_io_;

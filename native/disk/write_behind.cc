@@ -93,10 +93,10 @@ void WriteBehind::remove(const Digest& digest) {
   removed_ += erase(digest, [](const IndexEntry&) { return true; });
 }
 
-void WriteBehind::drop_damaged(const IndexEntry& damaged) {
+void WriteBehind::give_up(const Digest& digest, uint64_t sequence, uint32_t segment) {
   std::lock_guard lock(mutex_);
-  erase(damaged.digest, [&](const IndexEntry& entry) {
-    return entry.sequence == damaged.sequence && entry.segment == damaged.segment;
+  erase(digest, [&](const IndexEntry& entry) {
+    return entry.sequence == sequence && entry.segment == segment;
   });
 }
 
@@ -270,7 +270,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
       removals_.front().segment = nullptr;
       continue;
     }
-    if (!written) give_up(item);
+    if (!written) not_written(item);
     item.done(written);
     std::lock_guard lock(mutex_);
     held_bytes_ -= item.entry.length;
@@ -279,7 +279,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
 }
 
 // A failed write may have left the page on the disk, so that it needs a removal too.
-void WriteBehind::give_up(const LogItem& item) {
+void WriteBehind::not_written(const LogItem& item) {
   const auto ours = [&](const IndexEntry& entry) {
     return entry.sequence == item.entry.sequence && !entry.on_disk();
   };

@@ -30,8 +30,9 @@ class WriteBehind {
   void clear(const Digest& namespace_id, uint64_t below_epoch);
   bool flush(Deadline deadline);
 
-  // What this entry says cannot be read: the page is no more, unless it has moved.
-  void drop_damaged(const IndexEntry& damaged);
+  // This record of the page cannot be read, or was not carried forward: the page is no more, unless
+  // it has moved.
+  void give_up(const Digest& digest, uint64_t sequence, uint32_t segment);
   void writable_again();
   // Takes nothing new, and writes out what is queued, until the deadline.
   void drain(Deadline deadline);
@@ -57,7 +58,7 @@ class WriteBehind {
   std::vector<LogItem> take_batch();
   void append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoClock& clock);
   void finish(std::vector<LogItem>& items);
-  void give_up(const LogItem& item);
+  void not_written(const LogItem& item);
   uint64_t oldest_outstanding() const;
 
   Log& log_;

@@ -1,0 +1,119 @@
+// What was removed stays removed, also where a crash comes in the middle of an eviction.
+#include <cerrno>
+#include <cstring>
+
+#include "deleting_io.h"
+#include "disk_fixture.h"
+
+namespace peercached::disk {
+namespace {
+
+constexpr uint32_t kLength = 50'000;
+
+class DiskRemoval : public DiskFixture {
+ protected:
+  DiskRemoval() {
+    config.sync = SyncPolicy::batch;
+    times.probe_ms_min = times.probe_ms_max = 10;
+  }
+  ~DiskRemoval() override {
+    if (io) io->die();
+    close();  // the tier uses the disk
+  }
+  void open_on(DeletingIo::Hold hold) {
+    io = std::make_unique<DeletingIo>(attic.path(), hold);
+    open(*io);
+  }
+  // Pages `number`, ... until there is a segment to be evicted.
+  void fill(uint64_t number = 0) {
+    const auto full = [&] {
+      const DiskStats stats = tier->stats();
+      return stats.used_bytes + 2 * config.segment_bytes > config.size_bytes ||
+             stats.segments_evicted > 0 || io->deleted();
+    };
+    for (; !full() && !HasFailure(); ++number) {
+      ASSERT_LT(number, 3000u) << "never evicted anything";
+      put(number, kLength);
+      flush();
+    }
+  }
+  void remove_for_ever(uint64_t number) {
+    remove(number);
+    flush();
+    EXPECT_EQ(tier->stats().removals_waiting, 0u);
+  }
+
+  TemporaryDirectory attic;
+  std::unique_ptr<DeletingIo> io;
+};
+
+TEST_F(DiskRemoval, OfAPageWhoseSegmentIsAboutToBeDeletedOutlivesAKill) {
+  open_on(DeletingIo::Hold::before_unlink);
+  fill();
+  ASSERT_TRUE(eventually([&] { return io->waits(); }));
+  remove_for_ever(1);
+  io->die();
+  close();
+  open();
+  EXPECT_FALSE(holds(1));
+  EXPECT_EQ(read(2, kLength), PageStatus::ok) << "its segment is there";
+}
+
+TEST_F(DiskRemoval, OfAPageWhoseSegmentWasJustDeletedOutlivesAPowerCut) {
+  open_on(DeletingIo::Hold::before_sync);
+  fill();
+  ASSERT_TRUE(eventually([&] { return io->deleted(); }));
+  remove_for_ever(1);
+  put(2, kLength, 1);
+  flush();
+  io->die();
+  close();
+  io->undo_deletions();
+  open();
+  EXPECT_FALSE(holds(1));
+  EXPECT_EQ(read(2, kLength, 1), PageStatus::ok) << "replaced meanwhile";
+  EXPECT_EQ(read(3, kLength), PageStatus::ok) << "its segment is there";
+}
+
+TEST_F(DiskRemoval, PagesAreReadUntilTheirSegmentIsGoneForGood) {
+  open_on(DeletingIo::Hold::before_sync);
+  fill();
+  ASSERT_TRUE(eventually([&] { return io->waits(); }));
+  EXPECT_EQ(read(1, kLength), PageStatus::ok);
+  EXPECT_EQ(put(1, kLength), PutOutcome::held);
+  EXPECT_EQ(tier->stats().pages_evicted, 0u);
+}
+
+TEST_F(DiskRemoval, ADeletionThatCannotBeMadeToLastIsTriedAgainAndCountedOnce) {
+  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+  io->failing_syncs = 3;
+  open(*io);
+  fill();
+  ASSERT_TRUE(eventually([&] { return tier->stats().segments_evicted > 0; }));
+  EXPECT_GT(io->syncs_after_unlink(), 3u);
+  EXPECT_TRUE(eventually([&] { return tier->stats().state == DiskState::on; }));
+  EXPECT_EQ(tier->stats().segments_evicted, 1u);
+  EXPECT_TRUE(eventually([&] { return evicted_digests().contains(digest_for(1)); }));
+  EXPECT_EQ(evicted_digests().size(), tier->stats().pages_evicted);
+  EXPECT_EQ(evicted.size(), tier->stats().pages_evicted) << "each once";
+  EXPECT_FALSE(holds(1));
+}
+
+TEST_F(DiskRemoval, OfAPageThatCouldNotBeCarriedForwardLasts) {
+  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+  open(*io);
+  store(0, kLength);
+  store(1, kLength);
+  io->failing_carry = digest_for(1);
+  touch(1);
+  fill(2);
+  ASSERT_TRUE(eventually([&] { return evicted_digests().contains(digest_for(1)); }));
+  EXPECT_FALSE(holds(1));
+  remove_for_ever(1);
+  reopen();
+  EXPECT_GT(tier->stats().recovery_walked, 0u) << "the segment with the copy was not sealed";
+  EXPECT_FALSE(holds(1));
+}
+
+}  // namespace
+}  // namespace peercached::disk
