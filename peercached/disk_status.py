@@ -48,8 +48,8 @@ def say_disk(
         say(
             "warning",
             f"{disk['recovery_rejected']} segment files in {path} are of another daemon or "
-            "version, or destroyed; they were not used.",
-            "Nothing to do, unless pages are missing: the log names the files.",
+            "version, or destroyed; they were deleted.",
+            "Nothing to do, unless it happens again: then the disk is failing.",
         )
     _say_quotas(say, path, quotas)
 

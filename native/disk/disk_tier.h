@@ -102,7 +102,7 @@ struct DiskStats {
   // The recovery at open.
   uint64_t recovery_ms = 0, recovered_pages = 0, recovered_segments = 0;
   uint64_t recovery_walked = 0;    // segments without a good footer: read in full
-  uint64_t recovery_rejected = 0;  // segments that were foreign, of another version or destroyed
+  uint64_t recovery_rejected = 0;  // segments, foreign, of another version or destroyed: deleted
   uint64_t recovery_corrupt = 0;   // records that were torn or damaged
 };
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "disk/disk_tier.h"
 #include "disk/segment_scan.h"
 
 namespace peercached::disk {
@@ -29,9 +32,12 @@ class Recovery {
         std::min<size_t>(directory_.segments.size(), 2 * std::thread::hardware_concurrency() + 1);
     std::vector<std::jthread> running;
     for (size_t i = 0; i < threads; ++i) running.emplace_back([this] { scan_some(); });
+    running.clear();
+    if (deleted_ && sync_) io_.sync_directory(directory_.path);
   }
 
   Recovered result;
+  std::string refusal;  // why a segment could not be opened, if it was not the disk's fault
   std::map<Digest, uint64_t> floors;
 
  private:
@@ -41,6 +47,10 @@ class Recovery {
       if (i >= directory_.segments.size()) return;
       const uint32_t number = directory_.segments[i];
       ScannedSegment scanned = scan_segment(io_, directory_.path, number, identity_);
+      if (scanned.verdict == ScannedSegment::Verdict::refused) {
+        refuse(number, scanned.error);
+        continue;
+      }
       merge(scanned, number);
       settle(scanned, number);
     }
@@ -75,18 +85,25 @@ class Recovery {
     result.segments += scanned.segment != nullptr;
   }
 
+  void refuse(uint32_t number, int error) {
+    const std::string remedy = error == -EACCES || error == -EPERM
+                                   ? "let the daemon's user read and write it"
+                                   : "raise the limit (LimitNOFILE= of the unit), or free memory";
+    std::lock_guard lock(mutex_);
+    refusal = segment_path(directory_.path, number) +
+              " cannot be opened: " + std::strerror(-error) + "; " + remedy;
+  }
+
   // Keeps the file, sealed if it can be, or takes it away.
   void settle(ScannedSegment& scanned, uint32_t number) {
-    const bool empty =
-        scanned.verdict == ScannedSegment::Verdict::by_records && scanned.entries.empty();
-    if (empty || scanned.verdict == ScannedSegment::Verdict::unfinished ||
-        scanned.verdict == ScannedSegment::Verdict::rejected) {
+    const bool walked = scanned.verdict != ScannedSegment::Verdict::by_footer;
+    if (scanned.segment == nullptr || (walked && scanned.entries.empty())) {
       io_.unlink(segment_path(directory_.path, number));
+      deleted_ = true;
       return;
     }
-    if (scanned.segment == nullptr) return;
     Segment& segment = *scanned.segment;
-    if (scanned.verdict == ScannedSegment::Verdict::by_records && scanned.writable) {
+    if (walked && scanned.writable) {
       uint64_t file_bytes = 0;
       if (write_footer(io_, segment, scanned.entries, scanned.records_end, sync_, file_bytes) == 0)
         segment.file_bytes = file_bytes;  // else it is walked again next time
@@ -102,6 +119,7 @@ class Recovery {
   SegmentSet& segments_;
   Index& index_;
   std::atomic<size_t> next_{0};
+  std::atomic<bool> deleted_{false};
   std::mutex mutex_;
 };
 
@@ -112,6 +130,7 @@ Recovered recover(Io& io, const Directory& directory, const Identity& identity, 
   const TimePoint begin = Clock::now();
   Recovery recovery(io, directory, identity, sync, segments, index);
   recovery.scan_all();
+  if (!recovery.refusal.empty()) throw DiskError(recovery.refusal);
   for (const auto& [id, epoch] : recovery.floors) namespaces.raise_floor(id, epoch);
   index.scan([&](const IndexEntry& entry) {
     return entry.length == 0 || !index.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;

@@ -3,7 +3,9 @@
 // Segments are scanned by several threads. The record with the highest sequence counts; a removal
 // among them takes its digest out, a clear the older epochs of its namespace. A segment that was
 // not sealed is sealed where it ends, which cuts off a torn tail and gives its room back; nothing
-// is ever appended to a segment of an earlier life.
+// is ever appended to a segment of an earlier life. What of a segment cannot be read now is cut off
+// likewise, or the whole file deleted: its pages may be removed in this life, by somebody who does
+// not know of them, and must not come back in a later one.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,8 @@ struct Recovered {
   uint64_t ms = 0;
 };
 
-// `sync`: as for write_footer. Throws nothing: a segment that cannot be used is counted.
+// `sync`: as for write_footer; and files that were deleted stay so. A segment that cannot be used
+// is counted; throws DiskError if it is not the disk's fault that one cannot be opened.
 Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
                   SegmentSet& segments, Index& index, NamespaceTable& namespaces);
 

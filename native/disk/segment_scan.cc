@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kReadErrorsMax = 16;  // then the rest of the segment is given up
 
-// The file through a window of some megabytes.
+// The file through a window of some megabytes; of a few blocks where the disk fails, so that a bad
+// one costs what lies in it and not what lies around it.
 class Window {
  public:
   Window(Io& io, int fd, uint64_t file_bytes) : io_(io), fd_(fd), file_bytes_(file_bytes) {}
@@ -32,15 +33,21 @@ class Window {
   static constexpr uint64_t kWindowBytes = 4 << 20;
 
   bool load(uint64_t at, uint64_t bytes) {
-    const uint64_t begin = block_floor(at);
-    const uint64_t wanted = std::max(block_ceil(at + bytes) - begin, kWindowBytes);
-    const uint64_t end = std::min(begin + wanted, block_floor(file_bytes_));
-    begin_ = end_ = 0;
-    buffer_.reserve(wanted);
-    if (at + bytes > end || read_all(io_, fd_, buffer_.data(), end - begin, begin) != 0) {
-      ++errors_;
-      return false;
+    const uint64_t begin = block_floor(at), end = block_ceil(at + bytes);
+    const uint64_t far_end = std::min(begin + kWindowBytes, block_floor(file_bytes_));
+    if (begin >= careful_until_ && far_end > end) {
+      if (read(begin, far_end)) return true;
+      careful_until_ = far_end;
     }
+    if (read(begin, end)) return true;
+    ++errors_;
+    return false;
+  }
+
+  bool read(uint64_t begin, uint64_t end) {
+    begin_ = end_ = 0;
+    buffer_.reserve(end - begin);
+    if (read_all(io_, fd_, buffer_.data(), end - begin, begin) != 0) return false;
     begin_ = begin;
     end_ = end;
     return true;
@@ -51,15 +58,21 @@ class Window {
   const uint64_t file_bytes_;
   AlignedBuffer buffer_;
   uint64_t begin_ = 0, end_ = 0;
+  uint64_t careful_until_ = 0;
   int errors_ = 0;
 };
+
+bool not_the_disks_fault(int error) {
+  return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -EACCES ||
+         error == -EPERM;
+}
 
 // by_records if it is good.
 ScannedSegment::Verdict read_header(Io& io, Segment& segment, const Identity& identity) {
   if (segment.file_bytes < kBlockBytes) return ScannedSegment::Verdict::unfinished;
   AlignedBuffer block(kBlockBytes);
   if (read_all(io, segment.file.fd(), block.data(), kBlockBytes, 0) != 0)
-    return ScannedSegment::Verdict::unreadable;
+    return ScannedSegment::Verdict::rejected;
   if (std::all_of(block.data(), block.data() + kBlockBytes,
                   [](auto b) { return b == std::byte{}; }))
     return ScannedSegment::Verdict::unfinished;
@@ -152,7 +165,11 @@ ScannedSegment scan_segment(Io& io, const std::string& directory, uint32_t numbe
   int fd = open_direct(io, path, O_RDWR, segment->direct);
   scanned.writable = fd >= 0;
   if (fd < 0) fd = open_direct(io, path, O_RDONLY, segment->direct);
-  if (fd < 0) return scanned;
+  if (fd < 0) {
+    if (not_the_disks_fault(fd)) scanned.verdict = ScannedSegment::Verdict::refused;
+    scanned.error = fd;
+    return scanned;
+  }
   segment->file = File(io, fd);
   const int64_t file_bytes = io.size(fd);
   if (file_bytes < 0) return scanned;
@@ -164,7 +181,6 @@ ScannedSegment scan_segment(Io& io, const std::string& directory, uint32_t numbe
     return scanned;
   }
   scanned.segment = std::move(segment);
-  if (scanned.verdict == ScannedSegment::Verdict::unreadable) return scanned;
   if (read_footer(io, *scanned.segment, scanned.entries)) {
     scanned.verdict = ScannedSegment::Verdict::by_footer;
   } else {

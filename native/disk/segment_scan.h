@@ -12,15 +12,18 @@ struct ScannedSegment {
   enum class Verdict : uint8_t {
     by_footer,   // sealed: the records themselves were not looked at
     by_records,  // every record was found and its payload verified
-    unreadable,  // the disk failed: it may hold more than `entries`
+    unreadable,  // like by_records, but the disk failed: it may hold more than `entries`
     unfinished,  // made when the daemon or the machine died: without a header, so without pages
-    rejected,    // not a segment of this identity, version and number, or destroyed
+    rejected,    // not a segment of this identity, version and number, or destroyed, or the disk
+                 // does not even give its header
+    refused,     // this process may not open it, or not now: `error`; the disk is not to blame
   };
-  Verdict verdict = Verdict::unreadable;
-  std::shared_ptr<Segment> segment;  // open; nullptr if unfinished, rejected or not to be opened
+  Verdict verdict = Verdict::rejected;
+  int error = 0;                     // -errno, refused only
+  std::shared_ptr<Segment> segment;  // open; nullptr if unfinished, rejected or refused
   bool writable = false;             // the file is open for writing
   std::vector<FooterEntry> entries;
-  uint64_t records_end = kRecordsBegin;  // block after the last good record, by_records only
+  uint64_t records_end = kRecordsBegin;  // block after the last good record, if it was walked
   uint64_t corrupt = 0;                  // records with a good header and a bad payload
 };
 

@@ -1,6 +1,8 @@
-// What was removed stays removed, also where a crash comes in the middle of an eviction.
+// What was removed stays removed, also where a crash comes in the middle of an eviction, or where a
+// segment could not be read for one life of the daemon.
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "deleting_io.h"
 #include "disk_fixture.h"
@@ -113,6 +115,81 @@ TEST_F(DiskRemoval, OfAPageThatCouldNotBeCarriedForwardLasts) {
   reopen();
   EXPECT_GT(tier->stats().recovery_walked, 0u) << "the segment with the copy was not sealed";
   EXPECT_FALSE(holds(1));
+}
+
+TEST_F(DiskRemoval, OfAPageThatCouldNotBeReadAtOneStartLastsAtTheNext) {
+  open();
+  for (uint64_t i = 0; i < 30; ++i) store(i, kLength);
+  close();
+  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+  io->unreadable_from = 300'000;  // also the footer
+  io->unreadable_to = UINT64_MAX;
+  open(*io);
+  EXPECT_EQ(read(0, kLength), PageStatus::ok) << "as far as it can be read";
+  EXPECT_FALSE(holds(10));
+  EXPECT_EQ(read(29, kLength), PageStatus::ok) << "of the next segment";
+  remove_for_ever(10);
+  close();
+  open();
+  EXPECT_EQ(read(0, kLength), PageStatus::ok);
+  EXPECT_FALSE(holds(10));
+  EXPECT_EQ(read(29, kLength), PageStatus::ok);
+}
+
+TEST_F(DiskRemoval, ABadBlockOfASegmentThatIsWalkedCostsThePageInItOnly) {
+  open();
+  for (uint64_t i = 0; i < 10; ++i) store(i, kLength);
+  close();
+  const auto footer = static_cast<std::streamoff>(std::filesystem::file_size(segment_files()[0]));
+  std::fstream(segment_files()[0], std::ios::binary | std::ios::in | std::ios::out)
+      .seekp(footer - 4096)
+      .put('x');
+  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+  io->unreadable_from = 300'000;
+  io->unreadable_to = 300'001;
+  open(*io);
+  EXPECT_EQ(tier->stats().recovered_pages, 9u);
+  for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(holds(i), i != 5) << i;
+  close();
+  open();
+  for (uint64_t i = 0; i < 10; ++i)
+    EXPECT_EQ(read(i, kLength), i == 5 ? PageStatus::absent : PageStatus::ok) << i;
+}
+
+TEST_F(DiskRemoval, OfPagesInASegmentWithoutAReadableHeaderLasts) {
+  open();
+  for (uint64_t i = 0; i < 30; ++i) store(i, kLength);
+  close();
+  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+  io->unreadable_to = 4096;
+  open(*io);
+  EXPECT_EQ(tier->stats().recovery_rejected, 1u);
+  EXPECT_GT(io->syncs_after_unlink(), 0u) << "not even a power cut brings it back";
+  EXPECT_FALSE(holds(1));
+  remove_for_ever(1);
+  close();
+  open();
+  EXPECT_FALSE(holds(1));
+  EXPECT_EQ(read(29, kLength), PageStatus::ok);
+}
+
+TEST_F(DiskRemoval, SegmentsThatMayNotBeOpenedAreARefusedStartAndNotLost) {
+  open();
+  store(1, kLength);
+  close();
+  for (const int error : {EMFILE, EACCES}) {
+    DeletingIo refusing(attic.path(), DeletingIo::Hold::nothing);
+    refusing.open_error = -error;
+    try {
+      open(refusing);
+      FAIL() << "opened without its segment";
+    } catch (const DiskError& refused) {
+      EXPECT_NE(std::string(refused.what()).find("segment-0000000001.log"), std::string::npos);
+      EXPECT_NE(std::string(refused.what()).find(std::strerror(error)), std::string::npos);
+    }
+  }
+  open();
+  EXPECT_EQ(read(1, kLength), PageStatus::ok);
 }
 
 }  // namespace
