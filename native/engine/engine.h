@@ -26,6 +26,7 @@
 #include "engine/cold_pages.h"
 #include "engine/control.h"
 #include "engine/crew.h"
+#include "engine/disk_watch.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/latencies.h"
@@ -195,9 +196,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
-  // Sentences for the log about who was refused.
+  // Sentences for the log about who was refused, and what the disk does.
   std::vector<std::string> take_notices() {
     quotas_->tell(notices_);
+    if (cold_->enabled() && disk_watch_.due()) disk_watch_.tell(cold_->tier().stats(), notices_);
     return notices_.take();
   }
   std::string status_json() const;
@@ -243,6 +245,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
 
   const EngineConfig config_;
   Notices notices_;
+  DiskWatch disk_watch_{config_.disk.path};
   int64_t socket_group_ = -1;
   ipc::Admission admission_;
   ControlQueue control_;

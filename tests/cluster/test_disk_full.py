@@ -59,6 +59,7 @@ def test_a_full_file_system_is_said_and_used_again_when_it_has_room(
 
     other.unlink()
     eventually(lambda: disk_of(node)["state"] == "on", 90)
+    eventually(lambda: "is in use again" in node.log_path.read_text(), 20)
     written = disk_of(node)["pages_written"]
     assert all(pages.set(keys_of("room", 32)))
     eventually(lambda: disk_of(node)["pages_written"] == written + 32, 20)
@@ -100,6 +101,7 @@ def test_foreign_and_truncated_segments_are_said_and_cost_only_their_pages(
     assert disk["recovery_rejected"] == 1
     assert disk["recovery_corrupt"] <= 1, "the record that was cut through"
     assert "of another daemon" in sentences(cluster[0])
+    eventually(lambda: "1 segment files" in cluster[0].log_path.read_text(), 20)
     assert 0 < disk["recovered_pages"] < 640
     pages = attach(cluster[0], timeout_s=10.0)
     assert found(pages, ours) == disk["recovered_pages"], "all that it counts, and right bytes"

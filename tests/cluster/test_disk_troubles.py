@@ -56,6 +56,7 @@ def test_a_disk_that_takes_nothing_is_said_and_the_pool_goes_on(
     assert all(pages.set(keys))
     eventually(lambda: disk_of(cluster[0])["state"] == "read_only", 20)
     assert "writes nothing" in sentences(cluster[0])
+    eventually(lambda: "takes no new pages" in cluster[0].log_path.read_text(), 20)
     assert disk_of(cluster[0])["write_errors"] > 0
     assert disk_of(cluster[0])["pages"] == 0
     assert pages.has(keys)
@@ -74,3 +75,4 @@ def test_what_cannot_be_read_is_a_miss_and_never_wrong(
     assert 0 < got < 240
     disk = disk_of(cluster[0])
     assert disk["reads_failed"] + disk["reads_corrupt"] > 0
+    eventually(lambda: "damaged or not to be read" in cluster[0].log_path.read_text(), 20)

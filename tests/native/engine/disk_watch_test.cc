@@ -1,0 +1,59 @@
+// The log hears of a disk's troubles when they begin, when they end, and not in between.
+#include "engine/disk_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace peercached {
+namespace {
+
+class DiskWatchTest : public ::testing::Test {
+ protected:
+  // What the log gets, when each kind of notice may be told again.
+  std::vector<std::string> told() {
+    watch.tell(stats, notices);
+    return notices.take(now += 2 * Notices::kQuiet);
+  }
+
+  DiskWatch watch{"/mnt/disk"};
+  Notices notices;
+  DiskStats stats;
+  TimePoint now = Clock::now();
+};
+
+TEST_F(DiskWatchTest, a_well_disk_is_not_spoken_of) { EXPECT_TRUE(told().empty()); }
+
+TEST_F(DiskWatchTest, trouble_is_told_when_it_begins_and_when_it_ends) {
+  for (const DiskState trouble : {DiskState::read_only, DiskState::stalled}) {
+    stats.state = trouble;
+    stats.why = "the disk tier at /mnt/disk is not well";
+    EXPECT_EQ(told(), std::vector{stats.why});
+    EXPECT_TRUE(told().empty()) << "once";
+    stats.state = DiskState::on;
+    stats.why.clear();
+    EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again"});
+  }
+}
+
+TEST_F(DiskWatchTest, damage_is_counted_from_the_last_time) {
+  stats.recovery_rejected = 2;
+  stats.recovery_corrupt = 3;
+  auto sentences = told();
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_TRUE(sentences[0].starts_with("3 pages")) << sentences[0];
+  EXPECT_TRUE(sentences[1].starts_with("2 segment files")) << sentences[1];
+  stats.reads_corrupt = 4;
+  stats.reads_failed = 1;
+  sentences = told();
+  ASSERT_EQ(sentences.size(), 1u);
+  EXPECT_TRUE(sentences[0].starts_with("5 pages")) << sentences[0];
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(DiskWatchTest, is_due_once_a_second) {
+  EXPECT_TRUE(watch.due(now));
+  EXPECT_FALSE(watch.due(now + DiskWatch::kTellEvery / 2));
+  EXPECT_TRUE(watch.due(now + DiskWatch::kTellEvery));
+}
+
+}  // namespace
+}  // namespace peercached
