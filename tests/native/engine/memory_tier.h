@@ -71,6 +71,7 @@ class MemoryTier final : public ColdTier {
       }
       ++reads;
       std::memcpy(one.dest, here->second.bytes.data(), one.length);
+      read_into = one.dest;
       one.checksum = checksum(one.dest, one.length);
       one.status = PageStatus::ok;
     }
@@ -156,6 +157,7 @@ class MemoryTier final : public ColdTier {
   }
 
   std::function<void()> before_read;
+  const std::byte* read_into = nullptr;  // where the last page that was read went
   size_t queue_max = 1'000'000;
   bool hangs = false;
   std::atomic<uint64_t> reads{0};

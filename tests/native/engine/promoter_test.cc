@@ -36,6 +36,16 @@ TEST_F(PromoterTest, a_promoted_page_is_right_resident_and_pinned_while_it_is_wa
   EXPECT_EQ(tier_->reads, 1u);
 }
 
+TEST_F(PromoterTest, a_promoted_page_is_read_into_its_slot_without_a_copy_in_between) {
+  open(4 << 20, false);
+  store(0, 1);
+  const Digest digest = digest_of_page(0);
+  const Promotions some =
+      promoter_->promote({&digest, 1}, Urgency::somebody_waits, Deadline::after_ms(1'000));
+  ASSERT_EQ(some.statuses[0], PromoteStatus::in_pool);
+  EXPECT_EQ(tier_->read_into, some.pages[0].payload());
+}
+
 TEST_F(PromoterTest, a_page_that_many_want_is_read_once) {
   open(4 << 20, false);
   store(0, 1);
