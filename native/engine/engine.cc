@@ -79,7 +79,13 @@ Engine::Engine(const EngineConfig& config)
   }
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
-  shard_ = std::make_unique<Shard>(config.shard_entries);
+  shard_ = std::make_unique<Shard>(config.shard_entries, [this] {
+    {
+      std::lock_guard lock(janitor_mutex_);
+      sweep_shard_ = true;
+    }
+    janitor_wake_.notify_one();
+  });
   shard_->add_holder(kSelfHolder);
   cold_pages_.store(cold_.get(), std::memory_order_release);
 
@@ -231,11 +237,6 @@ void Engine::drop_node(HolderIndex index) {
   shard_->drop_holder(index);
   transfer_->drop_peer(index);
   locations_.forget_holder(index);
-  {
-    std::lock_guard lock(janitor_mutex_);
-    sweep_shard_ = true;
-  }
-  janitor_wake_.notify_one();
 }
 
 void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {

@@ -15,7 +15,14 @@
 // these are plain moves.
 #pragma once
 
+// ThreadSanitizer takes vectors for plain loads of what another thread may be changing.
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+#define PEERCACHED_SSE2
+#include <emmintrin.h>
+#endif
+
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -77,6 +84,31 @@ inline uint16_t slots_matching(Bucket& bucket, uint64_t lo, uint16_t occupied) {
   unsigned match = 0;
   unrolled<kBucketSlots>(
       [&](unsigned slot) { match |= unsigned{load_acquire(bucket.lo[slot]) == lo} << slot; });
+  return static_cast<uint16_t>(match & occupied);
+}
+
+// The same with fewer instructions and no order: for who keeps writers away, and for guesses.
+inline uint16_t slots_matching_unordered(Bucket& bucket, uint64_t lo, uint16_t occupied) {
+  unsigned match = 0;
+#ifdef PEERCACHED_SSE2
+  // Two slots at a time, compared as four halves of 32 bits, each narrowed to a bit.
+  const __m128i wanted = _mm_set1_epi64x(static_cast<int64_t>(lo));
+  const auto halves = [&](unsigned slot) {
+    const auto* two = reinterpret_cast<const __m128i*>(bucket.lo + slot);
+    return _mm_cmpeq_epi32(_mm_loadu_si128(two), wanted);
+  };
+  const __m128i first =
+      _mm_packs_epi16(_mm_packs_epi32(halves(0), halves(2)), _mm_packs_epi32(halves(4), halves(6)));
+  const __m128i rest = _mm_packs_epi16(_mm_packs_epi32(halves(8), halves(10)),
+                                       _mm_packs_epi32(halves(12), _mm_setzero_si128()));
+  const auto equal = static_cast<uint32_t>(_mm_movemask_epi8(first)) |
+                     static_cast<uint32_t>(_mm_movemask_epi8(rest)) << 16;
+  for (uint32_t both = equal & equal >> 1 & 0x5555555; both != 0; both &= both - 1)
+    match |= 1u << std::countr_zero(both) / 2;
+#else
+  unrolled<kBucketSlots>(
+      [&](unsigned slot) { match |= unsigned{load_relaxed(bucket.lo[slot]) == lo} << slot; });
+#endif
   return static_cast<uint16_t>(match & occupied);
 }
 

@@ -23,30 +23,19 @@ void Piece::place(Bucket* base, uint32_t buckets_max, float phase) {
 
 // --- readers -------------------------------------------------------------------------------
 
-void Piece::prefetch_head(const Digest& digest) const {
-  prefetch_head_of(base_[home_of(digest, buckets())]);
-}
-
-void Piece::prefetch_head_of(const Bucket& bucket) {
-  const auto* start = reinterpret_cast<const char*>(&bucket);
-  __builtin_prefetch(start);
-  __builtin_prefetch(start + 64);
-}
-
-void Piece::prefetch_record(const Digest& digest) const {
-  // Only a hint: what it reads unchecked is read again, checked.
-  Probe probe(digest.hi >> 8, buckets());
-  Bucket& bucket = base_[probe.at()];
-  const auto header = BucketHeader::of(load_relaxed(bucket.header));
-  const unsigned match = slots_matching(bucket, digest.lo, header.occupied);
+void Piece::prefetch_record(const Digest& digest, Bucket* home) const {
+  // What it reads unchecked is read again, checked.
+  const auto header = BucketHeader::of(load_relaxed(home->header));
+  const unsigned match = slots_matching_unordered(*home, digest.lo, header.occupied);
   if (match == 0 && (header.overflow != 0 || header.occupied == kAllSlots)) {
+    Probe probe(digest.hi >> 8, buckets());
     probe.next();
-    prefetch_head_of(base_[probe.at()]);
+    prefetch_head(base_ + probe.at());
   }
   // Not there: if it is to be stored, then in the first free slot.
   const unsigned candidates = match != 0 ? match : ~unsigned{header.occupied} & kAllSlots;
   if (candidates == 0) return;
-  const uint32_t* rest = bucket.rest[std::countr_zero(candidates)];
+  const uint32_t* rest = home->rest[std::countr_zero(candidates)];
   __builtin_prefetch(rest);
   __builtin_prefetch(rest + PackedRecord::kWords - 1);
 }
@@ -94,20 +83,16 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
 
 // --- writers -------------------------------------------------------------------------------
 
-bool Piece::insert(const Digest& digest, const PackedRecord& record, HolderTable& holders) {
-  const uint32_t count = buckets();
-  for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
+Place Piece::free_slot(const Digest& digest, HolderTable& holders) {
+  for (Probe probe(digest.hi >> 8, buckets()); !probe.done(); probe.next()) {
     Bucket& bucket = base_[probe.at()];
-    unsigned occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
-    if (occupied == kAllSlots && !free_a_dead_slot(probe.at(), holders)) continue;
-    occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
-    // First the signs on the way, then the record: a reader never stops short of it.
-    if (!probe.at_home()) add_overflow(Probe(digest.hi >> 8, count), probe.at(), 1);
-    BucketChange(bucket).put(std::countr_one(occupied), digest.lo, record);
-    ++used_;
-    return true;
+    if (BucketHeader::of(load_relaxed(bucket.header)).occupied == kAllSlots &&
+        !free_a_dead_slot(probe.at(), holders))
+      continue;
+    const unsigned occupied = BucketHeader::of(load_relaxed(bucket.header)).occupied;
+    return Place{probe.at(), static_cast<uint32_t>(std::countr_one(occupied))};
   }
-  return false;
+  return Place::none();
 }
 
 void Piece::overwrite(Place place, const Digest& digest, const PackedRecord& record) {
@@ -120,10 +105,6 @@ void Piece::erase(Place place) {
   BucketChange(bucket).clear(place.slot);
   add_overflow(probe, place.bucket, -1);
   --used_;
-}
-
-void Piece::add_overflow(Probe probe, uint32_t to, int step) {
-  for (; probe.at() != to; probe.next()) BucketChange(base_[probe.at()]).add_overflow(step);
 }
 
 bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {

@@ -26,9 +26,14 @@
 
 namespace peercached {
 
+// Handed around in a register: through memory, its halves would have to reach the cache before the
+// whole could be read, and wait there for the records that are stored before them.
 struct Place {
   uint32_t bucket;
   uint32_t slot;
+
+  static Place none() { return {0, kBucketSlots}; }
+  explicit operator bool() const { return slot < kBucketSlots; }
 };
 
 // What a rebuild holds in its hands; shared by all pieces, for it grows as large as one.
@@ -49,7 +54,8 @@ struct RebuildScratch {
 class alignas(64) Piece {
  public:
   static constexpr uint32_t kBucketsPerPage = kPageBytes / sizeof(Bucket);
-  static constexpr uint32_t kProbeBuckets = 32;
+  // With half of the buckets full, one record in 2^64 finds none of these free.
+  static constexpr uint32_t kProbeBuckets = 64;
 
   // Buckets to set aside for a piece that must hold `records`.
   static uint32_t buckets_for_capacity(uint64_t records);
@@ -60,9 +66,13 @@ class alignas(64) Piece {
   mutable std::mutex mutex;
 
   // --- readers
-  // Two steps for lookups in batches: first the head of the home bucket, then the record.
-  void prefetch_head(const Digest& digest) const;
-  void prefetch_record(const Digest& digest) const;
+  // Two steps for batches: first the head of the home bucket, then the record, or the slot where it
+  // would go. Only hints.
+  Bucket* home(const Digest& digest) const { return base_ + home_of(digest, buckets()); }
+  // Always inline: GCC takes a function that only prefetches for one without effect, and drops
+  // calls.
+  [[gnu::always_inline]] static void prefetch_head(const Bucket* home);
+  void prefetch_record(const Digest& digest, Bucket* home) const;
   // The live records of the digest; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
@@ -70,16 +80,19 @@ class alignas(64) Piece {
 
   // --- writers
   uint32_t used() const { return used_; }
-  // visit(Place, const PackedRecord&) for each record of the digest, dead ones too.
+  // visit(Place, const PackedRecord&) for each record of the digest, dead ones too. Returns the
+  // first free slot on the digest's way, or none.
   template <typename Visit>
-  void for_each_of(const Digest& digest, Visit&& visit) const;
+  Place for_each_of(const Digest& digest, Visit&& visit) const;
   // visit(Place, const Digest&, const PackedRecord&) for each record in these buckets; it may
   // erase that record. `low_byte` is that of the piece's digests.
   template <typename Visit>
   void for_each(uint32_t bucket_first, uint32_t bucket_end, unsigned low_byte, Visit&& visit) const;
 
-  // Takes a free slot, or that of a dead record. False: none within reach.
-  bool insert(const Digest& digest, const PackedRecord& record, HolderTable& holders);
+  // The first slot on the digest's way that is free, or is made so: a dead record goes.
+  Place free_slot(const Digest& digest, HolderTable& holders);
+  // `place`: a free slot on the digest's way.
+  void insert(Place place, const Digest& digest, const PackedRecord& record);
   void overwrite(Place place, const Digest& digest, const PackedRecord& record);
   // The caller accounts for it in the holder table.
   void erase(Place place);
@@ -88,6 +101,12 @@ class alignas(64) Piece {
   // is chance in a small piece. (Digests made to collide get nowhere with this, for it takes a
   // well-filled piece.)
   bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
+  // Whether it will have to before long, and is so large that this had better be done beforehand.
+  bool filling_up() const {
+    const uint32_t limit = record_limit(buckets());
+    return used_ >= limit - limit / 32 && buckets() >= kBucketsGrownAhead &&
+           buckets() < buckets_max_;
+  }
   bool clustered() const {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
@@ -101,6 +120,7 @@ class alignas(64) Piece {
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
   static constexpr double kGrowth = 1.3;
+  static constexpr uint32_t kBucketsGrownAhead = 16 * kBucketsPerPage;
 
   static uint32_t record_limit(uint32_t buckets) { return buckets * kRecordsPerBucketMax; }
   static uint32_t home_of(const Digest& digest, uint32_t buckets) {
@@ -120,7 +140,6 @@ class alignas(64) Piece {
                       2 +
                   1) {}
     uint32_t at() const { return at_; }
-    bool at_home() const { return at_ == home_; }
     bool done() const { return done_; }
     void next() {
       at_ += stride_;
@@ -134,7 +153,6 @@ class alignas(64) Piece {
     bool done_ = false;
   };
 
-  static void prefetch_head_of(const Bucket& bucket);
   int try_read(const Digest& digest, const HolderTable& holders,
                RecordRow out[kHoldersPerDigestMax]) const;
   void add_overflow(Probe probe, uint32_t to, int step);
@@ -152,19 +170,44 @@ class alignas(64) Piece {
 };
 
 template <typename Visit>
-void Piece::for_each_of(const Digest& digest, Visit&& visit) const {
+Place Piece::for_each_of(const Digest& digest, Visit&& visit) const {
+  Place free = Place::none();
+  bool searching = true;
   const uint32_t count = buckets();
   for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
     Bucket& bucket = base_[probe.at()];
     const auto header = BucketHeader::of(load_relaxed(bucket.header));
-    for (unsigned match = slots_matching(bucket, digest.lo, header.occupied); match != 0;
-         match &= match - 1) {
-      const auto slot = static_cast<uint32_t>(std::countr_zero(match));
-      const PackedRecord record = load_record(bucket, slot);
-      if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{probe.at(), slot}, record);
+    if (searching) {
+      for (unsigned match = slots_matching_unordered(bucket, digest.lo, header.occupied);
+           match != 0; match &= match - 1) {
+        const auto slot = static_cast<uint32_t>(std::countr_zero(match));
+        const PackedRecord record = load_record(bucket, slot);
+        if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{probe.at(), slot}, record);
+      }
     }
-    if (header.overflow == 0) return;
+    if (!free && header.occupied != kAllSlots)
+      free = Place{probe.at(), static_cast<uint32_t>(std::countr_one(header.occupied))};
+    searching = searching && header.overflow != 0;
+    if (!searching && free) break;
   }
+  return free;
+}
+
+[[gnu::always_inline]] inline void Piece::prefetch_head(const Bucket* home) {
+  const auto* start = reinterpret_cast<const char*>(home);
+  __builtin_prefetch(start);
+  __builtin_prefetch(start + 64);
+}
+
+inline void Piece::insert(Place place, const Digest& digest, const PackedRecord& record) {
+  // First the signs on the way, then the record: a reader never stops short of it.
+  add_overflow(Probe(digest.hi >> 8, buckets()), place.bucket, 1);
+  BucketChange(base_[place.bucket]).put(place.slot, digest.lo, record);
+  ++used_;
+}
+
+inline void Piece::add_overflow(Probe probe, uint32_t to, int step) {
+  for (; probe.at() != to; probe.next()) BucketChange(base_[probe.at()]).add_overflow(step);
 }
 
 template <typename Visit>

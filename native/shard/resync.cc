@@ -57,6 +57,7 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
   const auto by_key = [](const Wanted& a, const Wanted& b) { return a.key() < b.key(); };
   std::stable_sort(wanted.begin(), wanted.end(), by_key);
 
+  bool filling_up = false;
   auto next = wanted.begin();
   for (size_t p = bucket * impl_->pieces_per_bucket; p < (bucket + 1) * impl_->pieces_per_bucket;
        ++p) {
@@ -72,7 +73,9 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
                        update.withdraw(place);
                    });
     for (; next != end; ++next) update.apply(*next->row, as_of);
+    filling_up |= update.filling_up();
   }
+  if (filling_up) impl_->want_room();
   impl_->count(applied);
   return applied;
 }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "shard/piece_order.h"
 #include "shard/shard_impl.h"
 #include "shard/update.h"
 
@@ -49,16 +50,16 @@ float phase_of(size_t piece) {
 
 }  // namespace
 
-Shard::Impl::Impl(uint64_t capacity_entries)
+Shard::Impl::Impl(uint64_t capacity_entries, std::function<void()> told_untidy)
     : pieces_per_bucket(pieces_per_bucket_for(checked_capacity(capacity_entries))),
       pieces_count(kSummaryBuckets * pieces_per_bucket),
       buckets_max_per_piece(Piece::buckets_for_capacity(capacity_entries / pieces_count)),
       holders(capacity_entries),
       memory(pieces_count * buckets_max_per_piece * sizeof(Bucket), "the directory's records"),
-      pieces(std::make_unique<Piece[]>(pieces_count)) {
-  auto* base = reinterpret_cast<Bucket*>(memory.base());
+      pieces(std::make_unique<Piece[]>(pieces_count)),
+      on_untidy(told_untidy ? std::move(told_untidy) : [] {}) {
   for (size_t p = 0; p < pieces_count; ++p)
-    pieces[p].place(base + p * buckets_max_per_piece, buckets_max_per_piece, phase_of(p));
+    pieces[p].place(buckets() + p * buckets_max_per_piece, buckets_max_per_piece, phase_of(p));
 }
 
 void Shard::Impl::count(const ShardApplied& applied) {
@@ -73,11 +74,15 @@ void Shard::Impl::count(const ShardApplied& applied) {
   add(counters.bad, applied.bad);
 }
 
-Shard::Shard(uint64_t capacity_entries) : impl_(std::make_unique<Impl>(capacity_entries)) {}
+Shard::Shard(uint64_t capacity_entries, std::function<void()> on_untidy)
+    : impl_(std::make_unique<Impl>(capacity_entries, std::move(on_untidy))) {}
 Shard::~Shard() = default;
 
 void Shard::add_holder(HolderIndex holder) { impl_->holders.add(holder); }
-void Shard::drop_holder(HolderIndex holder) { impl_->holders.drop(holder); }
+void Shard::drop_holder(HolderIndex holder) {
+  impl_->holders.drop(holder);
+  impl_->on_untidy();
+}
 bool Shard::swept(HolderIndex holder) const { return impl_->holders.swept(holder); }
 
 ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
@@ -88,56 +93,27 @@ ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
     impl_->count(applied);
     return applied;
   }
-  // Piece by piece, each with one lock and with its buckets in the cache; the rows of one digest
-  // stay in order.
-  std::vector<uint32_t> piece_ends(impl_->pieces_count + 1);
-  std::vector<uint32_t> order;
+  bool filling_up = false;
   for (; !rows.empty(); rows = rows.subspan(std::min(rows.size(), kRowsPerRound))) {
     const auto round = rows.first(std::min(rows.size(), kRowsPerRound));
-    std::fill(piece_ends.begin(), piece_ends.end(), 0);
-    uint32_t good = 0;
-    for (const RecordRow& row : round) {
-      if (!PackedRecord::representable(row)) continue;
-      ++piece_ends[impl_->piece_of(row.digest) + 1];
-      ++good;
-    }
-    applied.bad += static_cast<uint32_t>(round.size()) - good;
-    // Starts for now; filling moves each to its piece's end.
-    for (size_t p = 1; p < piece_ends.size(); ++p) piece_ends[p] += piece_ends[p - 1];
-    order.resize(good);
-    for (uint32_t i = 0; i < round.size(); ++i)
-      if (PackedRecord::representable(round[i]))
-        order[piece_ends[impl_->piece_of(round[i].digest)]++] = i;
-
-    const auto digest_at = [&](uint32_t i) -> const Digest& { return round[order[i]].digest; };
-    // Also beyond the piece at hand: small batches have a row or two for each.
-    const auto fetch_ahead = [&](uint32_t i) {
-      if (i + 3 * kRowsAhead < good) {
-        const RecordRow& row = round[order[i + 3 * kRowsAhead]];
-        __builtin_prefetch(&row);
-        __builtin_prefetch(&row.check);  // in the next line, perhaps
-      }
-      if (i + 2 * kRowsAhead < good) {
-        const Digest& digest = digest_at(i + 2 * kRowsAhead);
-        impl_->pieces[impl_->piece_of(digest)].prefetch_head(digest);
-      }
-      if (i + kRowsAhead < good) {
-        const Digest& digest = digest_at(i + kRowsAhead);
-        impl_->pieces[impl_->piece_of(digest)].prefetch_record(digest);
-      }
-    };
-    for (uint32_t begin = 0; begin < good;) {
-      const size_t p = impl_->piece_of(digest_at(begin));
-      const uint32_t end = piece_ends[p];
-      PieceUpdate update(impl_->pieces[p], impl_->holders, impl_->scratch, holder, end - begin,
+    const PieceOrder order(*impl_, round);
+    applied.bad += static_cast<uint32_t>(round.size()) - order.size();
+    for (uint32_t i = 0; i < order.size();) {
+      const size_t piece = impl_->piece_of(order.row(i).digest);
+      const uint32_t end = order.end_of(piece);
+      PieceUpdate update(impl_->pieces[piece], impl_->holders, impl_->scratch, holder, end - i,
                          applied);
-      for (uint32_t i = begin; i < end; ++i) {
-        fetch_ahead(i);
-        update.apply(round[order[i]]);
+      for (; i < end; ++i) {
+        // Also beyond the piece at hand: small batches have a row or two for each.
+        order.prefetch_row(i + 3 * kRowsAhead);
+        order.prefetch_head(i + 2 * kRowsAhead);
+        order.prefetch_record(i + kRowsAhead);
+        update.apply(order.row(i));
       }
-      begin = end;
+      filling_up |= update.filling_up();
     }
   }
+  if (filling_up) impl_->want_room();
   impl_->count(applied);
   return applied;
 }
@@ -147,13 +123,15 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
     out.reserve(std::max(2 * out.capacity(), out.size() + digests.size()));
   uint64_t hits = 0;
   std::array<const Piece*, kDigestsInFlight> pieces;
+  std::array<Bucket*, kDigestsInFlight> homes;
   for (size_t begin = 0; begin < digests.size(); begin += kDigestsInFlight) {
     const auto some = digests.subspan(begin, std::min(kDigestsInFlight, digests.size() - begin));
     for (size_t i = 0; i < some.size(); ++i) {
       pieces[i] = &impl_->pieces[impl_->piece_of(some[i])];
-      pieces[i]->prefetch_head(some[i]);
+      homes[i] = pieces[i]->home(some[i]);
+      Piece::prefetch_head(homes[i]);
     }
-    for (size_t i = 0; i < some.size(); ++i) pieces[i]->prefetch_record(some[i]);
+    for (size_t i = 0; i < some.size(); ++i) pieces[i]->prefetch_record(some[i], homes[i]);
     for (size_t i = 0; i < some.size(); ++i) {
       RecordRow rows[kHoldersPerDigestMax];
       const unsigned found = pieces[i]->read(some[i], impl_->holders, rows);
@@ -187,11 +165,30 @@ size_t Shard::sweep(size_t buckets_max) {
     impl_->sweep_bucket = 0;
     impl_->sweep_piece = (impl_->sweep_piece + 1) % impl_->pieces_count;
   }
-  if (impl_->holders.dead_records() == 0) return 0;
+  if (impl_->holders.dead_records() == 0) return impl_->make_room(buckets_max);
   size_t left = 0;
   for (size_t p = impl_->sweep_piece; p < impl_->pieces_count; ++p)
     left += impl_->pieces[p].buckets();
   return std::max<size_t>(left - std::min<size_t>(left, impl_->sweep_bucket), 1);
+}
+
+void Shard::Impl::want_room() {
+  if (!room_wanted.exchange(true)) on_untidy();
+}
+
+size_t Shard::Impl::make_room(size_t buckets_max) {
+  if (room_piece == 0 && !room_wanted.exchange(false)) return 0;
+  for (size_t visited = 0; room_piece < pieces_count && visited < buckets_max; ++room_piece) {
+    Piece& piece = pieces[room_piece];
+    std::lock_guard lock(piece.mutex);
+    visited += 1;
+    if (!piece.filling_up()) continue;
+    counters.full += piece.grow(0, holders, scratch);
+    visited += piece.buckets();
+  }
+  const size_t left = pieces_count - room_piece;
+  if (left == 0) room_piece = 0;
+  return left;
 }
 
 ShardStats Shard::stats() const {

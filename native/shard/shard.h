@@ -3,8 +3,8 @@
 // One flat mapping, divided into pieces of equal hash range; a piece is an array of buckets, each
 // with a version that is odd while it changes, so that readers need no lock and a later version
 // can be read one-sidedly. Each record costs at most 48 bytes all in, from some 100 000 records
-// on. The table grows piece by piece: no insert waits for more than one piece. At
-// `capacity_entries` further records are refused and counted.
+// on. The table grows piece by piece, large pieces ahead of need in sweep(): no insert waits for
+// more than one piece. At `capacity_entries` further records are refused and counted.
 //
 // Updates are conditional. A row is taken only from its own holder and only with a
 // generation above the one stored for (digest, holder); a withdrawal removes a record whose
@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -47,8 +48,9 @@ struct ShardStats {
 
 class Shard {
  public:
-  // Throws std::invalid_argument for a capacity of 0 or above kCapacityEntriesMax.
-  explicit Shard(uint64_t capacity_entries);
+  // Throws std::invalid_argument for a capacity of 0 or above kCapacityEntriesMax. `on_untidy` is
+  // called, on whichever thread, when there is something for sweep() to do.
+  explicit Shard(uint64_t capacity_entries, std::function<void()> on_untidy = {});
   ~Shard();
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -60,7 +62,9 @@ class Shard {
   void add_holder(HolderIndex holder);
   void drop_holder(HolderIndex holder);  // O(1)
   bool swept(HolderIndex holder) const;  // not live, and no record of it is left
-  size_t sweep(size_t buckets_max);      // removes dead records; returns buckets left to visit
+  // Removes dead records, and makes room in pieces that are filling up, so that updates need not
+  // wait for that; returns about how many buckets are left to visit.
+  size_t sweep(size_t buckets_max);
 
   // `holder` of each row is ignored. When a digest has 3 live holders the oldest record gives way.
   ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);
@@ -85,6 +89,7 @@ class Shard {
   ShardStats stats() const;
 
  private:
+  friend class PieceOrder;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

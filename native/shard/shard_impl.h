@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <bit>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace peercached {
 
 struct Shard::Impl {
-  explicit Impl(uint64_t capacity_entries);
+  Impl(uint64_t capacity_entries, std::function<void()> told_untidy);
 
   // Pieces are grouped by summary bucket: resyncing one of those touches 1/256 of the table.
   // Homes within a piece come from the top of `hi`; `lo` is the ring's, and an owner sees only
@@ -27,7 +28,13 @@ struct Shard::Impl {
     return static_cast<unsigned>(piece / pieces_per_bucket);
   }
 
+  Bucket* buckets() const { return reinterpret_cast<Bucket*>(memory.base()); }
+
   void count(const ShardApplied& applied);
+  // At least one piece is filling up.
+  void want_room();
+  // For sweep(), which holds its mutex; like it, returns about how much is left to do.
+  size_t make_room(size_t buckets_max);
 
   const size_t pieces_per_bucket;  // a power of two
   const size_t pieces_count;
@@ -37,9 +44,12 @@ struct Shard::Impl {
   std::unique_ptr<Piece[]> pieces;
   RebuildScratch scratch;
 
-  std::mutex sweep_mutex;  // the cursor below
+  const std::function<void()> on_untidy;
+  std::mutex sweep_mutex;  // the cursors below
   size_t sweep_piece = 0;
   uint32_t sweep_bucket = 0;
+  size_t room_piece = 0;
+  std::atomic<bool> room_wanted{false};
 
   struct Counters {
     std::atomic<uint64_t> added{0}, changed{0}, withdrawn{0}, old{0}, full{0}, bad{0};

@@ -22,6 +22,22 @@ PieceUpdate::~PieceUpdate() {
   if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_, scratch_);
 }
 
+inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
+  Siblings found;
+  found.free = piece_.for_each_of(digest, [&](Place place, const PackedRecord& record) {
+    if (record.holder() == holder_) {
+      found.own = Stored{place, record};
+      return;
+    }
+    if (found.others_count == kHoldersPerDigestMax || !holders_.live(record.holder())) return;
+    unsigned at = found.others_count++;
+    for (; at > 0 && found.others[at - 1].record.age() > record.age(); --at)
+      found.others[at] = found.others[at - 1];
+    found.others[at] = {place, record};
+  });
+  return found;
+}
+
 void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
@@ -57,22 +73,6 @@ void PieceUpdate::withdraw(Place place) {
   ++applied_.withdrawn;
 }
 
-PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
-  Siblings found;
-  piece_.for_each_of(digest, [&](Place place, const PackedRecord& record) {
-    if (record.holder() == holder_) {
-      found.own = Stored{place, record};
-      return;
-    }
-    if (found.others_count == kHoldersPerDigestMax || !holders_.live(record.holder())) return;
-    unsigned at = found.others_count++;
-    for (; at > 0 && found.others[at - 1].record.age() > record.age(); --at)
-      found.others[at] = found.others[at - 1];
-    found.others[at] = {place, record};
-  });
-  return found;
-}
-
 void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
   if (siblings.others_count == kHoldersPerDigestMax) {
     // The oldest gives way, in its own slot, so that no reader sees more or fewer than three.
@@ -93,20 +93,25 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
 }
 
 void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
-  const unsigned age = newest_age(row.digest, siblings, 0);
-  const PackedRecord record = PackedRecord::of(row, holder_, age);
-  bool placed = piece_.insert(row.digest, record, holders_);
-  if (!placed && piece_.clustered()) {
+  Place free = siblings.free;
+  if (holders_.dead_records() > 0) free = piece_.free_slot(row.digest, holders_);
+  bool inserted = insert_at(free, row, siblings);
+  if (!inserted && piece_.clustered()) {
     applied_.full += piece_.grow(rows_to_add(), holders_, scratch_);
-    placed = piece_.insert(row.digest, record, holders_);
+    const Siblings moved = find(row.digest);
+    inserted = insert_at(moved.free, row, moved);
   }
-  if (!placed) {
-    ++applied_.full;
-    return;
-  }
+  if (!inserted) ++applied_.full;
+}
+
+inline bool PieceUpdate::insert_at(Place free, const RecordRow& row, const Siblings& siblings) {
+  if (!free) return false;
+  const unsigned age = newest_age(row.digest, siblings, 0);
+  piece_.insert(free, row.digest, PackedRecord::of(row, holder_, age));
   ++room_used_;
   ++added_;
   ++applied_.added;
+  return true;
 }
 
 // Renumbers the others (but for the `skip` oldest), and returns the age above theirs.

@@ -27,6 +27,9 @@ class PieceUpdate {
   // newer or not: the holder has said what it has.
   void apply(const RecordRow& row, std::optional<Generation> as_of = std::nullopt);
 
+  // Whether the piece had better be grown before it must be.
+  bool filling_up() const { return piece_.filling_up(); }
+
   // Removes a record of the holder.
   void withdraw(Place place);
 
@@ -40,11 +43,13 @@ class PieceUpdate {
     std::optional<Stored> own;
     std::array<Stored, kHoldersPerDigestMax> others;
     unsigned others_count = 0;
+    Place free = Place::none();  // where another could go
   };
 
   Siblings find(const Digest& digest) const;
   void add(const RecordRow& row, const Siblings& siblings);
   void insert(const RecordRow& row, const Siblings& siblings);
+  bool insert_at(Place free, const RecordRow& row, const Siblings& siblings);
   unsigned newest_age(const Digest& digest, const Siblings& siblings, unsigned skip);
   bool take_room();
   uint64_t rows_to_add() const;

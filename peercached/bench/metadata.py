@@ -4,8 +4,9 @@
 
 One process keeps what all instances have (LMCache pull request 2043): one instance reports all its
 chunks, one key is looked up, one instance goes. Theirs are Python objects on their machine; so the
-core of their adopted design, a set of hashes per instance, is timed here as well. CPU time is shown
-beside the wall clock, which other work on the machine lengthens.
+cores of their designs are run here as well, after ours: S1, a set of hashes per instance, at the
+same size, and S0's dictionary for its lookup. CPU time is shown beside the wall clock, which other
+work on the machine lengthens.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import os
 import statistics
 import sys
 import time
+import timeit
 from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from peercached.bench.directory import rows_of_random_pages
@@ -42,12 +45,23 @@ class MetadataFigures:
     memory_bytes: int
     full_report_ms: float  # wall clock; median over the instances
     full_report_cpu_ms: float
+    room_cpu_ms: float  # of making room for the next ones, afterwards and in pieces; median
     lookup_cold_ns: float  # per key, in batches of 128: other keys each time
     lookup_hot_ns: float  # the same keys again and again, as theirs are measured
     deregister_ms: float  # until the instance's chunks are found no more
     sweep_cpu_ms: float  # of giving their memory back, afterwards and in pieces
-    set_report_ms: float  # 1 M hashes into a Python set, here
-    set_lookup_hot_ns: float  # of one key in one such set per instance, until it is found
+    sets: SetFigures
+    dict_lookup_hot_ns: float  # a call for one key to a dictionary of one instance's keys, here
+
+
+@dataclass
+class SetFigures:
+    """LMCache's S1, reduced to its core: a set of hashes per instance. On this machine."""
+
+    full_report_cpu_ms: float  # one instance's hashes into its set; median over the instances
+    memory_bytes: int
+    lookup_hot_ns: float  # until the set that has the key is found, the last one
+    deregister_ms: float
 
 
 def measure(instances: int, chunks: int, told: Callable[[str], None]) -> MetadataFigures:
@@ -55,7 +69,7 @@ def measure(instances: int, chunks: int, told: Callable[[str], None]) -> Metadat
     from peercached import _native  # here: peercachectl works where it cannot be loaded
 
     table = _native.ShardTable(2 * instances * chunks)
-    wall, cpu = [], []
+    wall, cpu, room = [], [], []
     digests = b""
     for instance in range(1, instances + 1):
         table.add_holder(instance)
@@ -64,6 +78,10 @@ def measure(instances: int, chunks: int, told: Callable[[str], None]) -> Metadat
         table.apply(instance, packed)
         cpu.append(time.process_time() - cpu_at)
         wall.append(time.perf_counter() - wall_at)
+        room_at = time.process_time()
+        while table.sweep(4096):
+            pass
+        room.append(time.process_time() - room_at)
         if instance % 10 == 0:
             told(f"{instance} of {instances} instances")
     stats = table.stats()
@@ -82,7 +100,8 @@ def measure(instances: int, chunks: int, told: Callable[[str], None]) -> Metadat
     while table.sweep(4096):
         pass
     sweep_s = time.process_time() - begin
-    set_report_s, set_lookup_ns = _python_sets(instances, chunks)
+    del table
+    told("the sets of S1")
     return MetadataFigures(
         instances,
         chunks,
@@ -90,12 +109,13 @@ def measure(instances: int, chunks: int, told: Callable[[str], None]) -> Metadat
         stats["bytes"],
         1e3 * statistics.median(wall),
         1e3 * statistics.median(cpu),
+        1e3 * statistics.median(room),
         cold_ns,
         hot_ns,
         1e3 * deregister_s,
         1e3 * sweep_s,
-        1e3 * set_report_s,
-        set_lookup_ns,
+        _python_sets(instances, chunks),
+        _dict_lookup_ns(chunks),
     )
 
 
@@ -108,19 +128,44 @@ def _lookup_ns(lookup: Callable[[bytes], bytes], digests: bytes, rounds: int) ->
     return (time.process_time() - begin) / rounds / _LOOKUP_KEYS * 1e9
 
 
-def _python_sets(instances: int, chunks: int) -> tuple[float, float]:
-    """(CPU seconds to fill one, CPU ns to find the one of `instances` that has a key)"""
-    keys = array("Q", os.urandom(8 * chunks)).tolist()
-    begin = time.process_time()
-    filled = set(keys)
-    report_s = time.process_time() - begin
-    others: list[set[int]] = [set(keys[:1000]) for _ in range(instances - 1)]
-    sets = [*others, filled]
+def _python_sets(instances: int, chunks: int) -> SetFigures:
+    memory_before = _resident_bytes()
+    sets: list[set[int]] = []
+    cpu = []
+    keys: list[int] = []
+    for _ in range(instances):
+        keys = _random_keys(chunks)
+        begin = time.process_time()
+        reported: set[int] = set()
+        reported.update(keys)
+        cpu.append(time.process_time() - begin)
+        sets.append(reported)
     key = keys[-1]
-    begin = time.process_time()
-    for _ in range(1000):
-        next(one for one in sets if key in one)
-    return report_s, (time.process_time() - begin) / 1000 * 1e9
+    del reported, keys
+    memory = _resident_bytes() - memory_before
+    lookup_s = min(timeit.repeat(lambda: next(s for s in sets if key in s), number=1000, repeat=5))
+    begin = time.perf_counter()
+    sets.pop()
+    deregister_s = time.perf_counter() - begin
+    return SetFigures(
+        1e3 * statistics.median(cpu), memory, lookup_s / 1000 * 1e9, 1e3 * deregister_s
+    )
+
+
+def _dict_lookup_ns(chunks: int) -> float:
+    keys = _random_keys(chunks)
+    holders = dict.fromkeys(keys, (0,))
+    key = keys[-1]
+    return min(timeit.repeat(lambda: holders.get(key), number=100_000, repeat=5)) / 100_000 * 1e9
+
+
+def _random_keys(count: int) -> list[int]:
+    return array("Q", os.urandom(8 * count)).tolist()
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _print(figures: MetadataFigures) -> None:
@@ -132,17 +177,26 @@ def _print(figures: MetadataFigures) -> None:
         f"{figures.lookup_cold_ns / 1e6:.6f} cold, {figures.lookup_hot_ns / 1e6:.6f} hot",
         f"{figures.deregister_ms:.4f}",
     )
-    here = (f"{figures.set_report_ms:.1f} CPU", "", f"{figures.set_lookup_hot_ns / 1e6:.6f} hot")
+    sets = figures.sets
+    s1_here = (
+        f"{sets.full_report_cpu_ms:.1f} CPU",
+        f"{sets.memory_bytes / 1e6:,.0f}",
+        f"{sets.lookup_hot_ns / 1e6:.6f} hot",
+        f"{sets.deregister_ms:.1f}",
+    )
+    s0_here = ("", "", f"{figures.dict_lookup_hot_ns / 1e6:.6f} hot", "")
     rows: list[tuple[Any, ...]] = [("peercached, one shard", *ours)]
-    rows.append(("S1's sets of hashes, here", *here, ""))
+    rows.append(("S1's sets of hashes, here", *s1_here))
+    rows.append(("S0's dictionary, here", *s0_here))
     rows += [(name, *values) for name, values in PUBLISHED.items()]
     print_table(
         ["design", ">full report ms", ">memory MB", ">lookup of a key ms", ">deregister ms"], rows
     )
     print(
         f"{figures.instances} instances x {figures.chunks:,} chunks: {figures.entries:,} records, "
-        f"{figures.memory_bytes / figures.entries:.1f} bytes each; sweep of a gone instance "
-        f"{figures.sweep_cpu_ms:,.0f} CPU ms in the background"
+        f"{figures.memory_bytes / figures.entries:.1f} bytes each; in the background "
+        f"{figures.room_cpu_ms:.0f} CPU ms after a report, to make room for the next, and "
+        f"{figures.sweep_cpu_ms:,.0f} after an instance has gone"
     )
 
 

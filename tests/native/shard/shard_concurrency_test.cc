@@ -82,6 +82,44 @@ TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
   EXPECT_EQ(mixed, 0u);
 }
 
+TEST(ShardConcurrency, making_room_ahead_never_hides_a_record) {
+  std::atomic<bool> untidy{false}, done{false};
+  Shard shard(1'000'000, [&] { untidy = true; });
+  shard.add_holder(1);
+  const auto rows = random_records(700'000, 1);
+  std::atomic<size_t> there{0};
+  uint64_t hidden = 0;
+  std::thread sweeper([&] {
+    while (!done) {
+      if (!untidy.exchange(false)) std::this_thread::yield();
+      while (shard.sweep(100) > 0) {
+      }
+    }
+  });
+  std::thread reader([&] {
+    std::mt19937_64 random(1);
+    std::vector<Digest> digests(64);
+    std::vector<RecordRow> found;
+    while (!done) {
+      const size_t count = there;
+      if (count == 0) continue;
+      for (auto& digest : digests) digest = rows[random() % count].digest;
+      found.clear();
+      shard.lookup(digests, found);
+      hidden += found.size() != digests.size();
+    }
+  });
+  for (size_t at = 0; at < rows.size(); at += 5000) {
+    shard.apply(1, std::span(rows).subspan(at, 5000));
+    there = at + 5000;
+  }
+  done = true;
+  sweeper.join();
+  reader.join();
+  EXPECT_EQ(hidden, 0u);
+  EXPECT_EQ(shard.stats().full, 0u);
+}
+
 TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
   Shard shard(1000);
   shard.add_holder(1);

@@ -255,6 +255,49 @@ TEST(Shard, records_cost_at_most_48_bytes_at_any_size) {
   }
 }
 
+TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
+  constexpr size_t kBatch = 2500;
+  size_t calls = 0;
+  Shard shard(2'000'000, [&] { ++calls; });
+  shard.add_holder(1);
+  const auto rows = random_records(900'000, 1);
+  size_t grown_in_updates = 0, grown_in_sweeps = 0;  // how often some piece was
+  for (size_t at = 0; at < rows.size(); at += kBatch) {
+    const uint64_t bytes_before = shard.stats().bytes;
+    const size_t calls_before = calls;
+    shard.apply(1, std::span(rows).subspan(at, kBatch));
+    const uint64_t bytes = shard.stats().bytes;
+    sweep_all(shard);
+    if (at < 500'000) continue;  // pieces are small at first
+    grown_in_updates += bytes > bytes_before;
+    if (shard.stats().bytes > bytes) {
+      ++grown_in_sweeps;
+      EXPECT_EQ(calls, calls_before + 1);
+    }
+    EXPECT_LE(shard.stats().bytes, 48 * shard.stats().entries) << at;
+  }
+  // Now and then a record finds no slot within its reach, which nobody could foresee.
+  EXPECT_LT(grown_in_updates, grown_in_sweeps / 10);
+  EXPECT_GT(grown_in_sweeps, 100u);
+  EXPECT_EQ(shard.stats().entries, rows.size());
+
+  std::vector<Digest> digests;
+  for (const RecordRow& row : rows) digests.push_back(row.digest);
+  std::vector<RecordRow> found;
+  shard.lookup(digests, found);
+  EXPECT_EQ(found.size(), rows.size());
+}
+
+TEST(Shard, says_when_there_is_something_to_sweep) {
+  size_t calls = 0;
+  Shard shard(1000, [&] { ++calls; });
+  shard.add_holder(1);
+  shard.apply(1, random_records(100, 1));
+  EXPECT_EQ(calls, 0u);
+  shard.drop_holder(1);
+  EXPECT_EQ(calls, 1u);
+}
+
 TEST(Shard, memory_goes_back_when_records_go) {
   Shard shard(300'000);
   shard.add_holder(1);
