@@ -145,6 +145,16 @@ tsan-rdma: setup-rdma build/native-tsan
 	    tests/rdma/vm --engine qemu --nodes 4 --mem 8192 --timeout 7200 -- \
 	    build/native-tsan/rdma_test --gtest_brief=1 $(ARGS)
 
+## make test-huge     a pool file in huge pages, in an emulated machine: 3 minutes
+.PHONY: test-huge
+test-huge: setup-rdma build/native
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target pool_test
+	@tests/rdma/vm --engine qemu --mem 2048 --timeout 900 -- bash -c \
+	    'echo 64 >/proc/sys/vm/nr_hugepages && mkdir -p /tmp/huge && \
+	     mount -t hugetlbfs none /tmp/huge && \
+	     build/native/pool_test --gtest_filter="*.*HugePages*" && \
+	     ! build/native/pool_test --gtest_filter="*.*HugePages*" | grep SKIPPED'
+
 ## make check         formatters, linters, types
 check: setup
 	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
