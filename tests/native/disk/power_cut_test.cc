@@ -29,7 +29,9 @@ TEST_P(DiskPowerCut, LosesOnlyWhatItMayLose) {
     PowerCutIo io(attic.path(), 1 + random() % 150);
     try {
       open(io);
-      crash_workload(*tier, *ledger, random(), 80, [&] { return !io.dead(); });
+      // Without power from the start segments can neither be read nor deleted, and what they have
+      // would be removed in vain.
+      if (!io.dead()) crash_workload(*tier, *ledger, random(), 80);
       close();
     } catch (const DiskError&) {
     }
