@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from harness.waiting import CALL_S
 from peercache_client import Client, Status
 from peercached.demo.content import Content
 
@@ -23,7 +24,7 @@ class Pages:
         page_bytes: int = 65_536,
         room_pages: int = 64,
         namespace: str = "test",
-        timeout_s: float = 2.0,
+        timeout_s: float = CALL_S,
     ) -> None:
         self.client = Client(str(socket_path), namespace=namespace, timeout_s=timeout_s)
         self.page_bytes = page_bytes
