@@ -199,7 +199,7 @@ test-image: setup
 	@tools/bootstrap --image
 	@$(PY) -m pytest -m "slow or not slow" --timeout 3600 -rP tests/install/test_container_image.py $(ARGS)
 
-## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES"]
+## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
 bench-disk: build/native
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_bench

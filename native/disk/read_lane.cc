@@ -13,9 +13,11 @@ class PlainLane final : public ReadLane {
  public:
   explicit PlainLane(Io& io) : io_(io) {}
   unsigned depth() const override { return 1; }
+  unsigned slots() const override { return 1; }
   void start(unsigned, int fd, std::byte* to, size_t bytes, uint64_t offset) override {
     error_ = read_all(io_, fd, to, bytes, offset);
   }
+  void submit() override {}
   void wait(std::vector<Done>& done) override { done.push_back({0, error_}); }
 
  private:
@@ -26,20 +28,26 @@ class PlainLane final : public ReadLane {
 #ifdef PEERCACHED_URING
 class UringLane final : public ReadLane {
  public:
-  explicit UringLane(unsigned depth) : reads_(depth) {
-    works_ = ::io_uring_queue_init(depth, &ring_, 0) == 0;
+  UringLane(unsigned depth, unsigned slots) : depth_(depth), reads_(slots) {
+    works_ = ::io_uring_queue_init(slots, &ring_, 0) == 0;
   }
   ~UringLane() override {
     if (works_) ::io_uring_queue_exit(&ring_);
   }
   bool works() const { return works_; }
-  unsigned depth() const override { return static_cast<unsigned>(reads_.size()); }
+  unsigned depth() const override { return depth_; }
+  unsigned slots() const override { return static_cast<unsigned>(reads_.size()); }
 
   void start(unsigned slot, int fd, std::byte* to, size_t bytes, uint64_t offset) override {
     reads_[slot] = {fd, to, bytes, offset};
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one for each slot
     ::io_uring_prep_read(entry, fd, to, static_cast<unsigned>(bytes), offset);
     ::io_uring_sqe_set_data64(entry, slot);
+  }
+
+  void submit() override {
+    while (::io_uring_submit(&ring_) == -EINTR) {
+    }
   }
 
   void wait(std::vector<Done>& done) override {
@@ -71,6 +79,7 @@ class UringLane final : public ReadLane {
   }
 
   io_uring ring_{};
+  const unsigned depth_;
   std::vector<Read> reads_;
   bool works_ = false;
 };
@@ -80,9 +89,10 @@ class UringLane final : public ReadLane {
 
 std::unique_ptr<ReadLane> make_plain_lane(Io& io) { return std::make_unique<PlainLane>(io); }
 
-std::unique_ptr<ReadLane> make_uring_lane([[maybe_unused]] unsigned depth) {
+std::unique_ptr<ReadLane> make_uring_lane([[maybe_unused]] unsigned depth,
+                                          [[maybe_unused]] unsigned slots) {
 #ifdef PEERCACHED_URING
-  auto lane = std::make_unique<UringLane>(depth);
+  auto lane = std::make_unique<UringLane>(depth, slots);
   if (lane->works()) return lane;
 #endif
   return nullptr;

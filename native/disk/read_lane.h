@@ -20,9 +20,12 @@ class ReadLane {
   };
   virtual ~ReadLane() = default;
 
-  virtual unsigned depth() const = 0;
-  // `slot` is below depth() and has no read in flight.
+  virtual unsigned depth() const = 0;  // reads that should be in flight
+  virtual unsigned slots() const = 0;  // that many can be
+  // `slot` is below slots() and has no read in flight.
   virtual void start(unsigned slot, int fd, std::byte* to, size_t bytes, uint64_t offset) = 0;
+  // What was started is under way when this returns; else by the next wait().
+  virtual void submit() = 0;
   // Waits until at least one of the reads in flight is over.
   virtual void wait(std::vector<Done>& done) = 0;
 };
@@ -31,6 +34,6 @@ std::unique_ptr<ReadLane> make_plain_lane(Io& io);
 
 // nullptr where the kernel does not allow io_uring (containers often forbid it), or this was
 // built without liburing.
-std::unique_ptr<ReadLane> make_uring_lane(unsigned depth);
+std::unique_ptr<ReadLane> make_uring_lane(unsigned depth, unsigned slots);
 
 }  // namespace peercached::disk

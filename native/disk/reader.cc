@@ -7,7 +7,7 @@ namespace peercached::disk {
 Reader::Reader(Io& io, Health& health, std::function<void(const IndexEntry&)> damaged)
     : io_(io), health_(health), damaged_(std::move(damaged)) {
   while (io_.is_plain() && lanes_.size() < kUringThreads) {
-    auto lane = make_uring_lane(kUringDepth);
+    auto lane = make_uring_lane(kUringDepth, kUringSlots);
     if (lane == nullptr) break;
     lanes_.push_back(std::move(lane));
   }
@@ -63,38 +63,47 @@ void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urge
   batch->wait(deadline);
 }
 
-// Keeps as many reads in flight as the lane can have, and ends when none is and it should stop.
+// Keeps as many reads in flight as the lane should have, and ends when none is and it should stop.
+// What has come is looked at while the next reads are under way.
 void Reader::run(ReadLane& lane) {
-  std::vector<Slot> slots(lane.depth());
-  std::vector<unsigned> idle;
+  std::vector<Slot> slots(lane.slots());
+  std::vector<unsigned> idle, again;
   for (unsigned i = 0; i < slots.size(); ++i) {
     slots[i].bounce.reserve(kReadBytesMax);
     slots[i].clock = &health_.add_clock();
     idle.push_back(i);
   }
+  size_t in_flight = 0;
   std::vector<ReadLane::Done> done;
   for (;;) {
-    while (!idle.empty()) {
+    for (; !again.empty(); again.pop_back(), ++in_flight)
+      start(lane, slots[again.back()], again.back());
+    for (; in_flight < lane.depth() && !idle.empty(); idle.pop_back(), ++in_flight) {
       Slot& slot = slots[idle.back()];
       if (!next(slot.run, idle.size() == slots.size())) break;
       slot.together = slot.run.count > 1;
       slot.record.emplace(slot.run.job().entry, slot.run.job().segment->salt, slot.run.job().dest);
       start(lane, slot, idle.back());
-      idle.pop_back();
     }
     if (idle.size() == slots.size()) return;
-    done.clear();
-    lane.wait(done);
+    if (done.empty()) {
+      lane.wait(done);
+      in_flight -= done.size();
+      for (const ReadLane::Done& one : done)
+        slots[one.slot].clock->since_ns.store(0, std::memory_order_relaxed);
+      continue;
+    }
+    lane.submit();
     for (const ReadLane::Done& one : done) {
       Slot& slot = slots[one.slot];
-      slot.clock->since_ns.store(0, std::memory_order_relaxed);
       if (slot.together ? advance_all(slot, one.error) : advance(slot, one.error)) {
-        start(lane, slot, one.slot);
+        again.push_back(one.slot);
       } else {
         slot.run.batch.reset();
         idle.push_back(one.slot);
       }
     }
+    done.clear();
   }
 }
 

@@ -122,11 +122,14 @@ class SegmentStore final : public ColdTier {
       if (!stalled) jobs.push_back({found->entry, std::move(segment), &one, one.dest});
     }
     reader_.read(std::make_shared<ReadBatch>(std::move(jobs)), deadline, urgent);
+    std::vector<Digest> used;
+    used.reserve(batch.size());
     for (const DiskRead& one : batch) {
       reads_absent_ += one.status == PageStatus::absent;
       reads_late_ += one.status == PageStatus::deadline;
-      if (one.status == PageStatus::ok) touch({&one.digest, 1});
+      if (one.status == PageStatus::ok) used.push_back(one.digest);
     }
+    touch(used);
   }
 
   void touch(std::span<const Digest> digests) override {

@@ -45,6 +45,7 @@ class DiskReadRuns : public DiskFixture {
     const auto statuses = read_all_of(numbers, std::vector<uint32_t>(numbers.size(), length));
     return static_cast<uint64_t>(std::ranges::count(statuses, PageStatus::ok));
   }
+  void any_order_of_any_sizes(Io& of);
   static std::vector<uint64_t> first(uint64_t count) {
     std::vector<uint64_t> numbers;
     for (uint64_t i = 0; i < count; ++i) numbers.push_back(i);
@@ -126,10 +127,17 @@ TEST_F(DiskReadRuns, ADamagedPageCostsNoneOfItsNeighbours) {
   EXPECT_EQ(tier->stats().reads_corrupt, 1u);
 }
 
-TEST_F(DiskReadRuns, AnyOrderOfAnySizesGivesTheRightBytes) {
+TEST_F(DiskReadRuns, AnyOrderOfAnySizesGivesTheRightBytes) { any_order_of_any_sizes(io); }
+
+TEST_F(DiskReadRuns, AnyOrderOfAnySizesGivesTheRightBytesWithIoUring) {
+  any_order_of_any_sizes(posix_io());
+  if (!tier->stats().io.ends_with("io_uring")) GTEST_SKIP() << tier->stats().io;
+}
+
+void DiskReadRuns::any_order_of_any_sizes(Io& of) {
   config.size_bytes = 128 * kMiB;
   config.segment_bytes = 8 * kMiB;
-  open();
+  DiskFixture::open(of);
   std::mt19937_64 random(7);
   std::vector<uint32_t> lengths;
   for (uint64_t i = 0; i < 300; ++i) {
