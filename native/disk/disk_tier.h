@@ -98,6 +98,8 @@ struct DiskStats {
   uint64_t removed = 0, removals_waiting = 0;  // waiting: not on disk yet
   // Reading.
   uint64_t pages_read = 0, payload_bytes_read = 0, disk_bytes_read = 0;
+  uint64_t disk_reads = 0;         // asked of the disk: neighbours come with one
+  uint64_t copied_bytes_read = 0;  // between the disk's buffers and where pages were wanted
   uint64_t reads_absent = 0, reads_corrupt = 0, reads_failed = 0, reads_late = 0;
   // The recovery at open.
   uint64_t recovery_ms = 0, recovered_pages = 0, recovered_segments = 0;

@@ -46,17 +46,18 @@ RecordHeader header_of(const FooterEntry& entry) {
   header.epoch = entry.epoch;
   header.checksum = entry.checksum;
   header.length = entry.length;
+  header.unit = entry.unit;
   return header;
 }
 
-FooterEntry entry_of(const RecordHeader& header, uint64_t offset) {
+FooterEntry entry_of(const RecordHeader& header) {
   FooterEntry entry;
   entry.digest = header.digest;
   entry.namespace_id = header.namespace_id;
   entry.epoch = header.epoch;
   entry.checksum = header.checksum;
   entry.sequence = header.sequence;
-  entry.unit = static_cast<uint32_t>(offset / kUnitBytes);
+  entry.unit = header.unit;
   entry.length = header.length;
   entry.kind = header.kind;
   return entry;

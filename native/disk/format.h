@@ -4,9 +4,11 @@
 //   DIR/format                Superblock: whose directory this is, and of which version
 //   DIR/segment-NUMBER.log    SegmentHeader | records ... | footer entries | FooterTrailer
 //
-// A segment is written in batches of records that begin at multiples of 4 KiB; a record is a
-// header of 128 bytes and the payload, at a multiple of 64. The footer comes when the segment is
-// sealed, right behind the records, and ends the file. All numbers are little-endian.
+// A segment is written in batches that begin at multiples of 4 KiB: the headers of its records, of
+// 128 bytes each, and behind them, from a multiple of 4 KiB on, their payloads. A payload that
+// fills its blocks begins with a block, so that a page is read without its neighbours' bytes: 16
+// KiB between others would be 20. The footer comes when the segment is sealed, right behind the
+// records, and ends the file. All numbers are little-endian.
 //
 // Every header but the superblock's and the segment's is checked with a sum that is seeded with
 // the segment's salt, 64 random bits. So neither bytes that a file had before nor a page whose
@@ -25,12 +27,15 @@ namespace peercached::disk {
 
 static_assert(std::endian::native == std::endian::little);
 
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint64_t kBlockBytes = 4096;  // unit of direct I/O
-inline constexpr uint64_t kUnitBytes = 64;     // records begin at multiples of it
+inline constexpr uint64_t kUnitBytes = 64;     // headers and payloads begin at multiples of it
 
 constexpr uint64_t block_floor(uint64_t bytes) { return bytes / kBlockBytes * kBlockBytes; }
 constexpr uint64_t block_ceil(uint64_t bytes) { return block_floor(bytes + kBlockBytes - 1); }
+constexpr uint64_t unit_ceil(uint64_t bytes) {
+  return (bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+}
 
 using Identity = std::array<std::byte, 16>;
 
@@ -72,15 +77,28 @@ struct RecordHeader {
   uint64_t epoch = 0;
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // of the payload, bytes
-  uint32_t reserved[13] = {};
+  uint32_t unit = 0;      // the payload begins at unit * kUnitBytes of the segment
+  uint32_t reserved[12] = {};
   uint64_t check = 0;                             // of the 120 bytes before, seeded with the salt
   static constexpr uint32_t kMagic = 0x44524350;  // "PCRD"
 };
 static_assert(sizeof(RecordHeader) == 2 * kUnitBytes);
 
-// On the disk, from the start of one record to that of the next in its batch.
+// What a record takes in a batch, but for the padding to blocks.
 constexpr uint64_t record_bytes(uint32_t length) {
-  return (sizeof(RecordHeader) + length + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+  return sizeof(RecordHeader) + unit_ceil(length);
+}
+// What a batch's headers take, and a batch of one record.
+constexpr uint64_t headers_bytes(uint64_t records) {
+  return block_ceil(records * sizeof(RecordHeader));
+}
+constexpr uint64_t lone_record_bytes(uint32_t length) {
+  return headers_bytes(1) + block_ceil(length);
+}
+// Where a payload goes, not before `from`, both counted from a block's begin: at a block if whole
+// blocks cost it at most a sixteenth of its length.
+constexpr uint64_t payload_begin(uint64_t from, uint32_t length) {
+  return block_ceil(length) - length <= length / 16 ? block_ceil(from) : unit_ceil(from);
 }
 
 struct FooterEntry {
@@ -89,7 +107,7 @@ struct FooterEntry {
   uint64_t epoch = 0;
   uint64_t checksum = 0;
   uint64_t sequence = 0;
-  uint32_t unit = 0;  // the record begins at unit * kUnitBytes
+  uint32_t unit = 0;  // the payload begins at unit * kUnitBytes
   uint32_t length = 0;
   RecordKind kind = RecordKind::page;
   uint32_t reserved = 0;
@@ -125,6 +143,6 @@ uint64_t entries_check(std::span<const FooterEntry> entries, uint64_t salt);
 
 // The header of the record that `entry` describes, and the other way round.
 RecordHeader header_of(const FooterEntry& entry);
-FooterEntry entry_of(const RecordHeader& header, uint64_t offset);
+FooterEntry entry_of(const RecordHeader& header);
 
 }  // namespace peercached::disk

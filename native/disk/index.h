@@ -28,7 +28,7 @@ struct IndexEntry {
   uint32_t namespace_number = 0;
   uint32_t length = 0;   // 0: a removal, seen during recovery only
   uint32_t segment = 0;  // number; 0: queued, not on disk yet
-  uint32_t unit = 0;     // the record's place in the segment, in kUnitBytes
+  uint32_t unit = 0;     // the payload's place in the segment, in kUnitBytes
   uint32_t touched = 0;  // number of the segment that was written when it was used last; or 0
   uint32_t reserved = 0;
 

@@ -88,7 +88,7 @@ std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& loc
                                                Kind kind, IoClock& clock) {
   for (;;) {
     if (stopping_ || !health_.writable()) return nullptr;
-    if (open_ != nullptr && fits(*open_, open_->end + record_bytes(length))) return open_;
+    if (open_ != nullptr && fits(*open_, open_->end + lone_record_bytes(length))) return open_;
     const bool room = kind == Kind::carried ? has_room(1) : !needs_room();
     if (kind == Kind::carried && !room && !opening_) return nullptr;
     if (opening_ || !room) {
@@ -150,22 +150,30 @@ bool Log::wanted(const LogItem& item) {
 }
 
 Log::Batch Log::place(Open& open, std::span<LogItem> items) {
-  Batch batch{open.end, 0, 0};
+  Batch batch{open.end, 0, 0, 0};
+  uint64_t payloads_end = 0;  // from the end of the headers, which is not known yet
   for (LogItem& item : items) {
-    const uint64_t bytes = record_bytes(item.entry.length);
-    if (batch.bytes > 0 && batch.bytes + bytes > kBatchBytes) break;
-    if (!fits(open, batch.offset + batch.bytes + bytes)) break;
+    const uint64_t begin = payload_begin(payloads_end, item.entry.length);
+    const uint64_t end = begin + item.entry.length;
+    const uint64_t bytes = headers_bytes(batch.records + 1) + block_ceil(end);
+    if (batch.records > 0 && bytes > kBatchBytes) break;
+    if (!fits(open, batch.offset + bytes)) break;
     ++batch.items;
     if (!wanted(item)) {
       item.outcome = LogItem::Outcome::unwanted;
       continue;
     }
-    item.entry.unit = static_cast<uint32_t>((batch.offset + batch.bytes) / kUnitBytes);
+    item.entry.unit = static_cast<uint32_t>(begin / kUnitBytes);
     item.segment = open.segment;
-    batch.bytes += bytes;
+    payloads_end = end;
+    batch.bytes = bytes;
+    ++batch.records;
     ++open.placed;
   }
-  batch.bytes = block_ceil(batch.bytes);
+  const uint64_t payloads = batch.offset + headers_bytes(batch.records);
+  for (LogItem& item : items.first(batch.items)) {
+    if (item.segment != nullptr) item.entry.unit += static_cast<uint32_t>(payloads / kUnitBytes);
+  }
   open.end += batch.bytes;
   return batch;
 }
@@ -173,19 +181,24 @@ Log::Batch Log::place(Open& open, std::span<LogItem> items) {
 int Log::write(const Open& open, const Batch& batch, std::span<const LogItem> items,
                AlignedBuffer& buffer, IoClock& clock) {
   buffer.reserve(batch.bytes);
-  std::byte* to = buffer.data();
+  std::byte* header_to = buffer.data();
+  std::byte* filled = header_to + batch.records * sizeof(RecordHeader);
+  const auto fill_until = [&](std::byte* end) {
+    std::memset(filled, 0, static_cast<size_t>(end - filled));
+    filled = end;
+  };
   for (const LogItem& item : items) {
     if (item.segment == nullptr) continue;
     RecordHeader header = header_of(item.entry);
     seal(header, open.segment->salt);
-    std::memcpy(to, &header, sizeof header);
-    const uint64_t bytes = record_bytes(item.entry.length),
-                   filled = sizeof header + item.entry.length;
-    if (item.entry.length > 0) std::memcpy(to + sizeof header, item.payload, item.entry.length);
-    std::memset(to + filled, 0, bytes - filled);
-    to += bytes;
+    std::memcpy(header_to, &header, sizeof header);
+    header_to += sizeof header;
+    if (item.entry.length == 0) continue;
+    fill_until(buffer.data() + (uint64_t{item.entry.unit} * kUnitBytes - batch.offset));
+    std::memcpy(filled, item.payload, item.entry.length);
+    filled += item.entry.length;
   }
-  std::memset(to, 0, static_cast<size_t>(buffer.data() + batch.bytes - to));
+  fill_until(buffer.data() + batch.bytes);
 
   InIo in_io(clock);
   const int fd = open.segment->file.fd();

@@ -90,7 +90,7 @@ class Log {
   };
   struct Batch {
     uint64_t offset = 0, bytes = 0;
-    size_t items = 0;
+    size_t items = 0, records = 0;  // that were looked at; of these, that are written
   };
 
   std::shared_ptr<Open> open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,

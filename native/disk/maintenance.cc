@@ -121,21 +121,22 @@ bool Maintenance::evict_oldest() {
 
 // Pages that were used lately, the latest first as far as the budget goes; in the order in which
 // they lie there.
-std::vector<IndexEntry> Maintenance::worth_carrying(const Segment& segment) {
-  std::vector<IndexEntry> used;
+std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
+  std::vector<IndexedPage> used;
   index_.scan([&](const IndexEntry& entry) {
     if (entry.segment == segment.number && entry.touched != 0 && index_.live(entry))
-      used.push_back(entry);
+      used.push_back({entry, index_.page_of(entry)});
     return Index::Verdict::keep;
   });
-  std::ranges::sort(used, std::greater(), &IndexEntry::touched);
+  std::ranges::sort(used, std::greater(), [](const auto& one) { return one.entry.touched; });
   uint64_t bytes = 0;
   size_t carried = 0;
-  while (carried < used.size() && bytes + record_bytes(used[carried].length) <= carry_bytes_max_) {
-    bytes += record_bytes(used[carried++].length);
+  while (carried < used.size() &&
+         bytes + record_bytes(used[carried].entry.length) <= carry_bytes_max_) {
+    bytes += record_bytes(used[carried++].entry.length);
   }
   used.resize(carried);
-  std::ranges::sort(used, std::less(), &IndexEntry::unit);
+  std::ranges::sort(used, std::less(), [](const auto& one) { return one.entry.unit; });
   return used;
 }
 
@@ -152,12 +153,12 @@ std::vector<DiskPage> Maintenance::forget(const Segment& segment) {
 
 // Into the open segment, or into the one that is kept back for it. Without room for that, as after
 // a start with a smaller size, they stay behind. What has moved names another segment in the index.
-void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entries) {
+void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pages) {
   AlignedBuffer payloads, buffer;
   std::vector<std::shared_ptr<Segment>> written_to;
-  for (bool room = true; !entries.empty();) {
+  for (bool room = true; !pages.empty();) {
     std::vector<LogItem> items;
-    const size_t loaded = load(segment, entries, payloads, items);
+    const size_t loaded = load(segment, pages, payloads, items);
     for (std::span<LogItem> left = items; room && !left.empty();) {
       const size_t settled = log_.append(left, Log::Kind::carried, buffer, clock_);
       room = settled > 0;
@@ -172,7 +173,7 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entr
       if (item.outcome == LogItem::Outcome::failed)
         give_up_(item.entry.digest, item.entry.sequence, segment.number);
     }
-    entries = entries.subspan(loaded);
+    pages = pages.subspan(loaded);
   }
   // What was on the medium must be there before the old copy goes.
   if (config_.sync != SyncPolicy::segment) return;
@@ -183,20 +184,20 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexEntry> entr
   }
 }
 
-// Reads about one batch of records; returns how many entries were looked at. `payloads` is what
+// Reads about one batch of records; returns how many pages were looked at. `payloads` is what
 // `items` point into.
-size_t Maintenance::load(const Segment& segment, std::span<const IndexEntry> entries,
+size_t Maintenance::load(const Segment& segment, std::span<const IndexedPage> pages,
                          AlignedBuffer& payloads, std::vector<LogItem>& items) {
   uint64_t bytes = 0;
   size_t count = 0;
   do {
-    bytes += record_bytes(entries[count++].length);
-  } while (count < entries.size() && bytes + record_bytes(entries[count].length) <= kBatchBytes);
+    bytes += record_bytes(pages[count++].entry.length);
+  } while (count < pages.size() && bytes + record_bytes(pages[count].entry.length) <= kBatchBytes);
   payloads.reserve(bytes);
   AlignedBuffer bounce(kReadBytesMax);
   std::byte* to = payloads.data();
-  for (const IndexEntry& entry : entries.first(count)) {
-    RecordRead record(entry, segment.salt, to);
+  for (const auto& [entry, page] : pages.first(count)) {
+    RecordRead record(entry, to);
     bool right = true;
     while (right && !record.complete()) {
       const FileRange range = record.next();
@@ -206,7 +207,8 @@ size_t Maintenance::load(const Segment& segment, std::span<const IndexEntry> ent
     }
     if (!right) continue;
     LogItem& item = items.emplace_back();
-    item.entry = entry_of(record.header(), 0);
+    item.entry = {entry.digest, page.namespace_id, page.epoch, entry.checksum, entry.sequence, 0,
+                  entry.length, RecordKind::page,  0};
     item.payload = to;
     item.carried_from = segment.number;
     to += record_bytes(entry.length);

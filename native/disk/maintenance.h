@@ -35,10 +35,10 @@ class Maintenance {
   bool stopping();
   void erase_dropped();
   bool evict_oldest();
-  std::vector<IndexEntry> worth_carrying(const Segment& segment);
-  void carry(const Segment& segment, std::span<const IndexEntry> entries);
+  std::vector<IndexedPage> worth_carrying(const Segment& segment);
+  void carry(const Segment& segment, std::span<const IndexedPage> pages);
   std::vector<DiskPage> forget(const Segment& segment);
-  size_t load(const Segment& segment, std::span<const IndexEntry> entries, AlignedBuffer& payloads,
+  size_t load(const Segment& segment, std::span<const IndexedPage> pages, AlignedBuffer& payloads,
               std::vector<LogItem>& items);
 
   Io& io_;

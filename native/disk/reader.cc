@@ -67,9 +67,10 @@ void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urge
 // What has come is looked at while the next reads are under way.
 void Reader::run(ReadLane& lane) {
   std::vector<Slot> slots(lane.slots());
+  AlignedBuffer small(slots.size() * kSmallReadBytesMax);
   std::vector<unsigned> idle, again;
   for (unsigned i = 0; i < slots.size(); ++i) {
-    slots[i].bounce.reserve(kReadBytesMax);
+    slots[i].small = small.data() + i * kSmallReadBytesMax;
     slots[i].clock = &health_.add_clock();
     idle.push_back(i);
   }
@@ -82,7 +83,7 @@ void Reader::run(ReadLane& lane) {
       Slot& slot = slots[idle.back()];
       if (!next(slot.run, idle.size() == slots.size())) break;
       slot.together = slot.run.count > 1;
-      slot.record.emplace(slot.run.job().entry, slot.run.job().segment->salt, slot.run.job().dest);
+      slot.record.emplace(slot.run.job().entry, slot.run.job().dest);
       start(lane, slot, idle.back());
     }
     if (idle.size() == slots.size()) return;
@@ -124,15 +125,20 @@ bool Reader::next(Run& run, bool wait) {
 void Reader::start(ReadLane& lane, Slot& slot, unsigned number) {
   const FileRange range = slot.together ? slot.run.blocks() : slot.record->next();
   counters_.disk_bytes += range.bytes;
+  ++counters_.disk_reads;
   slot.clock->since_ns.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  lane.start(number, slot.run.job().segment->file.fd(), slot.bounce.data(), range.bytes,
-             range.offset);
+  slot.bounce = slot.small;
+  if (range.bytes > kSmallReadBytesMax) {
+    slot.large.reserve(kReadBytesMax);
+    slot.bounce = slot.large.data();
+  }
+  lane.start(number, slot.run.job().segment->file.fd(), slot.bounce, range.bytes, range.offset);
 }
 
 // Takes what was read of the run's first record. True: there is more to read.
 bool Reader::advance(Slot& slot, int error) {
   bool right = error == 0;
-  if (right && !take(slot, slot.bounce.data(), right)) return false;
+  if (right && !take(slot, slot.bounce, right)) return false;
   if (right && !slot.record->complete()) return true;
   finish(slot.run, error != 0 ? PageStatus::error : right ? PageStatus::ok : PageStatus::absent);
   return next_record(slot);
@@ -145,7 +151,7 @@ bool Reader::advance_all(Slot& slot, int error) {
   const uint64_t begin = slot.run.blocks().offset;
   do {
     bool right = false;
-    if (!take(slot, slot.bounce.data() + (slot.record->next().offset - begin), right)) return false;
+    if (!take(slot, slot.bounce + (slot.record->next().offset - begin), right)) return false;
     finish(slot.run, right ? PageStatus::ok : PageStatus::absent);
   } while (next_record(slot));
   return false;
@@ -154,7 +160,9 @@ bool Reader::advance_all(Slot& slot, int error) {
 // False: the caller has left.
 bool Reader::take(Slot& slot, const std::byte* blocks, bool& right) {
   if (!slot.run.batch->enter_copy()) return false;
+  const uint64_t copied_before = slot.record->copied_bytes();
   right = slot.record->take(blocks);
+  counters_.copied_bytes += slot.record->copied_bytes() - copied_before;
   slot.run.batch->leave_copy();
   return true;
 }
@@ -164,7 +172,7 @@ bool Reader::next_record(Slot& slot) {
   ++slot.run.first;
   if (--slot.run.count == 0) return false;
   const ReadJob& job = slot.run.job();
-  slot.record.emplace(job.entry, job.segment->salt, job.dest);
+  slot.record.emplace(job.entry, job.dest);
   return true;
 }
 

@@ -39,7 +39,8 @@ class Reader {
   bool uses_uring() const { return uses_uring_; }
 
   struct Counters {
-    std::atomic<uint64_t> pages{0}, payload_bytes{0}, disk_bytes{0}, corrupt{0}, failed{0};
+    std::atomic<uint64_t> pages{0}, payload_bytes{0}, disk_bytes{0}, disk_reads{0}, copied_bytes{0},
+        corrupt{0}, failed{0};
   };
   const Counters& counters() const { return counters_; }
 
@@ -52,6 +53,7 @@ class Reader {
   static constexpr unsigned kUringSlots = 2 * kUringDepth;
   // Two threads must find something to do in a batch of a few MiB. At most kReadBytesMax.
   static constexpr uint64_t kRunBytesMax = 256 << 10;
+  static constexpr uint64_t kSmallReadBytesMax = kRunBytesMax;
 
   // Jobs of a batch that lie one behind the other on the disk.
   struct Run {
@@ -62,9 +64,11 @@ class Reader {
     FileRange blocks() const;
   };
   struct Slot {
-    AlignedBuffer bounce;
-    Run run;                           // what is left of it
-    bool together = false;             // all of it is being read, else its first record
+    std::byte* small = nullptr;   // kSmallReadBytesMax; of one piece of memory with the others'
+    AlignedBuffer large;          // once it was needed
+    std::byte* bounce = nullptr;  // the one in use
+    Run run;                      // what is left of it
+    bool together = false;        // all of it is being read, else its first record
     std::optional<RecordRead> record;  // its first
     IoClock* clock = nullptr;
   };

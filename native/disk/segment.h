@@ -25,6 +25,14 @@ struct Segment {
   std::atomic<bool> sealed{false};  // nothing is written to it any more: it may be evicted
 };
 
+// Bytes of a segment's file.
+struct FileRange {
+  uint64_t offset = 0;
+  size_t bytes = 0;
+
+  uint64_t end() const { return offset + bytes; }
+};
+
 std::string segment_path(const std::string& directory, uint32_t number);
 // The number in a file's name; 0: not a segment's name.
 uint32_t segment_number(const std::string& name);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "common/copy.h"
 #include "disk/aligned_buffer.h"
@@ -86,9 +87,8 @@ ScannedSegment::Verdict read_header(Io& io, Segment& segment, const Identity& id
 
 bool sane(const FooterEntry& entry, uint64_t records_end) {
   const uint64_t begin = uint64_t{entry.unit} * kUnitBytes;
-  return entry.sequence != 0 && begin >= kRecordsBegin &&
-         begin + record_bytes(entry.length) <= records_end && entry.length <= kPageBytesMax &&
-         (entry.kind == RecordKind::page) == (entry.length > 0);
+  return entry.sequence != 0 && begin >= kRecordsBegin && begin + entry.length <= records_end &&
+         entry.length <= kPageBytesMax && (entry.kind == RecordKind::page) == (entry.length > 0);
 }
 
 bool read_footer(Io& io, const Segment& segment, std::vector<FooterEntry>& entries) {
@@ -119,12 +119,19 @@ bool read_footer(Io& io, const Segment& segment, std::vector<FooterEntry>& entri
   return true;
 }
 
-// Looks at every place where a record may begin: batches may be missing, torn, or damaged.
+// Looks at every place where a header may be: batches may be missing, torn, or damaged. Payloads
+// that were found right are passed over.
 void walk(Io& io, ScannedSegment& scanned) {
   const Segment& segment = *scanned.segment;
   const uint64_t file_bytes = block_floor(segment.file_bytes);
   Window window(io, segment.file.fd(), file_bytes);
+  std::deque<FileRange> ahead;  // payloads of the batch whose headers are being looked at
   for (uint64_t at = kRecordsBegin; at + sizeof(RecordHeader) <= file_bytes;) {
+    if (!ahead.empty() && ahead.front().offset <= at) {
+      at = std::max(at, unit_ceil(ahead.front().end()));
+      ahead.pop_front();
+      continue;
+    }
     const std::byte* here = window.view(at, sizeof(RecordHeader));
     if (here == nullptr) {
       if (window.errors() > kReadErrorsMax) break;
@@ -134,21 +141,24 @@ void walk(Io& io, ScannedSegment& scanned) {
     RecordHeader header;
     std::memcpy(&header, here, sizeof header);
     const bool good = header.magic == RecordHeader::kMagic && sealed(header, segment.salt);
-    const FooterEntry entry = entry_of(header, at);
+    const FooterEntry entry = entry_of(header);
     if (!good || !sane(entry, file_bytes)) {
       at += kUnitBytes;
       continue;
     }
-    const std::byte* payload = window.view(at + sizeof header, header.length);
-    if (header.length > 0 &&
-        (payload == nullptr || checksum(payload, header.length) != header.checksum)) {
-      ++scanned.corrupt;
-      at += kUnitBytes;
-      continue;
+    at += sizeof header;
+    const FileRange payload{uint64_t{entry.unit} * kUnitBytes, entry.length};
+    if (payload.bytes > 0) {
+      const std::byte* bytes = window.view(payload.offset, payload.bytes);
+      if (bytes == nullptr || checksum(bytes, payload.bytes) != entry.checksum) {
+        ++scanned.corrupt;
+        continue;
+      }
+      ahead.push_back(payload);
     }
     scanned.entries.push_back(entry);
-    at += record_bytes(header.length);
-    scanned.records_end = block_ceil(at);
+    scanned.records_end =
+        std::max({scanned.records_end, block_ceil(at), block_ceil(payload.end())});
   }
   scanned.verdict = window.errors() == 0 ? ScannedSegment::Verdict::by_records
                                          : ScannedSegment::Verdict::unreadable;

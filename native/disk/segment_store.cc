@@ -226,6 +226,8 @@ DiskStats SegmentStore::stats() const {
   stats.pages_read = reads.pages;
   stats.payload_bytes_read = reads.payload_bytes;
   stats.disk_bytes_read = reads.disk_bytes;
+  stats.disk_reads = reads.disk_reads;
+  stats.copied_bytes_read = reads.copied_bytes;
   stats.reads_absent = reads_absent_;
   stats.reads_late = reads_late_;
   stats.reads_corrupt = reads.corrupt;

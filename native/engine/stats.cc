@@ -68,7 +68,8 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("removed", disk.removed).field("removals_waiting", disk.removals_waiting);
   json.field("pages_read", disk.pages_read);
   json.field("payload_bytes_read", disk.payload_bytes_read);
-  json.field("disk_bytes_read", disk.disk_bytes_read);
+  json.field("disk_bytes_read", disk.disk_bytes_read).field("disk_reads", disk.disk_reads);
+  json.field("copied_bytes_read", disk.copied_bytes_read);
   json.field("reads_absent", disk.reads_absent).field("reads_corrupt", disk.reads_corrupt);
   json.field("reads_failed", disk.reads_failed).field("reads_late", disk.reads_late);
   json.field("recovery_ms", disk.recovery_ms).field("recovered_pages", disk.recovered_pages);

@@ -34,6 +34,13 @@ _SINGLES = (
     Single("counter", "disk_pages_read", "disk.pages_read", "Pages read."),
     Single("counter", "disk_payload_read_bytes", "disk.payload_bytes_read", "Bytes of pages read."),
     Single("counter", "disk_read_bytes", "disk.disk_bytes_read", "All bytes read."),
+    Single("counter", "disk_reads", "disk.disk_reads", "Reads; neighbours come with one."),
+    Single(
+        "counter",
+        "disk_copied_bytes",
+        "disk.copied_bytes_read",
+        "Bytes copied from the disk's buffers to where pages were wanted: each page once.",
+    ),
     Single("counter", "disk_evictions", "disk.pages_evicted", "Pages evicted with their segment."),
     Single("counter", "disk_segments_evicted", "disk.segments_evicted", "Segments evicted."),
     Single("counter", "disk_removals", "disk.removed", "Pages removed or cleared."),

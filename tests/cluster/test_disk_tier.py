@@ -34,7 +34,10 @@ def test_four_pools_worth_are_read_back_by_a_peer_and_after_kills_and_restarts(
     reader = attach(cluster[1], timeout_s=10.0)
     assert found(reader, keys) == PAGES
     assert operations(cluster[1])["get_peer_disk"] >= PAGES / 2
-    assert disk_of(cluster[0])["promoted"] >= PAGES / 2
+    disk = disk_of(cluster[0])
+    assert disk["promoted"] >= PAGES / 2
+    assert disk["copied_bytes_read"] == disk["payload_bytes_read"], "one copy a page, no more"
+    assert disk["disk_reads"] <= disk["pages_read"], "one read a page, or one for several"
 
     cluster[0].kill()
     cluster[0].start()

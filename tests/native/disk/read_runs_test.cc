@@ -78,6 +78,29 @@ TEST_F(DiskReadRuns, NeighboursCostOneReadOthersOneEach) {
   EXPECT_EQ(reads, 30u) << "what lies between is not read";
 }
 
+// What a promote costs: into its slot, whatever its length, each page is copied once.
+TEST_F(DiskReadRuns, APageCostsOneReadAndOneCopy) {
+  config.size_bytes = 64 * kMiB;
+  config.segment_bytes = 16 * kMiB;
+  open();
+  store_all(40, 16'384);
+  auto numbers = first(40);
+  std::ranges::reverse(numbers);
+  EXPECT_EQ(right(numbers, 16'384), 40u);
+  DiskStats stats = tier->stats();
+  EXPECT_EQ(stats.disk_reads, 40u);
+  EXPECT_EQ(stats.disk_bytes_read, 40u * 16'384) << "no byte of a neighbour or a header";
+  EXPECT_EQ(stats.copied_bytes_read, 40u * 16'384);
+  EXPECT_EQ(put(50, 100'001), PutOutcome::queued);
+  EXPECT_EQ(put(51, 3 * kMiB + 5), PutOutcome::queued);  // in three reads
+  flush();
+  EXPECT_EQ(right({50}, 100'001), 1u);
+  EXPECT_EQ(right({51}, 3 * kMiB + 5), 1u);
+  stats = tier->stats();
+  EXPECT_EQ(stats.disk_reads, 44u);
+  EXPECT_EQ(stats.copied_bytes_read, stats.payload_bytes_read);
+}
+
 TEST_F(DiskReadRuns, APageOfOneMiBIsOneRead) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 16 * kMiB;
