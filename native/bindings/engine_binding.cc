@@ -352,8 +352,8 @@ void bind_engine(nb::module_& module) {
              return self.shard().trim(*ring, kSelfHolder);
            })
       .def(
-          "shard_sweep", [](Engine& self, size_t buckets) { return self.shard().sweep(buckets); },
-          Unlocked(), nb::arg("buckets"))
+          "shard_sweep", [](Engine& self, size_t records) { return self.shard().sweep(records); },
+          Unlocked(), nb::arg("records"))
 
       .def("pool_summaries",
            [](Engine& self) {

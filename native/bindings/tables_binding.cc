@@ -167,7 +167,7 @@ void bind_tables(nb::module_& module) {
             return pack(rows);
           },
           nb::arg("digests"))
-      .def("sweep", &Shard::sweep, nb::arg("buckets"))
+      .def("sweep", &Shard::sweep, nb::arg("records"))
       .def("stats", &shard_stats);
 
   nb::class_<Ring>(module, "RingTable")

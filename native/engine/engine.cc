@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kEventsMax = 16'384;
 constexpr size_t kEventBytesMax = 64 << 20;
 constexpr size_t kSweepPages = 4096;
-constexpr size_t kSweepBuckets = 4096;
+constexpr size_t kSweepRecords = 32 * 1024;
 constexpr size_t kHoldsMax = 1 << 18;
 constexpr uint64_t kHoldsShare = 4;        // of the pool may be held at most
 constexpr uint64_t kWriteBehindShare = 4;  // of the pool may wait to be written, and
@@ -393,7 +393,7 @@ void Engine::janitor() {
     } else if (sweep_shard_) {
       sweep_shard_ = false;
       lock.unlock();
-      const bool more = shard_->sweep(kSweepBuckets) > 0;
+      const bool more = shard_->sweep(kSweepRecords) > 0;
       lock.lock();
       sweep_shard_ = sweep_shard_ || more;
     }

@@ -1,18 +1,18 @@
-// The bucket: 14 records in 512 bytes, readable without a lock and, one day, one-sidedly.
+// The bucket: one cache line of the index, 14 entries, readable without a lock.
 //
-//   offset   0  u64  header: version (32 bits, odd while the bucket changes), occupied (14),
-//                    overflow (18)
-//   offset   8  u64  digest.lo of each slot        [14]
-//   offset 120  u32  the rest of each record       [14][7], see packed_record.h
+//   offset 0  u64  header: version (32 bits, odd while the bucket changes), occupied (14),
+//                  overflow (18)
+//   offset 8  u32  entries [14]: tag (15 bits of the digest), cell (17): where the record is
 //
-// `occupied` has a bit for each slot in use. `overflow` counts the records that found this bucket
-// full on their way and live further on: a search may end at the first bucket where it is 0.
+// `occupied` has a bit for each entry in use. `overflow` counts the records whose entry found this
+// bucket full on its way and lies further on: a search may end at the first bucket where it is 0.
 //
-// A reader takes the header, then what it wants, then the header again: equal and even means
-// that it saw one state. C++ wants a fence before that second look, but ThreadSanitizer does not
-// model fences; instead every word of the content is loaded with acquire and stored with
-// release. Whoever sees a new word then also sees the odd version set before it. On x86 all of
-// these are plain moves.
+// A reader takes the header, then the entries and the cells that they name, then the header again:
+// equal and even means that it saw one state, for a cell changes, and is given to another record,
+// only while the bucket that names it does. C++ wants a fence before that second look, but
+// ThreadSanitizer does not model fences; instead every word of the content is loaded with acquire
+// and stored with release. Whoever sees a new word then also sees the odd version set before it.
+// On x86 all of these are plain moves.
 #pragma once
 
 // ThreadSanitizer takes vectors for plain loads of what another thread may be changing.
@@ -22,11 +22,8 @@
 #endif
 
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <utility>
-
-#include "shard/packed_record.h"
 
 namespace peercached {
 
@@ -36,10 +33,9 @@ inline constexpr uint16_t kAllSlots = (1u << kBucketSlots) - 1;
 // Plain words, touched by several threads only through the functions below.
 struct alignas(64) Bucket {
   uint64_t header;
-  uint64_t lo[kBucketSlots];
-  uint32_t rest[kBucketSlots][PackedRecord::kWords];
+  uint32_t entries[kBucketSlots];
 };
-static_assert(sizeof(Bucket) == 512);
+static_assert(sizeof(Bucket) == 64);
 
 // The header taken apart.
 struct BucketHeader {
@@ -55,6 +51,21 @@ struct BucketHeader {
     return uint64_t{version} | uint64_t{occupied} << 32 | uint64_t{overflow} << (32 + kBucketSlots);
   }
   bool changing() const { return version & 1; }
+};
+
+// What an entry says.
+struct BucketEntry {
+  static constexpr unsigned kCellBits = 17;
+  static constexpr uint32_t kCellsMax = uint32_t{1} << kCellBits;
+
+  // The tag comes from the half of the digest that has no part in choosing the bucket.
+  static uint32_t tag_of(uint64_t digest_lo) {
+    return static_cast<uint32_t>(digest_lo) & (~uint32_t{0} >> kCellBits);
+  }
+  static uint32_t of(uint64_t digest_lo, uint32_t cell) {
+    return tag_of(digest_lo) << kCellBits | cell;
+  }
+  static uint32_t cell_of(uint32_t entry) { return entry & (kCellsMax - 1); }
 };
 
 template <typename Word>
@@ -78,58 +89,41 @@ void unrolled(F&& f) {
   (std::make_integer_sequence<unsigned, count>());
 }
 
-// Which slots hold this half of a digest; two records that share it are as good as certain to
-// share the other half.
-inline uint16_t slots_matching(Bucket& bucket, uint64_t lo, uint16_t occupied) {
+// Which entries have the digest's tag: the cell tells whether it is the digest.
+inline uint16_t slots_matching(Bucket& bucket, uint64_t digest_lo, uint16_t occupied) {
+  const uint32_t tag = BucketEntry::tag_of(digest_lo);
   unsigned match = 0;
-  unrolled<kBucketSlots>(
-      [&](unsigned slot) { match |= unsigned{load_acquire(bucket.lo[slot]) == lo} << slot; });
+  unrolled<kBucketSlots>([&](unsigned slot) {
+    match |= unsigned{load_acquire(bucket.entries[slot]) >> BucketEntry::kCellBits == tag} << slot;
+  });
   return static_cast<uint16_t>(match & occupied);
 }
 
 // The same with fewer instructions and no order: for who keeps writers away, and for guesses.
-inline uint16_t slots_matching_unordered(Bucket& bucket, uint64_t lo, uint16_t occupied) {
+inline uint16_t slots_matching_unordered(Bucket& bucket, uint64_t digest_lo, uint16_t occupied) {
+  const uint32_t tag = BucketEntry::tag_of(digest_lo);
   unsigned match = 0;
 #ifdef PEERCACHED_SSE2
-  // Two slots at a time, compared as four halves of 32 bits, each narrowed to a bit.
-  const __m128i wanted = _mm_set1_epi64x(static_cast<int64_t>(lo));
-  const auto halves = [&](unsigned slot) {
-    const auto* two = reinterpret_cast<const __m128i*>(bucket.lo + slot);
-    return _mm_cmpeq_epi32(_mm_loadu_si128(two), wanted);
+  // The whole line as 16 words, narrowed to a bit each; the first two are the header.
+  const __m128i wanted = _mm_set1_epi32(static_cast<int>(tag));
+  const auto* line = reinterpret_cast<const __m128i*>(&bucket);
+  const auto equal = [&](unsigned four) {
+    const __m128i tags = _mm_srli_epi32(_mm_load_si128(line + four), BucketEntry::kCellBits);
+    return _mm_cmpeq_epi32(tags, wanted);
   };
-  const __m128i first =
-      _mm_packs_epi16(_mm_packs_epi32(halves(0), halves(2)), _mm_packs_epi32(halves(4), halves(6)));
-  const __m128i rest = _mm_packs_epi16(_mm_packs_epi32(halves(8), halves(10)),
-                                       _mm_packs_epi32(halves(12), _mm_setzero_si128()));
-  const auto equal = static_cast<uint32_t>(_mm_movemask_epi8(first)) |
-                     static_cast<uint32_t>(_mm_movemask_epi8(rest)) << 16;
-  for (uint32_t both = equal & equal >> 1 & 0x5555555; both != 0; both &= both - 1)
-    match |= 1u << std::countr_zero(both) / 2;
+  const __m128i words =
+      _mm_packs_epi16(_mm_packs_epi32(equal(0), equal(1)), _mm_packs_epi32(equal(2), equal(3)));
+  match = static_cast<unsigned>(_mm_movemask_epi8(words)) >> 2;
 #else
-  unrolled<kBucketSlots>(
-      [&](unsigned slot) { match |= unsigned{load_relaxed(bucket.lo[slot]) == lo} << slot; });
+  unrolled<kBucketSlots>([&](unsigned slot) {
+    match |= unsigned{load_relaxed(bucket.entries[slot]) >> BucketEntry::kCellBits == tag} << slot;
+  });
 #endif
   return static_cast<uint16_t>(match & occupied);
 }
 
-inline PackedRecord load_record(Bucket& bucket, unsigned slot) {
-  PackedRecord record;
-  unrolled<PackedRecord::kWords>(
-      [&](unsigned w) { record.words[w] = load_acquire(bucket.rest[slot][w]); });
-  return record;
-}
-
-inline void store_record(Bucket& bucket, unsigned slot, uint64_t lo, const PackedRecord& record) {
-  store_release(bucket.lo[slot], lo);
-  unrolled<PackedRecord::kWords>(
-      [&](unsigned w) { store_release(bucket.rest[slot][w], record.words[w]); });
-}
-
-inline HolderIndex load_holder(Bucket& bucket, unsigned slot) {
-  return PackedRecord::holder_in(load_acquire(bucket.rest[slot][PackedRecord::kHolderWord]));
-}
-
-// Writers, one at a time. Changes the content between an odd and an even version.
+// Writers, one at a time. Changes the bucket, or cells that it names, between an odd and an even
+// version.
 class BucketChange {
  public:
   explicit BucketChange(Bucket& bucket)
@@ -145,8 +139,8 @@ class BucketChange {
   BucketChange(const BucketChange&) = delete;
   BucketChange& operator=(const BucketChange&) = delete;
 
-  void put(unsigned slot, uint64_t lo, const PackedRecord& record) {
-    store_record(bucket_, slot, lo, record);
+  void put(unsigned slot, uint32_t entry) {
+    store_release(bucket_.entries[slot], entry);
     header_.occupied |= static_cast<uint16_t>(1u << slot);
   }
   void clear(unsigned slot) { header_.occupied &= static_cast<uint16_t>(~(1u << slot)); }

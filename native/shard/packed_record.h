@@ -1,12 +1,14 @@
-// A record as the shard stores it: 36 bytes, 8 of them (digest.lo) kept apart for searching.
+// A record as the shard stores it: 36 bytes.
 //
-//   word 0  hi >> 8, low 32 bits         the low byte of digest.hi is implied by the piece
-//   word 1  hi >> 8, high 24 bits        | generation bits 0..7
-//   word 2  generation bits 8..39
-//   word 3  generation bits 40..47       | offset bits 0..23 (unit: 64 bytes)
-//   word 4  offset bits 24..37 | age (2) | holder (16)
-//   word 5  length (31 bits)             | resident (1)
-//   word 6  check
+//   word 0  lo, low 32 bits
+//   word 1  lo, high 32 bits
+//   word 2  hi >> 8, low 32 bits         the low byte of digest.hi is implied by the piece
+//   word 3  hi >> 8, high 24 bits        | generation bits 0..7
+//   word 4  generation bits 8..39
+//   word 5  generation bits 40..47       | offset bits 0..23 (unit: 64 bytes)
+//   word 6  offset bits 24..37 | age (2) | holder (16)
+//   word 7  length (31 bits, never 0)    | resident (1)
+//   word 8  check
 //
 // `age` orders the records of one digest: the lowest is the oldest.
 #pragma once
@@ -19,8 +21,9 @@
 namespace peercached {
 
 struct PackedRecord {
-  static constexpr unsigned kWords = 7;
-  static constexpr unsigned kHolderWord = 4;
+  static constexpr unsigned kWords = 9;
+  static constexpr unsigned kHolderWord = 6;
+  static constexpr unsigned kLengthWord = 7;
   static constexpr unsigned kOffsetUnitBytes = 64;
   static constexpr uint64_t kOffsetBytesMax = ((uint64_t{1} << 38) - 1) * kOffsetUnitBytes;
   static constexpr uint64_t kGenerationMax = (uint64_t{1} << 48) - 1;
@@ -40,43 +43,53 @@ struct PackedRecord {
     const uint64_t offset = row.offset / kOffsetUnitBytes;
     const uint64_t generation = row.generation;
     PackedRecord r;
-    r.words[0] = static_cast<uint32_t>(row.digest.hi >> 8);
-    r.words[1] = static_cast<uint32_t>(row.digest.hi >> 40 | (generation & 0xff) << 24);
-    r.words[2] = static_cast<uint32_t>(generation >> 8);
-    r.words[3] = static_cast<uint32_t>(generation >> 40 | (offset & 0xffffff) << 8);
-    r.words[4] = static_cast<uint32_t>(offset >> 24 | age << 14 | uint32_t{holder} << 16);
-    r.words[5] = row.length | (row.flags & kRecordResident ? 1u << 31 : 0);
-    r.words[6] = row.check;
+    r.words[0] = static_cast<uint32_t>(row.digest.lo);
+    r.words[1] = static_cast<uint32_t>(row.digest.lo >> 32);
+    r.words[2] = static_cast<uint32_t>(row.digest.hi >> 8);
+    r.words[3] = static_cast<uint32_t>(row.digest.hi >> 40 | (generation & 0xff) << 24);
+    r.words[4] = static_cast<uint32_t>(generation >> 8);
+    r.words[5] = static_cast<uint32_t>(generation >> 40 | (offset & 0xffffff) << 8);
+    r.words[6] = static_cast<uint32_t>(offset >> 24 | age << 14 | uint32_t{holder} << 16);
+    r.words[7] = row.length | (row.flags & kRecordResident ? 1u << 31 : 0);
+    r.words[8] = row.check;
     return r;
   }
 
   // All but the digest.
   RecordRow row() const {
     RecordRow row;
-    row.offset = (words[3] >> 8 | uint64_t{words[4] & 0x3fff} << 24) * kOffsetUnitBytes;
+    row.offset = (words[5] >> 8 | uint64_t{words[6] & 0x3fff} << 24) * kOffsetUnitBytes;
     row.generation = generation();
-    row.check = words[6];
-    row.length = words[5] & 0x7fffffff;
+    row.check = words[8];
+    row.length = words[7] & 0x7fffffff;
     row.holder = holder();
-    row.flags = words[5] >> 31 ? kRecordResident : 0;
+    row.flags = words[7] >> 31 ? kRecordResident : 0;
     return row;
   }
 
-  uint64_t hi_above_low_byte() const { return words[0] | uint64_t{words[1] & 0xffffff} << 32; }
-  Generation generation() const {
-    return words[1] >> 24 | uint64_t{words[2]} << 8 | uint64_t{words[3] & 0xff} << 40;
+  uint64_t lo() const { return words[0] | uint64_t{words[1]} << 32; }
+  uint64_t hi_above_low_byte() const { return hi_in(words[2], words[3]); }
+  static uint64_t hi_in(uint32_t word2, uint32_t word3) {
+    return word2 | uint64_t{word3 & 0xffffff} << 32;
   }
-  unsigned age() const { return words[4] >> 14 & 3; }
-  HolderIndex holder() const { return holder_in(words[4]); }
+  // Of a digest that belongs to the same piece.
+  bool is_of(const Digest& digest) const {
+    return lo() == digest.lo && hi_above_low_byte() == digest.hi >> 8;
+  }
+  Generation generation() const {
+    return words[3] >> 24 | uint64_t{words[4]} << 8 | uint64_t{words[5] & 0xff} << 40;
+  }
+  unsigned age() const { return words[6] >> 14 & 3; }
+  HolderIndex holder() const { return holder_in(words[6]); }
   static HolderIndex holder_in(uint32_t word) { return static_cast<HolderIndex>(word >> 16); }
 
   PackedRecord with_age(unsigned age) const {
     PackedRecord r = *this;
-    r.words[4] = (r.words[4] & ~(3u << 14)) | age << 14;
+    r.words[6] = (r.words[6] & ~(3u << 14)) | age << 14;
     return r;
   }
   friend bool operator==(const PackedRecord&, const PackedRecord&) = default;
 };
-static_assert(sizeof(PackedRecord) == 28);
+static_assert(sizeof(PackedRecord) == 36);
 
 }  // namespace peercached

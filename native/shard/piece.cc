@@ -10,34 +10,35 @@ uint32_t Piece::buckets_for_capacity(uint64_t records) {
   // Random digests spread over the pieces with a standard deviation of sqrt(records): six of
   // them more, and no piece of a full table is short of room.
   const double most = static_cast<double>(records) + 6 * std::sqrt(records) + 1;
-  const auto pages = static_cast<uint32_t>(std::ceil(most / (kBucketsPerPage * 12)));
-  return pages * kBucketsPerPage;
+  return static_cast<uint32_t>(std::ceil(most / (kBucketsStep * 12))) * kBucketsStep;
 }
 
-void Piece::place(Bucket* base, uint32_t buckets_max, float phase) {
-  base_ = base;
+size_t Piece::index_bytes_for(uint32_t buckets) {
+  return (buckets * sizeof(Bucket) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+void Piece::place(Bucket* index, uint32_t buckets_max, std::byte* cells, float phase) {
+  index_ = index;
+  cells_.place(cells);
   buckets_max_ = buckets_max;
   phase_ = phase;
-  buckets_.store(kBucketsPerPage, std::memory_order_release);
+  buckets_.store(kBucketsStep, std::memory_order_release);
 }
 
 // --- readers -------------------------------------------------------------------------------
 
-void Piece::prefetch_record(const Digest& digest, Bucket* home) const {
+void Piece::prefetch_record(const Digest& digest) const {
+  Bucket* const home = this->home(digest);
   // What it reads unchecked is read again, checked.
   const auto header = BucketHeader::of(load_relaxed(home->header));
   const unsigned match = slots_matching_unordered(*home, digest.lo, header.occupied);
   if (match == 0 && (header.overflow != 0 || header.occupied == kAllSlots)) {
     Probe probe(digest.hi >> 8, buckets());
     probe.next();
-    prefetch_head(base_ + probe.at());
+    __builtin_prefetch(index_ + probe.at());
   }
-  // Not there: if it is to be stored, then in the first free slot.
-  const unsigned candidates = match != 0 ? match : ~unsigned{header.occupied} & kAllSlots;
-  if (candidates == 0) return;
-  const uint32_t* rest = home->rest[std::countr_zero(candidates)];
-  __builtin_prefetch(rest);
-  __builtin_prefetch(rest + PackedRecord::kWords - 1);
+  if (match != 0)
+    cells_.prefetch(BucketEntry::cell_of(load_relaxed(home->entries[std::countr_zero(match)])));
 }
 
 unsigned Piece::read(const Digest& digest, const HolderTable& holders,
@@ -61,14 +62,15 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
   const uint32_t count = buckets();
   unsigned found = 0;
   for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
-    Bucket& bucket = base_[probe.at()];
+    Bucket& bucket = index_[probe.at()];
     const uint64_t word = load_acquire(bucket.header);
     const auto header = BucketHeader::of(word);
     if (header.changing()) return -1;
     for (unsigned match = slots_matching(bucket, digest.lo, header.occupied); match != 0;
          match &= match - 1) {
-      const PackedRecord record = load_record(bucket, std::countr_zero(match));
-      if (record.hi_above_low_byte() != digest.hi >> 8 || !holders.live(record.holder())) continue;
+      const uint32_t entry = load_acquire(bucket.entries[std::countr_zero(match)]);
+      const PackedRecord record = cells_.load(BucketEntry::cell_of(entry));
+      if (!record.is_of(digest) || !holders.live(record.holder())) continue;
       // Between two buckets a record may have come while another one went.
       if (found == kHoldersPerDigestMax) break;
       out[found] = record.row();
@@ -85,7 +87,7 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
 
 Place Piece::free_slot(const Digest& digest, HolderTable& holders) {
   for (Probe probe(digest.hi >> 8, buckets()); !probe.done(); probe.next()) {
-    Bucket& bucket = base_[probe.at()];
+    Bucket& bucket = index_[probe.at()];
     if (BucketHeader::of(load_relaxed(bucket.header)).occupied == kAllSlots &&
         !free_a_dead_slot(probe.at(), holders))
       continue;
@@ -95,22 +97,38 @@ Place Piece::free_slot(const Digest& digest, HolderTable& holders) {
   return Place::none();
 }
 
-void Piece::overwrite(Place place, const Digest& digest, const PackedRecord& record) {
-  BucketChange(base_[place.bucket]).put(place.slot, digest.lo, record);
+Place Piece::place_of(uint32_t cell, const PackedRecord& record) const {
+  const uint32_t entry = BucketEntry::of(record.lo(), cell);
+  for (Probe probe(record.hi_above_low_byte(), buckets()); !probe.done(); probe.next()) {
+    Bucket& bucket = index_[probe.at()];
+    const auto header = BucketHeader::of(load_relaxed(bucket.header));
+    for (unsigned match = slots_matching_unordered(bucket, record.lo(), header.occupied);
+         match != 0; match &= match - 1) {
+      const auto slot = static_cast<uint32_t>(std::countr_zero(match));
+      if (load_relaxed(bucket.entries[slot]) == entry) return {probe.at(), slot};
+    }
+  }
+  return Place::none();
+}
+
+void Piece::overwrite(Place place, const PackedRecord& record) {
+  const BucketChange change(index_[place.bucket]);
+  cells_.store(cell_at(place), record);
 }
 
 void Piece::erase(Place place) {
-  Bucket& bucket = base_[place.bucket];
-  const Probe probe(load_record(bucket, place.slot).hi_above_low_byte(), buckets());
-  BucketChange(bucket).clear(place.slot);
+  const uint32_t cell = cell_at(place);
+  const Probe probe(cells_.load(cell).hi_above_low_byte(), buckets());
+  BucketChange(index_[place.bucket]).clear(place.slot);
   add_overflow(probe, place.bucket, -1);
+  cells_.give_back(cell);
   --used_;
 }
 
 bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {
   if (holders.dead_records() == 0) return false;
   for (uint32_t slot = 0; slot < kBucketSlots; ++slot) {
-    const HolderIndex holder = load_holder(base_[bucket], slot);
+    const HolderIndex holder = cells_.holder_of(cell_at({bucket, slot}));
     if (holders.live(holder)) continue;
     erase({bucket, slot});
     holders.removed(holder);
@@ -122,85 +140,87 @@ bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {
 // --- size ----------------------------------------------------------------------------------
 
 uint32_t Piece::size_for(uint64_t records) const {
-  const double pages_least = static_cast<double>(records) / record_limit(kBucketsPerPage);
-  double step = std::floor(std::log(std::max(pages_least, 1.0)) / std::log(kGrowth)) - 1;
-  for (;; ++step) {
-    const auto pages = static_cast<uint64_t>(std::round(std::pow(kGrowth, step + phase_)));
-    const uint64_t buckets = pages * kBucketsPerPage;
+  const double steps_least = static_cast<double>(records) / record_limit(kBucketsStep);
+  double power = std::floor(std::log(std::max(steps_least, 1.0)) / std::log(kGrowth)) - 1;
+  for (;; ++power) {
+    const auto steps = static_cast<uint64_t>(std::round(std::pow(kGrowth, power + phase_)));
+    const uint64_t buckets = steps * kBucketsStep;
     if (buckets >= buckets_max_) return buckets_max_;
-    if (pages >= pages_least && pages >= 1) return static_cast<uint32_t>(buckets);
+    if (steps >= steps_least && steps >= 1) return static_cast<uint32_t>(buckets);
   }
 }
 
-uint32_t Piece::grow(uint64_t expected, HolderTable& holders, RebuildScratch& scratch) {
+uint32_t Piece::grow(uint64_t expected, HolderTable& holders) {
   uint64_t dead = 0;
   if (holders.dead_records() > 0)
-    for_each(0, buckets(), 0, [&](Place, const Digest&, const PackedRecord& record) {
+    for_each(0, cells_.end(), 0, [&](uint32_t, const Digest&, const PackedRecord& record) {
       dead += !holders.live(record.holder());
     });
   // Where throwing out the dead makes room, make sure that it is not used up at once.
   const uint64_t live = used_ - dead;
   const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
-  return rebuild(size_for(std::max(wanted, live + expected + 1)), holders, scratch);
+  return rebuild(size_for(std::max(wanted, live + expected + 1)), holders);
 }
 
-uint32_t Piece::shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch) {
+uint32_t Piece::shrink_if_sparse(HolderTable& holders) {
   const uint32_t count = buckets();
-  if (count == kBucketsPerPage || used_ > record_limit(count) / 2) return 0;
-  const uint32_t smaller = size_for(used_ + used_ / 16 + 1);
-  return smaller < count ? rebuild(smaller, holders, scratch) : 0;
+  const bool gaps = cells_.bytes() > Cells::bytes_for(used_ + used_ / 2);
+  const bool sparse = count > kBucketsStep && used_ <= record_limit(count) / 3;
+  const uint32_t fitting = sparse ? std::min(count, size_for(used_ + used_ / 16 + 1)) : count;
+  return gaps || fitting < count ? rebuild(fitting, holders) : 0;
 }
 
-uint32_t Piece::rebuild(uint32_t count, HolderTable& holders, RebuildScratch& scratch) {
-  std::lock_guard lock(scratch.mutex);
-  auto& entries = scratch.entries;
-  entries.clear();
+uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   const uint32_t count_before = buckets();
-  for_each(0, count_before, 0, [&](Place place, const Digest& digest, const PackedRecord& record) {
-    if (holders.live(record.holder()))
-      entries.push_back({digest.lo, record});
-    else
-      holders.removed(record.holder());
-    (void)place;
-  });
-  if (count > count_before)
-    ReservedMemory::commit(base_ + count_before, (count - count_before) * sizeof(Bucket));
+  const size_t memory_before = index_bytes_for(count_before), memory_after = index_bytes_for(count);
+  auto* const memory = reinterpret_cast<std::byte*>(index_);
+  if (memory_after > memory_before)
+    ReservedMemory::commit(memory + memory_before, memory_after - memory_before);
 
   const uint32_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   buckets_.store(count, std::memory_order_release);
+  // No reader looks until `version_` is even again, so the buckets' own versions may rest.
   for (uint32_t at = 0; at < count; ++at) {
-    BucketHeader header = BucketHeader::of(load_relaxed(base_[at].header));
-    store_release(base_[at].header, BucketHeader{header.version + 2, 0, 0}.word());
+    const auto header = BucketHeader::of(load_relaxed(index_[at].header));
+    store_release(index_[at].header, BucketHeader{header.version, 0, 0}.word());
   }
-  uint32_t lost = 0;
-  for (const auto& entry : entries) {
-    if (settle_in(entry, count)) continue;
-    holders.removed(entry.record.holder());
-    ++lost;
+  uint32_t kept = 0, lost = 0;
+  for (uint32_t cell = 0; cell < cells_.end(); ++cell) {
+    cells_.prefetch_after(cell);
+    if (!cells_.in_use(cell)) continue;
+    const HolderIndex holder = cells_.holder_of(cell);
+    const bool live = holders.live(holder);
+    if (live && settle_in(cells_.hi_above_low_byte_of(cell),
+                          BucketEntry::of(cells_.lo_low_of(cell), kept), count)) {
+      if (cell != kept) cells_.store(kept, cells_.load(cell));
+      ++kept;
+    } else {
+      holders.removed(holder);
+      lost += live;
+    }
   }
-  used_ = static_cast<uint32_t>(entries.size()) - lost;
-  if (count < count_before)
-    ReservedMemory::release(base_ + count, (count_before - count) * sizeof(Bucket));
+  cells_.close_up(kept);
+  used_ = kept;
+  if (memory_after < memory_before)
+    ReservedMemory::release(memory + memory_after, memory_before - memory_after);
   version_.store(version + 2, std::memory_order_release);
   return lost;
 }
 
-// Within a rebuild: no reader looks, so the buckets' own versions may rest.
-bool Piece::settle_in(const RebuildScratch::Entry& entry, uint32_t count) {
-  for (Probe probe(entry.record.hi_above_low_byte(), count); !probe.done(); probe.next()) {
-    Bucket& bucket = base_[probe.at()];
+bool Piece::settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t count) {
+  for (Probe probe(hi_above_low_byte, count); !probe.done(); probe.next()) {
+    Bucket& bucket = index_[probe.at()];
     auto header = BucketHeader::of(load_relaxed(bucket.header));
     const auto slot = static_cast<unsigned>(std::countr_one(header.occupied));
     if (slot == kBucketSlots) continue;
-    store_record(bucket, slot, entry.lo, entry.record);
+    store_release(bucket.entries[slot], entry);
     header.occupied |= static_cast<uint16_t>(1u << slot);
     store_release(bucket.header, header.word());
-    for (Probe passed(entry.record.hi_above_low_byte(), count); passed.at() != probe.at();
-         passed.next()) {
-      auto sign = BucketHeader::of(load_relaxed(base_[passed.at()].header));
+    for (Probe passed(hi_above_low_byte, count); passed.at() != probe.at(); passed.next()) {
+      auto sign = BucketHeader::of(load_relaxed(index_[passed.at()].header));
       ++sign.overflow;
-      store_release(base_[passed.at()].header, sign.word());
+      store_release(index_[passed.at()].header, sign.word());
     }
     return true;
   }

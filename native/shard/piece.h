@@ -1,14 +1,18 @@
 // One piece of the directory table: a hash table of its own for 1/256 of the digests or less.
 //
-// Open addressing over buckets (bucket.h). A digest's home is its hash's place in the piece's
-// range; a record that finds its home full goes to the first bucket with room along the digest's
-// own probe sequence, and every full bucket it passed counts it. Records never move but when the
-// piece is rebuilt in another size, with `version` odd so that readers wait; that takes well
-// under a millisecond and is why there are pieces at all.
+// The records lie in cells (cells.h), in the order in which they came; an index of buckets
+// (bucket.h) finds them by open addressing. So a record is written in one go next to the one
+// before it, one line of the index is all that is touched at random, and growing the table means
+// rebuilding the index, an eighth of it.
 //
-// Sizes are whole pages and follow a geometric row whose phase differs from piece to piece.
-// Were it the same for all, they would all grow at the same moment, and the table as a whole
-// would swing between its least and its worst bytes per record.
+// A digest's home is its hash's place in the index; a record that finds its home full has its entry
+// in the first bucket with room along the digest's own probe sequence, and every full bucket it
+// passed counts it. Entries and records never move but in a rebuild, with `version` odd so that
+// readers wait; that takes well under a millisecond and is why there are pieces at all.
+//
+// Sizes of the index follow a geometric row whose phase differs from piece to piece. Were it the
+// same for all, they would all grow at the same moment, and the table as a whole would swing
+// between its least and its worst bytes per record.
 //
 // Readers (read, prefetch) need no lock. Everything else needs `mutex`.
 #pragma once
@@ -17,17 +21,16 @@
 #include <bit>
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 #include "common/types.h"
 #include "shard/bucket.h"
+#include "shard/cells.h"
 #include "shard/holder_table.h"
 #include "shard/shard.h"
 
 namespace peercached {
 
-// Handed around in a register: through memory, its halves would have to reach the cache before the
-// whole could be read, and wait there for the records that are stored before them.
+// An entry of the index.
 struct Place {
   uint32_t bucket;
   uint32_t slot;
@@ -36,43 +39,30 @@ struct Place {
   explicit operator bool() const { return slot < kBucketSlots; }
 };
 
-// What a rebuild holds in its hands; shared by all pieces, for it grows as large as one.
-struct RebuildScratch {
-  struct Entry {
-    uint64_t lo;
-    PackedRecord record;
-  };
-  mutable std::mutex mutex;
-  std::vector<Entry> entries;
-
-  uint64_t bytes() const {
-    std::lock_guard lock(mutex);
-    return entries.capacity() * sizeof(Entry);
-  }
-};
-
 class alignas(64) Piece {
  public:
-  static constexpr uint32_t kBucketsPerPage = kPageBytes / sizeof(Bucket);
+  // Sizes of the index are multiples of it.
+  static constexpr uint32_t kBucketsStep = 8;
   // With half of the buckets full, one record in 2^64 finds none of these free.
   static constexpr uint32_t kProbeBuckets = 64;
 
-  // Buckets to set aside for a piece that must hold `records`.
+  // Buckets to set aside for a piece that must hold `records`; their memory in whole pages, and
+  // that of the cells they can name.
   static uint32_t buckets_for_capacity(uint64_t records);
+  static size_t index_bytes_for(uint32_t buckets);
+  static size_t cell_bytes_for(uint32_t buckets) {
+    return Cells::bytes_for(buckets * kBucketSlots);
+  }
 
-  // `base` is zeroed memory for `buckets_max`; `phase` in [0, 1).
-  void place(Bucket* base, uint32_t buckets_max, float phase);
+  // `index` and `cells` are zeroed memory for `buckets_max`; `phase` in [0, 1).
+  void place(Bucket* index, uint32_t buckets_max, std::byte* cells, float phase);
 
   mutable std::mutex mutex;
 
   // --- readers
-  // Two steps for batches: first the head of the home bucket, then the record, or the slot where it
-  // would go. Only hints.
-  Bucket* home(const Digest& digest) const { return base_ + home_of(digest, buckets()); }
-  // Always inline: GCC takes a function that only prefetches for one without effect, and drops
-  // calls.
-  [[gnu::always_inline]] static void prefetch_head(const Bucket* home);
-  void prefetch_record(const Digest& digest, Bucket* home) const;
+  // Two steps for batches: first the home bucket, then the record. Only hints.
+  Bucket* home(const Digest& digest) const { return index_ + home_of(digest, buckets()); }
+  void prefetch_record(const Digest& digest) const;
   // The live records of the digest; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
@@ -80,20 +70,29 @@ class alignas(64) Piece {
 
   // --- writers
   uint32_t used() const { return used_; }
+  // Where the next record will be stored. Always inline: GCC takes a function that only prefetches
+  // for one without effect, and drops calls.
+  [[gnu::always_inline]] void prefetch_free_cell() const { cells_.prefetch(cells_.next()); }
   // visit(Place, const PackedRecord&) for each record of the digest, dead ones too. Returns the
   // first free slot on the digest's way, or none.
   template <typename Visit>
   Place for_each_of(const Digest& digest, Visit&& visit) const;
-  // visit(Place, const Digest&, const PackedRecord&) for each record in these buckets; it may
-  // erase that record. `low_byte` is that of the piece's digests.
+  // All its records lie in cells below.
+  uint32_t cells_end() const { return cells_.end(); }
+  size_t index_bytes() const { return index_bytes_for(buckets()); }
+  size_t bytes() const { return index_bytes() + cells_.bytes(); }
+  // visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may erase
+  // that record. `low_byte` is that of the piece's digests.
   template <typename Visit>
-  void for_each(uint32_t bucket_first, uint32_t bucket_end, unsigned low_byte, Visit&& visit) const;
+  void for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte, Visit&& visit) const;
+  // Of a record that for_each() visits.
+  Place place_of(uint32_t cell, const PackedRecord& record) const;
 
-  // The first slot on the digest's way that is free, or is made so: a dead record goes.
+  // The first entry on the digest's way that is free, or is made so: a dead record goes.
   Place free_slot(const Digest& digest, HolderTable& holders);
-  // `place`: a free slot on the digest's way.
-  void insert(Place place, const Digest& digest, const PackedRecord& record);
-  void overwrite(Place place, const Digest& digest, const PackedRecord& record);
+  // `place`: a free entry on the digest's way.
+  void insert(Place place, const PackedRecord& record);
+  void overwrite(Place place, const PackedRecord& record);
   // The caller accounts for it in the holder table.
   void erase(Place place);
 
@@ -104,7 +103,7 @@ class alignas(64) Piece {
   // Whether it will have to before long, and is so large that this had better be done beforehand.
   bool filling_up() const {
     const uint32_t limit = record_limit(buckets());
-    return used_ >= limit - limit / 32 && buckets() >= kBucketsGrownAhead &&
+    return used_ >= limit - limit / 16 && buckets() >= kBucketsGrownAhead &&
            buckets() < buckets_max_;
   }
   bool clustered() const {
@@ -113,14 +112,14 @@ class alignas(64) Piece {
   // Rebuilds with room for one more record, and for those `expected` after it. Returns how many
   // records found no place again (0 but for digests made to collide); they are gone and accounted
   // for.
-  uint32_t grow(uint64_t expected, HolderTable& holders, RebuildScratch& scratch);
+  uint32_t grow(uint64_t expected, HolderTable& holders);
   // Likewise, if far too large for what it holds.
-  uint32_t shrink_if_sparse(HolderTable& holders, RebuildScratch& scratch);
+  uint32_t shrink_if_sparse(HolderTable& holders);
 
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
-  static constexpr double kGrowth = 1.3;
-  static constexpr uint32_t kBucketsGrownAhead = 16 * kBucketsPerPage;
+  static constexpr double kGrowth = 2;
+  static constexpr uint32_t kBucketsGrownAhead = 16 * kBucketsStep;
 
   static uint32_t record_limit(uint32_t buckets) { return buckets * kRecordsPerBucketMax; }
   static uint32_t home_of(const Digest& digest, uint32_t buckets) {
@@ -158,10 +157,14 @@ class alignas(64) Piece {
   void add_overflow(Probe probe, uint32_t to, int step);
   bool free_a_dead_slot(uint32_t bucket, HolderTable& holders);
   uint32_t size_for(uint64_t records) const;
-  uint32_t rebuild(uint32_t buckets, HolderTable& holders, RebuildScratch& scratch);
-  bool settle_in(const RebuildScratch::Entry& entry, uint32_t buckets);
+  uint32_t rebuild(uint32_t buckets, HolderTable& holders);
+  bool settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t buckets);
+  uint32_t cell_at(Place place) const {
+    return BucketEntry::cell_of(load_relaxed(index_[place.bucket].entries[place.slot]));
+  }
 
-  Bucket* base_ = nullptr;
+  Bucket* index_ = nullptr;
+  Cells cells_;
   std::atomic<uint32_t> version_{0};
   std::atomic<uint32_t> buckets_{0};
   uint32_t buckets_max_ = 0;
@@ -175,14 +178,15 @@ Place Piece::for_each_of(const Digest& digest, Visit&& visit) const {
   bool searching = true;
   const uint32_t count = buckets();
   for (Probe probe(digest.hi >> 8, count); !probe.done(); probe.next()) {
-    Bucket& bucket = base_[probe.at()];
+    Bucket& bucket = index_[probe.at()];
     const auto header = BucketHeader::of(load_relaxed(bucket.header));
     if (searching) {
       for (unsigned match = slots_matching_unordered(bucket, digest.lo, header.occupied);
            match != 0; match &= match - 1) {
         const auto slot = static_cast<uint32_t>(std::countr_zero(match));
-        const PackedRecord record = load_record(bucket, slot);
-        if (record.hi_above_low_byte() == digest.hi >> 8) visit(Place{probe.at(), slot}, record);
+        const Place place{probe.at(), slot};
+        const PackedRecord record = cells_.load(cell_at(place));
+        if (record.is_of(digest)) visit(place, record);
       }
     }
     if (!free && header.occupied != kAllSlots)
@@ -193,36 +197,27 @@ Place Piece::for_each_of(const Digest& digest, Visit&& visit) const {
   return free;
 }
 
-[[gnu::always_inline]] inline void Piece::prefetch_head(const Bucket* home) {
-  const auto* start = reinterpret_cast<const char*>(home);
-  __builtin_prefetch(start);
-  __builtin_prefetch(start + 64);
-}
-
-inline void Piece::insert(Place place, const Digest& digest, const PackedRecord& record) {
-  // First the signs on the way, then the record: a reader never stops short of it.
-  add_overflow(Probe(digest.hi >> 8, buckets()), place.bucket, 1);
-  BucketChange(base_[place.bucket]).put(place.slot, digest.lo, record);
+inline void Piece::insert(Place place, const PackedRecord& record) {
+  // First the signs on the way, then the entry: a reader never stops short of it.
+  add_overflow(Probe(record.hi_above_low_byte(), buckets()), place.bucket, 1);
+  const uint32_t cell = cells_.take();
+  cells_.store(cell, record);
+  BucketChange(index_[place.bucket]).put(place.slot, BucketEntry::of(record.lo(), cell));
   ++used_;
 }
 
 inline void Piece::add_overflow(Probe probe, uint32_t to, int step) {
-  for (; probe.at() != to; probe.next()) BucketChange(base_[probe.at()]).add_overflow(step);
+  for (; probe.at() != to; probe.next()) BucketChange(index_[probe.at()]).add_overflow(step);
 }
 
 template <typename Visit>
-void Piece::for_each(uint32_t bucket_first, uint32_t bucket_end, unsigned low_byte,
+void Piece::for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte,
                      Visit&& visit) const {
-  for (uint32_t at = bucket_first; at < bucket_end; ++at) {
-    Bucket& bucket = base_[at];
-    for (unsigned left = BucketHeader::of(load_relaxed(bucket.header)).occupied; left != 0;
-         left &= left - 1) {
-      const auto slot = static_cast<uint32_t>(std::countr_zero(left));
-      const PackedRecord record = load_record(bucket, slot);
-      const Digest digest{record.hi_above_low_byte() << 8 | low_byte,
-                          load_relaxed(bucket.lo[slot])};
-      visit(Place{at, slot}, digest, record);
-    }
+  for (uint32_t cell = cell_first; cell < cell_end; ++cell) {
+    cells_.prefetch_after(cell);
+    if (!cells_.in_use(cell)) continue;
+    const PackedRecord record = cells_.load(cell);
+    visit(cell, Digest{record.hi_above_low_byte() << 8 | low_byte, record.lo()}, record);
   }
 }
 

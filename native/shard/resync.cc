@@ -16,8 +16,8 @@ void Shard::summary(HolderIndex holder, const Ring& ring, HolderIndex self,
     const unsigned bucket = impl_->low_byte_of(p);
     if (bucket >= out.size()) return;
     std::lock_guard lock(piece.mutex);
-    piece.for_each(0, piece.buckets(), bucket,
-                   [&](Place, const Digest& digest, const PackedRecord& record) {
+    piece.for_each(0, piece.cells_end(), bucket,
+                   [&](uint32_t, const Digest& digest, const PackedRecord& record) {
                      if (record.holder() != holder || !ring.owned_by(digest, self)) return;
                      RecordRow row = record.row();
                      row.digest = digest;
@@ -64,13 +64,13 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
     Piece& piece = impl_->pieces[p];
     const auto end =
         std::find_if(next, wanted.end(), [&](const Wanted& want) { return want.piece != p; });
-    PieceUpdate update(piece, impl_->holders, impl_->scratch, holder, end - next, applied);
-    piece.for_each(0, piece.buckets(), bucket,
-                   [&](Place place, const Digest& digest, const PackedRecord& record) {
+    PieceUpdate update(piece, impl_->holders, holder, end - next, applied);
+    piece.for_each(0, piece.cells_end(), bucket,
+                   [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
                      if (record.holder() != holder || record.generation() > as_of) return;
                      if (!ring.owned_by(digest, self)) return;
                      if (!std::binary_search(next, end, Wanted{p, digest, nullptr}, by_key))
-                       update.withdraw(place);
+                       update.withdraw(piece.place_of(cell, record));
                    });
     for (; next != end; ++next) update.apply(*next->row, as_of);
     filling_up |= update.filling_up();
@@ -86,15 +86,14 @@ size_t Shard::trim(const Ring& ring, HolderIndex self) {
     Piece& piece = impl_->pieces[p];
     std::lock_guard lock(piece.mutex);
     const size_t trimmed_before = trimmed;
-    piece.for_each(0, piece.buckets(), impl_->low_byte_of(p),
-                   [&](Place place, const Digest& digest, const PackedRecord& record) {
+    piece.for_each(0, piece.cells_end(), impl_->low_byte_of(p),
+                   [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
                      if (ring.owned_by(digest, self)) return;
-                     piece.erase(place);
+                     piece.erase(piece.place_of(cell, record));
                      impl_->holders.removed(record.holder());
                      ++trimmed;
                    });
-    if (trimmed > trimmed_before)
-      impl_->counters.full += piece.shrink_if_sparse(impl_->holders, impl_->scratch);
+    if (trimmed > trimmed_before) impl_->counters.full += piece.shrink_if_sparse(impl_->holders);
   }
   return trimmed;
 }

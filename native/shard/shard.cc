@@ -16,13 +16,11 @@ namespace {
 // Bounds how long a rebuild, which readers of the piece wait for, may take: about half a
 // millisecond at this many records.
 constexpr uint64_t kRecordsPerPieceMax = 64 * 1024;
+static_assert(kRecordsPerPieceMax * 3 / 2 < BucketEntry::kCellsMax);  // with all that is set aside
 
 // Rows sorted by piece at a time. Bounds the memory that takes, and for how long a piece is busy;
 // many rows for each piece find its buckets in the cache, and let it grow in one step.
 constexpr size_t kRowsPerRound = 1024 * 1024;
-
-// How far ahead of its use a slot is fetched; its bucket's head twice, the row three times as far.
-constexpr uint32_t kRowsAhead = 6;
 
 // Digests whose cache misses overlap.
 constexpr size_t kDigestsInFlight = 16;
@@ -55,11 +53,19 @@ Shard::Impl::Impl(uint64_t capacity_entries, std::function<void()> told_untidy)
       pieces_count(kSummaryBuckets * pieces_per_bucket),
       buckets_max_per_piece(Piece::buckets_for_capacity(capacity_entries / pieces_count)),
       holders(capacity_entries),
-      memory(pieces_count * buckets_max_per_piece * sizeof(Bucket), "the directory's records"),
+      index_memory(pieces_count * Piece::index_bytes_for(buckets_max_per_piece),
+                   "the directory's index"),
+      cells_memory(pieces_count * Piece::cell_bytes_for(buckets_max_per_piece),
+                   "the directory's records"),
       pieces(std::make_unique<Piece[]>(pieces_count)),
       on_untidy(told_untidy ? std::move(told_untidy) : [] {}) {
-  for (size_t p = 0; p < pieces_count; ++p)
-    pieces[p].place(buckets() + p * buckets_max_per_piece, buckets_max_per_piece, phase_of(p));
+  std::byte* index = index_memory.base();
+  std::byte* cells = cells_memory.base();
+  for (size_t p = 0; p < pieces_count; ++p) {
+    pieces[p].place(reinterpret_cast<Bucket*>(index), buckets_max_per_piece, cells, phase_of(p));
+    index += Piece::index_bytes_for(buckets_max_per_piece);
+    cells += Piece::cell_bytes_for(buckets_max_per_piece);
+  }
 }
 
 void Shard::Impl::count(const ShardApplied& applied) {
@@ -98,16 +104,13 @@ ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
     const auto round = rows.first(std::min(rows.size(), kRowsPerRound));
     const PieceOrder order(*impl_, round);
     applied.bad += static_cast<uint32_t>(round.size()) - order.size();
+    order.prefetch_first();
     for (uint32_t i = 0; i < order.size();) {
       const size_t piece = impl_->piece_of(order.row(i).digest);
       const uint32_t end = order.end_of(piece);
-      PieceUpdate update(impl_->pieces[piece], impl_->holders, impl_->scratch, holder, end - i,
-                         applied);
+      PieceUpdate update(impl_->pieces[piece], impl_->holders, holder, end - i, applied);
       for (; i < end; ++i) {
-        // Also beyond the piece at hand: small batches have a row or two for each.
-        order.prefetch_row(i + 3 * kRowsAhead);
-        order.prefetch_head(i + 2 * kRowsAhead);
-        order.prefetch_record(i + kRowsAhead);
+        order.prefetch_after(i);
         update.apply(order.row(i));
       }
       filling_up |= update.filling_up();
@@ -123,15 +126,13 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
     out.reserve(std::max(2 * out.capacity(), out.size() + digests.size()));
   uint64_t hits = 0;
   std::array<const Piece*, kDigestsInFlight> pieces;
-  std::array<Bucket*, kDigestsInFlight> homes;
   for (size_t begin = 0; begin < digests.size(); begin += kDigestsInFlight) {
     const auto some = digests.subspan(begin, std::min(kDigestsInFlight, digests.size() - begin));
     for (size_t i = 0; i < some.size(); ++i) {
       pieces[i] = &impl_->pieces[impl_->piece_of(some[i])];
-      homes[i] = pieces[i]->home(some[i]);
-      Piece::prefetch_head(homes[i]);
+      __builtin_prefetch(pieces[i]->home(some[i]));
     }
-    for (size_t i = 0; i < some.size(); ++i) pieces[i]->prefetch_record(some[i], homes[i]);
+    for (size_t i = 0; i < some.size(); ++i) pieces[i]->prefetch_record(some[i]);
     for (size_t i = 0; i < some.size(); ++i) {
       RecordRow rows[kHoldersPerDigestMax];
       const unsigned found = pieces[i]->read(some[i], impl_->holders, rows);
@@ -143,48 +144,48 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
   impl_->counters.hits.fetch_add(hits, std::memory_order_relaxed);
 }
 
-size_t Shard::sweep(size_t buckets_max) {
+size_t Shard::sweep(size_t records_max) {
   std::lock_guard cursor_lock(impl_->sweep_mutex);
   size_t visited = 0;
-  while (visited < buckets_max && impl_->holders.dead_records() > 0) {
+  while (visited < records_max && impl_->holders.dead_records() > 0) {
     Piece& piece = impl_->pieces[impl_->sweep_piece];
     std::lock_guard lock(piece.mutex);
-    const uint32_t count = piece.buckets();
     // The piece may have been rebuilt since, and is smaller now: that removed its dead, too.
-    const uint32_t first = std::min(impl_->sweep_bucket, count);
-    const auto end = static_cast<uint32_t>(std::min<size_t>(count, first + buckets_max - visited));
-    piece.for_each(first, end, 0, [&](Place place, const Digest&, const PackedRecord& record) {
+    const uint32_t first = std::min(impl_->sweep_cell, piece.cells_end());
+    const auto end =
+        static_cast<uint32_t>(std::min<size_t>(piece.cells_end(), first + records_max - visited));
+    piece.for_each(first, end, 0, [&](uint32_t cell, const Digest&, const PackedRecord& record) {
       if (impl_->holders.live(record.holder())) return;
-      piece.erase(place);
+      piece.erase(piece.place_of(cell, record));
       impl_->holders.removed(record.holder());
     });
     visited += std::max(end - first, 1u);
-    impl_->sweep_bucket = end;
-    if (end < count) break;
-    impl_->counters.full += piece.shrink_if_sparse(impl_->holders, impl_->scratch);
-    impl_->sweep_bucket = 0;
+    impl_->sweep_cell = end;
+    if (end < piece.cells_end()) break;
+    impl_->counters.full += piece.shrink_if_sparse(impl_->holders);
+    impl_->sweep_cell = 0;
     impl_->sweep_piece = (impl_->sweep_piece + 1) % impl_->pieces_count;
   }
-  if (impl_->holders.dead_records() == 0) return impl_->make_room(buckets_max);
+  if (impl_->holders.dead_records() == 0) return impl_->make_room(records_max);
   size_t left = 0;
   for (size_t p = impl_->sweep_piece; p < impl_->pieces_count; ++p)
-    left += impl_->pieces[p].buckets();
-  return std::max<size_t>(left - std::min<size_t>(left, impl_->sweep_bucket), 1);
+    left += impl_->pieces[p].cells_end();
+  return std::max<size_t>(left - std::min<size_t>(left, impl_->sweep_cell), 1);
 }
 
 void Shard::Impl::want_room() {
   if (!room_wanted.exchange(true)) on_untidy();
 }
 
-size_t Shard::Impl::make_room(size_t buckets_max) {
+size_t Shard::Impl::make_room(size_t records_max) {
   if (room_piece == 0 && !room_wanted.exchange(false)) return 0;
-  for (size_t visited = 0; room_piece < pieces_count && visited < buckets_max; ++room_piece) {
+  for (size_t visited = 0; room_piece < pieces_count && visited < records_max; ++room_piece) {
     Piece& piece = pieces[room_piece];
     std::lock_guard lock(piece.mutex);
     visited += 1;
     if (!piece.filling_up()) continue;
-    counters.full += piece.grow(0, holders, scratch);
-    visited += piece.buckets();
+    counters.full += piece.grow(0, holders);
+    visited += piece.used();
   }
   const size_t left = pieces_count - room_piece;
   if (left == 0) room_piece = 0;
@@ -196,10 +197,11 @@ ShardStats Shard::stats() const {
   stats.entries = impl_->holders.live_records();
   stats.dead_entries = impl_->holders.dead_records();
   stats.capacity_entries = impl_->holders.capacity();
-  stats.bytes = impl_->pieces_count * sizeof(Piece) + impl_->holders.resident_bytes() +
-                impl_->scratch.bytes();
-  for (size_t p = 0; p < impl_->pieces_count; ++p)
-    stats.bytes += impl_->pieces[p].buckets() * sizeof(Bucket);
+  stats.bytes = impl_->pieces_count * sizeof(Piece) + impl_->holders.resident_bytes();
+  for (size_t p = 0; p < impl_->pieces_count; ++p) {
+    stats.index_bytes += impl_->pieces[p].index_bytes();
+    stats.bytes += impl_->pieces[p].bytes();
+  }
   const auto& c = impl_->counters;
   stats.added = c.added;
   stats.changed = c.changed;

@@ -1,10 +1,11 @@
 // The directory shard: digest -> where the page is (up to 3 holders).
 //
-// One flat mapping, divided into pieces of equal hash range; a piece is an array of buckets, each
-// with a version that is odd while it changes, so that readers need no lock and a later version
-// can be read one-sidedly. Each record costs at most 48 bytes all in, from some 100 000 records
-// on. The table grows piece by piece, large pieces ahead of need in sweep(): no insert waits for
-// more than one piece. At `capacity_entries` further records are refused and counted.
+// Divided into pieces of equal hash range (piece.h); a piece is an array of records and an index of
+// buckets, each with a version that is odd while it or a record of it changes, so that readers need
+// no lock and a later version can be read one-sidedly. Each record costs at most 48 bytes all in,
+// from some 250 000 records on. The table grows piece by piece, large pieces ahead of need in
+// sweep(): no insert waits for more than one piece. At `capacity_entries` further records are
+// refused and counted.
 //
 // Updates are conditional. A row is taken only from its own holder and only with a
 // generation above the one stored for (digest, holder); a withdrawal removes a record whose
@@ -41,7 +42,8 @@ struct ShardApplied {
 };
 
 struct ShardStats {
-  uint64_t entries = 0, bytes = 0, dead_entries = 0, capacity_entries = 0;
+  uint64_t entries = 0, dead_entries = 0, capacity_entries = 0;
+  uint64_t bytes = 0, index_bytes = 0;  // of memory: all, and that for finding records
   uint64_t added = 0, changed = 0, withdrawn = 0, old = 0, full = 0, bad = 0;
   uint64_t lookups = 0, hits = 0;  // digests asked for, and found
 };
@@ -63,8 +65,8 @@ class Shard {
   void drop_holder(HolderIndex holder);  // O(1)
   bool swept(HolderIndex holder) const;  // not live, and no record of it is left
   // Removes dead records, and makes room in pieces that are filling up, so that updates need not
-  // wait for that; returns about how many buckets are left to visit.
-  size_t sweep(size_t buckets_max);
+  // wait for that; returns about how many records are left to visit.
+  size_t sweep(size_t records_max);
 
   // `holder` of each row is ignored. When a digest has 3 live holders the oldest record gives way.
   ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);

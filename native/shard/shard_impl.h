@@ -28,26 +28,24 @@ struct Shard::Impl {
     return static_cast<unsigned>(piece / pieces_per_bucket);
   }
 
-  Bucket* buckets() const { return reinterpret_cast<Bucket*>(memory.base()); }
-
   void count(const ShardApplied& applied);
   // At least one piece is filling up.
   void want_room();
   // For sweep(), which holds its mutex; like it, returns about how much is left to do.
-  size_t make_room(size_t buckets_max);
+  size_t make_room(size_t records_max);
 
   const size_t pieces_per_bucket;  // a power of two
   const size_t pieces_count;
   const uint32_t buckets_max_per_piece;
   HolderTable holders;
-  ReservedMemory memory;
+  ReservedMemory index_memory;
+  ReservedMemory cells_memory;
   std::unique_ptr<Piece[]> pieces;
-  RebuildScratch scratch;
 
   const std::function<void()> on_untidy;
   std::mutex sweep_mutex;  // the cursors below
   size_t sweep_piece = 0;
-  uint32_t sweep_bucket = 0;
+  uint32_t sweep_cell = 0;
   size_t room_piece = 0;
   std::atomic<bool> room_wanted{false};
 

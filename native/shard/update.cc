@@ -4,11 +4,10 @@
 
 namespace peercached {
 
-PieceUpdate::PieceUpdate(Piece& piece, HolderTable& holders, RebuildScratch& scratch,
-                         HolderIndex holder, size_t rows_expected, ShardApplied& applied)
+PieceUpdate::PieceUpdate(Piece& piece, HolderTable& holders, HolderIndex holder,
+                         size_t rows_expected, ShardApplied& applied)
     : piece_(piece),
       holders_(holders),
-      scratch_(scratch),
       holder_(holder),
       rows_expected_(rows_expected),
       rows_left_(rows_expected),
@@ -19,7 +18,7 @@ PieceUpdate::~PieceUpdate() {
   if (added_ != 0 || removed_ != 0 || room_reserved_ != 0)
     holders_.settle(holder_, added_, removed_, room_reserved_);
   // Counted before a rebuild may drop some of them: it accounts for what it drops.
-  if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_, scratch_);
+  if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_);
 }
 
 inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
@@ -38,7 +37,8 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
   return found;
 }
 
-void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
+// Flatten: as calls, its steps are a twentieth of a report.
+[[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
   if (!siblings.own) {
@@ -57,8 +57,8 @@ void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
     } else if (generation < row.generation ||
                (as_of && generation <= *as_of &&
                 stored != PackedRecord::of(row, holder_, stored.age()))) {
-      const unsigned age = newest_age(row.digest, siblings, 0);
-      piece_.overwrite(place, row.digest, PackedRecord::of(row, holder_, age));
+      const unsigned age = newest_age(siblings, 0);
+      piece_.overwrite(place, PackedRecord::of(row, holder_, age));
       ++applied_.changed;
     } else {
       ++applied_.old;
@@ -77,15 +77,15 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
   if (siblings.others_count == kHoldersPerDigestMax) {
     // The oldest gives way, in its own slot, so that no reader sees more or fewer than three.
     const Stored& oldest = siblings.others[0];
-    const unsigned age = newest_age(row.digest, siblings, 1);
-    piece_.overwrite(oldest.place, row.digest, PackedRecord::of(row, holder_, age));
+    const unsigned age = newest_age(siblings, 1);
+    piece_.overwrite(oldest.place, PackedRecord::of(row, holder_, age));
     holders_.removed(oldest.record.holder());
     ++added_;
     ++applied_.added;
   } else if (!take_room()) {
     ++applied_.full;
   } else if (piece_.crowded()) {
-    applied_.full += piece_.grow(rows_to_add(), holders_, scratch_);
+    applied_.full += piece_.grow(rows_to_add(), holders_);
     insert(row, find(row.digest));  // they have moved
   } else {
     insert(row, siblings);
@@ -97,7 +97,7 @@ void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
   if (holders_.dead_records() > 0) free = piece_.free_slot(row.digest, holders_);
   bool inserted = insert_at(free, row, siblings);
   if (!inserted && piece_.clustered()) {
-    applied_.full += piece_.grow(rows_to_add(), holders_, scratch_);
+    applied_.full += piece_.grow(rows_to_add(), holders_);
     const Siblings moved = find(row.digest);
     inserted = insert_at(moved.free, row, moved);
   }
@@ -106,8 +106,8 @@ void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
 
 inline bool PieceUpdate::insert_at(Place free, const RecordRow& row, const Siblings& siblings) {
   if (!free) return false;
-  const unsigned age = newest_age(row.digest, siblings, 0);
-  piece_.insert(free, row.digest, PackedRecord::of(row, holder_, age));
+  const unsigned age = newest_age(siblings, 0);
+  piece_.insert(free, PackedRecord::of(row, holder_, age));
   ++room_used_;
   ++added_;
   ++applied_.added;
@@ -115,11 +115,11 @@ inline bool PieceUpdate::insert_at(Place free, const RecordRow& row, const Sibli
 }
 
 // Renumbers the others (but for the `skip` oldest), and returns the age above theirs.
-unsigned PieceUpdate::newest_age(const Digest& digest, const Siblings& siblings, unsigned skip) {
+unsigned PieceUpdate::newest_age(const Siblings& siblings, unsigned skip) {
   unsigned age = 0;
   for (unsigned i = skip; i < siblings.others_count; ++i, ++age) {
     const auto& [place, record] = siblings.others[i];
-    if (record.age() != age) piece_.overwrite(place, digest, record.with_age(age));
+    if (record.age() != age) piece_.overwrite(place, record.with_age(age));
   }
   return age;
 }

@@ -17,8 +17,8 @@ namespace peercached {
 class PieceUpdate {
  public:
   // `holder` is on hold in `holders`. `rows_expected`: how much room to ask for at once.
-  PieceUpdate(Piece& piece, HolderTable& holders, RebuildScratch& scratch, HolderIndex holder,
-              size_t rows_expected, ShardApplied& applied);
+  PieceUpdate(Piece& piece, HolderTable& holders, HolderIndex holder, size_t rows_expected,
+              ShardApplied& applied);
   ~PieceUpdate();
   PieceUpdate(const PieceUpdate&) = delete;
   PieceUpdate& operator=(const PieceUpdate&) = delete;
@@ -50,13 +50,12 @@ class PieceUpdate {
   void add(const RecordRow& row, const Siblings& siblings);
   void insert(const RecordRow& row, const Siblings& siblings);
   bool insert_at(Place free, const RecordRow& row, const Siblings& siblings);
-  unsigned newest_age(const Digest& digest, const Siblings& siblings, unsigned skip);
+  unsigned newest_age(const Siblings& siblings, unsigned skip);
   bool take_room();
   uint64_t rows_to_add() const;
 
   Piece& piece_;
   HolderTable& holders_;
-  RebuildScratch& scratch_;
   const HolderIndex holder_;
   const size_t rows_expected_;
   size_t rows_left_;

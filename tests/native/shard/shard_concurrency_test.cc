@@ -16,6 +16,7 @@ namespace {
 using test::random_digest;
 using test::random_records;
 using test::record;
+using test::withdrawal;
 
 // Every field follows from digest and generation, so a row mixed from two states shows.
 bool whole(const RecordRow& row) {
@@ -148,6 +149,43 @@ TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
   writer.join();
   EXPECT_EQ(mixed, 0u);
   EXPECT_EQ(missing, 0u);
+}
+
+TEST(ShardConcurrency, a_cell_that_goes_from_record_to_record_is_never_seen_half) {
+  Shard shard(1000);
+  shard.add_holder(1);
+  // Of one piece, so that each takes the cell that another one gave back.
+  auto hot = random_records(3, 1);
+  for (auto& row : hot) row.digest.hi &= ~uint64_t{0xff};
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    std::vector<RecordRow> rows;
+    for (Generation generation = 1; !done;) {
+      rows.clear();
+      for (int turn = 0; turn < 60; ++turn) {
+        const Digest& digest = hot[turn % hot.size()].digest;
+        for (int again = 0; again < 2; ++again) {
+          rows.push_back(record(digest, ++generation));
+          rows.push_back(withdrawal(digest, generation));
+        }
+      }
+      shard.apply(1, rows);
+    }
+  });
+  std::vector<Digest> digests;
+  for (int i = 0; i < 64; ++i) digests.push_back(hot[i % hot.size()].digest);
+  std::vector<RecordRow> rows;
+  uint64_t mixed = 0, seen = 0;
+  for (int round = 0; round < 20'000 || (seen == 0 && round < 10'000'000); ++round) {
+    rows.clear();
+    shard.lookup(digests, rows);
+    seen += rows.size();
+    for (const auto& row : rows) mixed += !whole(row);
+  }
+  done = true;
+  writer.join();
+  EXPECT_EQ(mixed, 0u);
+  EXPECT_GT(seen, 0u);
 }
 
 TEST(ShardConcurrency, a_piece_being_rebuilt_never_hides_a_record) {

@@ -1,0 +1,18 @@
+#include "shard/cells.h"
+
+#include "shard/reserved_memory.h"
+
+namespace peercached {
+
+size_t Cells::bytes_for(uint32_t cells) {
+  return (size_t{cells} * sizeof(PackedRecord) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+void Cells::close_up(uint32_t end) {
+  const size_t bytes_before = bytes();
+  end_.store(end, std::memory_order_relaxed);
+  free_.store(kNone, std::memory_order_relaxed);
+  if (bytes() < bytes_before) ReservedMemory::release(memory_ + bytes(), bytes_before - bytes());
+}
+
+}  // namespace peercached

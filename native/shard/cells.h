@@ -1,0 +1,111 @@
+// The records of one piece, in the order in which they came; the index (bucket.h) says where. A
+// cell that is given back is used again before a new one is begun, the last one first.
+//
+// A free cell has length 0, and in its first word the free cell after it.
+//
+// Readers load cells without a lock, and learn from the bucket that named the cell whether what
+// they saw was one record. Everything else needs the piece's mutex.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shard/bucket.h"
+#include "shard/packed_record.h"
+
+namespace peercached {
+
+class Cells {
+ public:
+  // Of memory for so many: whole pages.
+  static size_t bytes_for(uint32_t cells);
+
+  // `memory`: zeroed, of bytes_for() as many cells as will ever be in use at a time.
+  void place(std::byte* memory) { memory_ = memory; }
+
+  // --- readers
+  PackedRecord load(uint32_t cell) const;
+  [[gnu::always_inline]] void prefetch(uint32_t cell) const;
+
+  // --- writers
+  // For who goes from cell to cell: processors do not look beyond the page by themselves.
+  [[gnu::always_inline]] void prefetch_after(uint32_t cell) const {
+    __builtin_prefetch(words(cell + kCellsAhead));
+  }
+  // All cells ever used lie below.
+  uint32_t end() const { return end_.load(std::memory_order_relaxed); }
+  bool in_use(uint32_t cell) const {
+    return load_relaxed(words(cell)[PackedRecord::kLengthWord]) != 0;
+  }
+  HolderIndex holder_of(uint32_t cell) const {
+    return PackedRecord::holder_in(load_relaxed(words(cell)[PackedRecord::kHolderWord]));
+  }
+  uint64_t hi_above_low_byte_of(uint32_t cell) const {
+    return PackedRecord::hi_in(load_relaxed(words(cell)[2]), load_relaxed(words(cell)[3]));
+  }
+  uint32_t lo_low_of(uint32_t cell) const { return load_relaxed(words(cell)[0]); }
+  // The one that take() will give; without the mutex, a guess.
+  uint32_t next() const {
+    const uint32_t free = free_.load(std::memory_order_relaxed);
+    return free != kNone ? free : end();
+  }
+  // A cell to be stored in.
+  uint32_t take();
+  void store(uint32_t cell, const PackedRecord& record);
+  // No bucket names it any more.
+  void give_back(uint32_t cell);
+  // All that is in use lies below `end` now, without gaps.
+  void close_up(uint32_t end);
+
+  // Of memory that is in use.
+  size_t bytes() const { return bytes_for(end()); }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kCellsAhead = 48;
+
+  uint32_t* words(uint32_t cell) const {
+    return reinterpret_cast<uint32_t*>(memory_ + size_t{cell} * sizeof(PackedRecord));
+  }
+
+  std::byte* memory_ = nullptr;
+  // Changed under the mutex; statistics and guesses do without.
+  std::atomic<uint32_t> end_{0};
+  std::atomic<uint32_t> free_{kNone};
+};
+
+inline PackedRecord Cells::load(uint32_t cell) const {
+  uint32_t* from = words(cell);
+  PackedRecord record;
+  unrolled<PackedRecord::kWords>([&](unsigned w) { record.words[w] = load_acquire(from[w]); });
+  return record;
+}
+
+[[gnu::always_inline]] inline void Cells::prefetch(uint32_t cell) const {
+  const uint32_t* record = words(cell);
+  __builtin_prefetch(record);
+  __builtin_prefetch(record + PackedRecord::kWords - 1);
+}
+
+inline void Cells::store(uint32_t cell, const PackedRecord& record) {
+  uint32_t* to = words(cell);
+  unrolled<PackedRecord::kWords>([&](unsigned w) { store_release(to[w], record.words[w]); });
+}
+
+inline uint32_t Cells::take() {
+  const uint32_t cell = next();
+  if (cell == end())
+    end_.store(cell + 1, std::memory_order_relaxed);
+  else
+    free_.store(load_relaxed(words(cell)[0]), std::memory_order_relaxed);
+  return cell;
+}
+
+inline void Cells::give_back(uint32_t cell) {
+  store_release(words(cell)[PackedRecord::kLengthWord], uint32_t{0});
+  store_release(words(cell)[0], free_.load(std::memory_order_relaxed));
+  free_.store(cell, std::memory_order_relaxed);
+}
+
+}  // namespace peercached
