@@ -61,7 +61,7 @@ class PieceOrder {
   const std::span<const RecordRow> rows_;
   uint32_t size_ = 0;
   std::unique_ptr<uint32_t[]> ends_;
-  std::unique_ptr<uint32_t[]> order_;  // indices of rows
+  std::unique_ptr<uint32_t[]> order_;  // indices of rows; and as many words of scratch
 };
 
 }  // namespace peercached
