@@ -42,9 +42,12 @@ class Cells {
     return PackedRecord::holder_in(load_relaxed(words(cell)[PackedRecord::kHolderWord]));
   }
   uint64_t hi_above_low_byte_of(uint32_t cell) const {
-    return PackedRecord::hi_in(load_relaxed(words(cell)[2]), load_relaxed(words(cell)[3]));
+    uint32_t* const hi = words(cell) + PackedRecord::kHiWord;
+    return PackedRecord::hi_in(load_relaxed(hi[0]), load_relaxed(hi[1]));
   }
-  uint32_t lo_low_of(uint32_t cell) const { return load_relaxed(words(cell)[0]); }
+  uint32_t lo_low_of(uint32_t cell) const {
+    return load_relaxed(words(cell)[PackedRecord::kLoWord]);
+  }
   // The one that take() will give; without the mutex, a guess.
   uint32_t next() const {
     const uint32_t free = free_.load(std::memory_order_relaxed);

@@ -22,6 +22,8 @@ namespace peercached {
 
 struct PackedRecord {
   static constexpr unsigned kWords = 9;
+  static constexpr unsigned kLoWord = 0;  // and the next; so with hi
+  static constexpr unsigned kHiWord = 2;
   static constexpr unsigned kHolderWord = 6;
   static constexpr unsigned kLengthWord = 7;
   static constexpr unsigned kOffsetUnitBytes = 64;
