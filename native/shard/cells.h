@@ -7,6 +7,7 @@
 // they saw was one record. Everything else needs the piece's mutex.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,10 @@ class Cells {
   static size_t bytes_for(uint32_t cells);
 
   // `memory`: zeroed, of bytes_for() as many cells as will ever be in use at a time.
-  void place(std::byte* memory) { memory_ = memory; }
+  void place(std::byte* memory, uint32_t cells_max) {
+    memory_ = memory;
+    cells_max_ = cells_max;
+  }
 
   // --- readers
   PackedRecord load(uint32_t cell) const;
@@ -61,8 +65,16 @@ class Cells {
   // All that is in use lies below `end` now, without gaps.
   void close_up(uint32_t end);
 
-  // Of memory that is in use.
-  size_t bytes() const { return bytes_for(end()); }
+  // Has the system give memory to so many cells beyond end(), so that taking them will not wait for
+  // it: a page is a microsecond, and ten where the host of a virtual machine has to find it first.
+  void make_ready(uint32_t cells);
+  // Whether at least so many have it, or all that there are.
+  bool ready(uint32_t cells) const { return bytes() >= bytes_with(cells); }
+
+  // Of memory that is in use, or ready.
+  size_t bytes() const {
+    return std::max(bytes_for(end()), bytes_ready_.load(std::memory_order_relaxed));
+  }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -72,10 +84,14 @@ class Cells {
     return reinterpret_cast<uint32_t*>(memory_ + size_t{cell} * sizeof(PackedRecord));
   }
 
+  size_t bytes_with(uint32_t cells) const { return bytes_for(std::min(end() + cells, cells_max_)); }
+
   std::byte* memory_ = nullptr;
+  uint32_t cells_max_ = 0;
   // Changed under the mutex; statistics and guesses do without.
   std::atomic<uint32_t> end_{0};
   std::atomic<uint32_t> free_{kNone};
+  std::atomic<size_t> bytes_ready_{0};
 };
 
 inline PackedRecord Cells::load(uint32_t cell) const {

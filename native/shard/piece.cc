@@ -19,7 +19,7 @@ size_t Piece::index_bytes_for(uint32_t buckets) {
 
 void Piece::place(Bucket* index, uint32_t buckets_max, std::byte* cells, float phase) {
   index_ = index;
-  cells_.place(cells);
+  cells_.place(cells, buckets_max * kBucketSlots);
   buckets_max_ = buckets_max;
   phase_ = phase;
   buckets_.store(kBucketsStep, std::memory_order_release);
@@ -160,6 +160,12 @@ uint32_t Piece::grow(uint64_t expected, HolderTable& holders) {
   const uint64_t live = used_ - dead;
   const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
   return rebuild(size_for(std::max(wanted, live + expected + 1)), holders);
+}
+
+uint32_t Piece::make_room(HolderTable& holders) {
+  const uint32_t lost = index_filling_up() ? grow(0, holders) : 0;
+  cells_.make_ready(cells_.end() / 16);
+  return lost;
 }
 
 uint32_t Piece::shrink_if_sparse(HolderTable& holders) {

@@ -100,12 +100,6 @@ class alignas(64) Piece {
   // is chance in a small piece. (Digests made to collide get nowhere with this, for it takes a
   // well-filled piece.)
   bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
-  // Whether it will have to before long, and is so large that this had better be done beforehand.
-  bool filling_up() const {
-    const uint32_t limit = record_limit(buckets());
-    return used_ >= limit - limit / 16 && buckets() >= kBucketsGrownAhead &&
-           buckets() < buckets_max_;
-  }
   bool clustered() const {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
@@ -113,14 +107,26 @@ class alignas(64) Piece {
   // records found no place again (0 but for digests made to collide); they are gone and accounted
   // for.
   uint32_t grow(uint64_t expected, HolderTable& holders);
+  // Large pieces had better be given room before they need it. Whether it is one that will before
+  // long, or that it pays to visit with those; and making it, likewise.
+  bool filling_up() const { return large() && (index_filling_up() || !cells_ready(1)); }
+  bool could_use_room() const { return large() && (index_filling_up() || !cells_ready(3)); }
+  uint32_t make_room(HolderTable& holders);
   // Likewise, if far too large for what it holds.
   uint32_t shrink_if_sparse(HolderTable& holders);
 
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
   static constexpr double kGrowth = 2;
-  static constexpr uint32_t kBucketsGrownAhead = 16 * kBucketsStep;
 
+  bool large() const { return buckets() >= 16 * kBucketsStep; }
+  bool index_filling_up() const {
+    const uint32_t limit = record_limit(buckets());
+    return used_ >= limit - limit / 16 && buckets() < buckets_max_;
+  }
+  bool cells_ready(uint32_t sixty_fourths) const {
+    return cells_.ready(cells_.end() / 64 * sixty_fourths);
+  }
   static uint32_t record_limit(uint32_t buckets) { return buckets * kRecordsPerBucketMax; }
   static uint32_t home_of(const Digest& digest, uint32_t buckets) {
     return static_cast<uint32_t>((digest.hi >> 32) * buckets >> 32);

@@ -183,8 +183,8 @@ size_t Shard::Impl::make_room(size_t records_max) {
     Piece& piece = pieces[room_piece];
     std::lock_guard lock(piece.mutex);
     visited += 1;
-    if (!piece.filling_up()) continue;
-    counters.full += piece.grow(0, holders);
+    if (!piece.could_use_room()) continue;
+    counters.full += piece.make_room(holders);
     visited += piece.used();
   }
   const size_t left = pieces_count - room_piece;

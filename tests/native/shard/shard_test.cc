@@ -289,6 +289,30 @@ TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
   EXPECT_EQ(found.size(), rows.size());
 }
 
+TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
+  constexpr size_t kRecords = 600'000;
+  Shard shard(kRecords);
+  shard.add_holder(1);
+  auto rows = random_records(kRecords, 1);
+  shard.apply(1, rows);  // the index is as large as it gets
+  const auto some = std::span(rows).first(kRecords / 2);
+  for (auto& row : some) row.flags = kRecordWithdraw;
+  shard.apply(1, some);
+  for (auto& row : some) row.flags = kRecordResident;
+  size_t at = 10'000;
+  shard.apply(1, some.first(at));
+  while (at < some.size()) {
+    sweep_all(shard);
+    const uint64_t bytes = shard.stats().bytes;
+    // A quarter of what has memory at the least, for some pieces get more rows than others.
+    const size_t batch = std::min(shard.stats().entries / 256, some.size() - at);
+    shard.apply(1, some.subspan(at, batch));
+    at += batch;
+    EXPECT_EQ(shard.stats().bytes, bytes) << at;
+  }
+  EXPECT_EQ(shard.stats().entries, kRecords);
+}
+
 TEST(Shard, says_when_there_is_something_to_sweep) {
   size_t calls = 0;
   Shard shard(1000, [&] { ++calls; });
