@@ -231,7 +231,7 @@ class SimCluster(Members):
     nodes: dict[str, SimNode]  # type: ignore[assignment]
 
     def __init__(self, *settings: Any, **more: Any) -> None:
-        self.visible: dict[bytes, set[SimNode]] = defaultdict(set)
+        self.visible: dict[bytes, dict[SimNode, None]] = defaultdict(dict)
         self.gaps: dict[bytes, int] = defaultdict(int)
         self._truth: set[tuple[str, int, bytes, int]] = set()
         super().__init__(*settings, **more)
@@ -259,12 +259,12 @@ class SimCluster(Members):
 
     def shows(self, digest: bytes, node: SimNode) -> None:
         if node.up and digest in node.engine.pool:
-            self.visible[digest].add(node)
+            self.visible[digest][node] = None
 
     def hides(self, digest: bytes, node: SimNode) -> None:
         holders = self.visible[digest]
         if node in holders:
-            holders.remove(node)
+            del holders[node]
             self.gaps[digest] += not holders
 
     # --- what must hold
@@ -289,7 +289,7 @@ class SimCluster(Members):
         for node in self.nodes.values():
             for digest in node.engine.pool:
                 pages.setdefault(digest, set()).add((node.name, node.address.incarnation))
-        nothing = {digest for digest in self.visible if digest not in pages}
+        nothing = [digest for digest in self.visible if digest not in pages]
         for node in self.nodes.values():
             assert node.streams.in_sync, f"a stream of {node.name} is not in sync"
             assert node.engine.shard_final, f"{node.name} waits for {node.side.unsynced()}"

@@ -26,7 +26,7 @@ class _Search:
         self.lookup = lookup
         self.deadline = deadline
         self.done = done
-        self.calls: set[_Call] = set()
+        self.calls: dict[_Call, None] = {}  # in the order of their beginning
         self.over = False
 
 
@@ -43,7 +43,9 @@ class _Call:
 class SimReads:
     def __init__(self, node: SimNode) -> None:
         self._node = node
-        self._calls: dict[Node, set[_Call]] = {}
+        # In the order of their beginning: a set's would be that of addresses in memory, and no run
+        # like another.
+        self._calls: dict[Node, dict[_Call, None]] = {}
         self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
         self.counters = LookupCounters()
 
@@ -83,8 +85,8 @@ class SimReads:
         if node is None or us.clock >= search.deadline:
             return False
         call = _Call(search, ask, node, us.clock)
-        search.calls.add(call)
-        self._calls.setdefault(node, set()).add(call)
+        search.calls[call] = None
+        self._calls.setdefault(node, {})[call] = None
         count = len(ask.digests) // DIGEST_BYTES
         us.later(node.patience.delay_s(count), lambda: self._due(call))
         us.later(RPC_TIMEOUT_S, lambda: self._failed(call))
@@ -122,8 +124,8 @@ class SimReads:
         if call.ended:
             return False
         call.ended = True
-        call.search.calls.discard(call)
-        self._calls[call.node].discard(call)
+        call.search.calls.pop(call, None)
+        self._calls[call.node].pop(call, None)
         call.node.overdue -= call.overdue
         return True
 

@@ -218,9 +218,10 @@ def main(arguments: list[str]) -> None:
         for seed in range(int(arguments[0])):
             try:
                 story(seed)
-            except AssertionError as error:
+            except Exception as error:
                 failed += 1
-                print(f"--seed {kind} {seed}: {error}", flush=True)
+                wrong = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")
+                print(f"--seed {kind} {seed}: {wrong}", flush=True)
         print(f"{kind}: {arguments[0]} stories, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{failed} failed")
     sys.exit(bool(failed))

@@ -1,0 +1,56 @@
+"""A fingerprint of everything that happens in a story: the same for every run of its seed.
+
+    PYTHONPATH=tests .venv/bin/python -m sim.replay JUNK pages 112 planned 7 ...
+
+JUNK objects are strewn over the memory first: what hangs on addresses differs with their number.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from hashlib import blake2b
+from unittest import mock
+
+from peercached.membership import View
+from sim import stories
+from sim.members import Members, Node
+from sim.net import Net, Work
+
+
+def fingerprint(kind: str, seed: int) -> str:
+    """Of when each thing was to happen (in the order of asking for it), and of who took which view
+    when: messages, calls, time-outs, ticks and reads are all among them."""
+    print_of = blake2b(digest_size=8)
+    plain_after, plain_keep = Net.after, Members._keep
+
+    def after(net: Net, delay_s: float, work: Work) -> None:
+        print_of.update(f"{net.now!r} {delay_s!r}\n".encode())
+        plain_after(net, delay_s, work)
+
+    def keep(cluster: Members, node: Node, view: View) -> None:
+        print_of.update(f"{node.name} {node.address.incarnation} {view.number}\n".encode())
+        plain_keep(cluster, node, view)
+
+    with mock.patch.object(Net, "after", after), mock.patch.object(Members, "_keep", keep):
+        cluster = stories.KINDS[kind](seed)
+    return f"{kind} {seed}: {cluster.net.messages} messages, {print_of.hexdigest()}"
+
+
+def strew(count: int) -> list[bytearray]:
+    """Objects of many sizes with holes between them, for as long as the caller keeps them."""
+    rng = random.Random(count)
+    junk = [bytearray(rng.randint(1, 400)) for _ in range(count)]
+    rng.shuffle(junk)
+    return junk[: count // 2]
+
+
+def main(arguments: list[str]) -> None:
+    junk = strew(int(arguments[0]))
+    for kind, seed in zip(arguments[1::2], arguments[2::2], strict=True):
+        print(fingerprint(kind, int(seed)), flush=True)
+    del junk
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

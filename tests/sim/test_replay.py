@@ -1,0 +1,59 @@
+"""A failing seed replays exactly, and every failing seed is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim import stories
+from sim.members import Members
+
+TESTS = Path(__file__).parent.parent
+# Of pages, those that went differently when lookups were ended in the order of addresses.
+SEEDS = {"members": [3, 77], "pages": [77, 112, 130], "planned": [7, 77], "hung": [5, 77]}
+
+
+def started(junk: int, hash_seed: int) -> subprocess.Popen[str]:
+    stories = [word for kind, seeds in SEEDS.items() for s in seeds for word in (kind, str(s))]
+    return subprocess.Popen(
+        [sys.executable, "-m", "sim.replay", str(junk), *stories],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": str(hash_seed)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_seed_goes_the_same_way_in_every_process() -> None:
+    runs = [started(0, 0), started(70_001, 1), started(3333, 2)]
+    told = [run.communicate(timeout=120)[0].splitlines() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert len(told[0]) == sum(map(len, SEEDS.values()))
+    assert told[1] == told[0]
+    assert told[2] == told[0]
+
+
+def test_a_story_that_raises_anything_is_named_and_the_others_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[int] = []
+
+    def story(seed: int) -> Members:
+        told.append(seed)
+        if seed == 1:
+            raise KeyError("no such node")
+        assert seed != 2, "views alternate"
+        return Members(seed, 1)
+
+    monkeypatch.setattr(stories, "KINDS", {"broken": story})
+    with pytest.raises(SystemExit) as end:
+        stories.main(["4"])
+    assert end.value.code == 1
+    assert told == [0, 1, 2, 3]
+    out = capsys.readouterr().out
+    assert "--seed broken 1: KeyError: 'no such node'" in out
+    assert "--seed broken 2: views alternate" in out
+    assert "2 failed" in out
