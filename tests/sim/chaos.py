@@ -61,7 +61,7 @@ def _one_fate(cluster: Members, rng: random.Random) -> None:
     down = [name for name in cluster.names if name not in cluster.nodes]
     fate = rng.random()
     if fate < 0.15 and len(up) > 1:
-        cluster.crash(rng.choice(up))
+        cluster.crash(rng.choice(up), machine=rng.random() < 0.5)
     elif fate < 0.4 and down:
         cluster.start(rng.choice(down), cold=rng.random() < 0.5)
     elif fate < 0.5 and len(up) > 1:

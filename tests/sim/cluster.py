@@ -27,6 +27,11 @@ from sim.streams import SimStreams
 REPLICAS = 2
 TICK_S = 0.5
 PUBLISH_TIMEOUT_S = 1.0
+# Of packets; what is lost at that rate is sent again in time.
+CALM_DROP = 0.02
+# In a calm network a process is dead to everybody so long after its end: its TTL and probes; and if
+# the masters are dead too, others must take over first, and others again if those are dead.
+DEAD_ARE_KNOWN_S = 3 * TIMING.takeover_after_s + 2 * TIMING.member_ttl_s
 # From the withdrawal of a record at a drain until the page is dropped (peer/drain.py).
 READERS_DONE_S = 0.5
 
@@ -233,8 +238,28 @@ class SimCluster(Members):
     def __init__(self, *settings: Any, **more: Any) -> None:
         self.visible: dict[bytes, dict[SimNode, None]] = defaultdict(dict)
         self.gaps: dict[bytes, int] = defaultdict(int)
+        self.dead_are_known_s = DEAD_ARE_KNOWN_S
         self._truth: set[tuple[str, int, bytes, int]] = set()
+        self._ended: dict[tuple[str, int], float] = {}  # when which process ended
+        self._calm_since = 0.0
+        self._dark: set[str] = set()  # the machines that are down
         super().__init__(*settings, **more)
+
+    def run(self, seconds: float) -> None:
+        calm = not (self.net.cuts or self.net.drop > CALM_DROP)
+        if not calm or any(node.hung for node in self.nodes.values()):
+            self._calm_since = float("inf")
+        elif self._calm_since == float("inf"):
+            self._calm_since = self.net.now
+        super().run(seconds)
+
+    def start(self, name: str, cold: bool = False) -> Node:
+        self._dark.discard(name)
+        return super().start(name, cold)
+
+    def dark(self, name: str) -> bool:
+        """Nothing there says that nobody listens: whoever asks waits for an answer."""
+        return name in self._dark
 
     def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
         return SimNode(self, name, incarnation, kept)
@@ -242,11 +267,14 @@ class SimCluster(Members):
     def crash(self, name: str, machine: bool = False) -> None:
         """Of a process: its connections end. Of a `machine`: they fall silent."""
         node = self.nodes[name]
-        super().crash(name)
+        super().crash(name, machine)
+        self._ended[name, node.address.incarnation] = self.net.now
         node.engine.stop()
         for digest in list(self.visible):
             self.hides(digest, node)
-        if not machine:
+        if machine:
+            self._dark.add(name)
+        else:
             node.streams.close_all()
             for line in node.inbound:
                 line.close(1)
@@ -271,7 +299,9 @@ class SimCluster(Members):
 
     def check_truth(self, node: SimNode, rows: bytes) -> None:
         """Always: a record that is returned was made by the very process that it names, which is
-        in the reader's view. So none names an incarnation that the reader knows to be dead."""
+        in the last view that the reader took, and has not been dead for longer than it takes a
+        cluster to know. What is dead, and which views were taken, the cluster knows by itself."""
+        view = node.views[-1] if node.views else View.alone(node.address)
         for digest, _, generation, _, _, holder, _ in unpack_rows(rows):
             named = node.placement.nodes.get(holder)
             if named is None:
@@ -279,7 +309,13 @@ class SimCluster(Members):
             address = named.address
             record = (address.node_id, address.incarnation, digest, generation)
             assert record in self._truth, f"{node.name} was given a record that never was: {record}"
-            assert node.placement.view.has(address) or named is node.placement.own
+            assert view.has(address), f"{node.name} was given a record of a stranger: {record}"
+            ended = self._ended.get((address.node_id, address.incarnation))
+            if ended is not None:
+                dead_s = self.net.now - max(ended, self._calm_since)
+                assert dead_s <= self.dead_are_known_s, (
+                    f"{node.name} was given a record of a process dead for {dead_s:.1f} s: {record}"
+                )
 
     def check_quiet(self) -> None:
         """When nothing happens any more: one view of all, and every live page of a live holder is

@@ -218,7 +218,10 @@ class Members:
     def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
         return Node(self, name, incarnation, kept)
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: str, machine: bool = False) -> None:
+        """`machine`: with all it runs on. Heartbeats wait no longer than their deadline for
+        anybody: to them it is the same."""
+        del machine
         node = self.nodes.pop(name)
         node.up = node.hung = False
 

@@ -95,7 +95,8 @@ class SimReads:
         def asked() -> None:
             there = us.cluster.process(node.address)
             if there is None:
-                us.net.carry(to, us.name, lambda: us.do(lambda: self._failed(call)))
+                if not us.cluster.dark(to):
+                    us.net.carry(to, us.name, lambda: us.do(lambda: self._failed(call)))
                 return
             there.do(lambda: answer(cast("SimNode", there)))
 
@@ -253,7 +254,8 @@ class SimReads:
         def asked() -> None:
             process = us.cluster.process(node.address)
             if process is None:
-                us.net.carry(to, us.name, lambda: us.do(refused))
+                if not us.cluster.dark(to):
+                    us.net.carry(to, us.name, lambda: us.do(refused))
                 return
             there = cast("SimNode", process)
 

@@ -24,6 +24,10 @@ from sim.members import Members
 TTL_S = TIMING.member_ttl_s
 PAGES = [digest_of(f"page {page}") for page in range(40)]
 PAGES_AT_ONCE = 8
+# Who leaves has said so; if that was lost on the way to one, its next heartbeat brings it.
+LEAVERS_ARE_KNOWN_S = 2 * TIMING.heartbeat_interval_s
+# Of the stories with pages, every so many-th has 10 to 20 nodes, the others 3 to 6.
+WIDE_EVERY = 20
 
 
 class Reader:
@@ -82,9 +86,14 @@ def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
             node.set_page(digest)
 
 
+def _size(seed: int, rng: random.Random, least: int = 3) -> int:
+    size = rng.randint(least, 6)
+    return rng.randint(10, 20) if seed % WIDE_EVERY == WIDE_EVERY - 1 else size
+
+
 def pages(seed: int) -> SimCluster:
     rng = random.Random(seed)
-    size = rng.randint(3, 6)
+    size = _size(seed, rng)
     cluster = SimCluster(
         seed,
         size,
@@ -129,8 +138,9 @@ def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
 
 def planned(seed: int) -> SimCluster:
     rng = random.Random(seed)
-    size = rng.randint(3, 6)
+    size = _size(seed, rng)
     cluster = _formed(seed, size, rng, rng.randint(1, 2))
+    cluster.dead_are_known_s = LEAVERS_ARE_KNOWN_S
     reader = Reader(cluster, 0.05, lambda node: True)
     for change in range(rng.randint(2, 5)):
         up = list(cluster.nodes)
@@ -166,7 +176,7 @@ def planned(seed: int) -> SimCluster:
 def hung(seed: int) -> SimCluster:
     rng = random.Random(seed)
     heads = rng.randint(1, 3)
-    cluster = _formed(seed, rng.randint(4, 6), rng, heads)
+    cluster = _formed(seed, _size(seed, rng, 4), rng, heads)
     masters = cluster.names[:3]
     victim = cluster.nodes[rng.choice(masters)]
     others = [name for name in cluster.names if name != victim.name]

@@ -131,7 +131,7 @@ class SimStreams:
         to = out.node.address
         there = us.cluster.process(to)
         cut = {(us.name, to.node_id), (to.node_id, us.name)} & net.cuts
-        if cut or (there is not None and there.hung):
+        if cut or us.cluster.dark(to.node_id) or (there is not None and there.hung):
             us.later(SHAKE_S, lambda: self._refused(out))
         elif there is None:
             us.later(net.delay(), lambda: self._refused(out))

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from sim import stories
-from sim.cluster import TIMING, SimCluster
+from sim.cluster import DEAD_ARE_KNOWN_S, TIMING, SimCluster
 from sim.fake_engine import digest_of
+from sim.reads import RPC_TIMEOUT_S
 
 QUIET_S = 4 * TIMING.member_ttl_s + 30.0
 
@@ -96,6 +97,56 @@ def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl() -> None:
     cluster.run(QUIET_S)
     assert not any(node.find(digest) for node in cluster.nodes.values())
     cluster.check_quiet()
+
+
+def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others() -> None:
+    """Its connections do not end: only that nothing is answered tells that it is gone."""
+    cluster = SimCluster(7, 5)
+    cluster.run(10.0)
+    digests = [digest_of(f"page {page}") for page in range(30)]
+    for digest in digests:
+        cluster.nodes["n0003"].set_page(digest)
+        cluster.nodes["n0004"].set_page(digest)
+    cluster.run(1.0)
+    cluster.crash("n0004", machine=True)
+    got: list[set[bytes]] = []
+    began = cluster.net.now
+    ended: list[float] = []
+
+    def done(found: set[bytes]) -> None:
+        got.append(found)
+        ended.append(cluster.net.now - began)
+
+    cluster.nodes["n0001"].reads.get(digests, done)
+    cluster.run(10.0)
+    assert got == [set(digests)]
+    assert ended[0] > RPC_TIMEOUT_S, "somebody said that the machine was down"
+    cluster.nodes["n0002"].reads.get(digests, done)
+    cluster.run(RPC_TIMEOUT_S)
+    assert got[1:] == [set(digests)]
+    cluster.start("n0004")
+    cluster.run(QUIET_S)
+    cluster.check_quiet()
+
+
+def test_a_record_of_a_process_that_ended_long_ago_is_a_failure_of_the_simulation() -> None:
+    """The check knows who is alive: a reader that takes no views any more is found out."""
+    cluster = SimCluster(8, 4)
+    cluster.run(10.0)
+    digest = digest_of("of a dead one")
+    cluster.nodes["n0003"].set_page(digest)
+    cluster.run(1.0)
+    reader = cluster.nodes["n0001"]
+    rows = reader.reads.find_now(digest)
+    assert rows
+    reader.act = lambda actions: None  # type: ignore[method-assign]
+    cluster.crash("n0003")
+    cluster.run(2.0)
+    cluster.check_truth(reader, rows)
+    cluster.run(DEAD_ARE_KNOWN_S)
+    assert any(node.address.node_id == "n0003" for node in reader.placement.nodes.values())
+    with pytest.raises(AssertionError, match="dead for"):
+        cluster.check_truth(reader, rows)
 
 
 def test_the_only_head_restarts_and_nobody_is_thrown_out() -> None:
