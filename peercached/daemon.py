@@ -216,6 +216,7 @@ class Daemon:
                 self.epochs,
                 self.views.apply,
                 self._on_refused,
+                remembered,
             )
         membership = Membership(
             address,

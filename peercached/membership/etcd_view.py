@@ -1,50 +1,206 @@
 """From the keys in etcd to views: sans-I/O.
 
-Each node has a key `PREFIX/nodes/NODE_ID`, under its lease, with its Member as value. The counter
-of a view is the revision of the last change under `PREFIX/nodes/`, so that all nodes that have seen
-the same changes have the same view under the same number. Only changes that are *seen* count: a
-node that comes (again) reads the keys, then writes its own, and everybody sees that.
+Each node has a key `PREFIX/nodes/NODE_ID`, under its lease, with its Member as value. The key
+`PREFIX/nodes/` itself, under no lease, is the stamp: counter and mark of the newest view. Members
+that the stamp does not fit become a view when somebody has put the next stamp, by compare-and-put,
+so all nodes have the same members under the same number, whenever they came and whatever they saw.
+
+etcd's own revisions would not do. An etcd that was made anew or restored from a backup counts from
+the past, and a key that is put again with the same member, because a lease was lost, would be a new
+number for the same members: a resync of everything for nothing. With the stamp the nodes' views are
+above etcd's: whoever is ahead of it puts its own counter, and members that are all there again are
+the view that everybody has still.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from peercached.membership.view import MARK_BITS, MEMBERS_MAX, Member, View, mark_of
+from peercached.membership.office import VIEW_SPACING_PER_MEMBER_S, VIEW_SPACING_S
+from peercached.membership.timing import Timing
+from peercached.membership.view import (
+    MARK_BITS,
+    MEMBERS_MAX,
+    VIEW_NUMBER_MAX,
+    Member,
+    NodeAddress,
+    View,
+    mark_of,
+)
+
+# One node is to put the next stamp, not all at once: the established ones in order, each so much
+# after the one before; from this many on all together.
+TURN_S = 0.25
+TURNS_MAX = 8
+# A newcomer leaves it to them for so long, as they know who else is about to come back.
+NEWCOMER_S = 1.0
+# Who reads a key differently from us (another version) puts its stamp over ours, and we ours over
+# its: each time after twice as long.
+DOUBLINGS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """`revision`: of the key's last change, for the compare-and-put; 0: there is no such key.
+    `origin`: which node's start put the first stamp, kept by all that follow. With another one,
+    etcd was made anew."""
+
+    number: int = 0
+    origin: str = ""
+    revision: int = 0
+
+    @staticmethod
+    def of(value: bytes, revision: int) -> Stamp:
+        """Of what is no stamp only the revision counts: it is put anew."""
+        found = re.fullmatch(rb"(\d{1,12}) ([0-9a-f]{8}) ([!-~]{1,200})", value)
+        if found is None:
+            return Stamp(revision=revision)
+        number = int(found[1]) << MARK_BITS | int(found[2], 16)
+        if number >= VIEW_NUMBER_MAX:
+            return Stamp(revision=revision)
+        return Stamp(number, found[3].decode(), revision)
+
+    @property
+    def value(self) -> bytes:
+        mark = self.number & ((1 << MARK_BITS) - 1)
+        return f"{self.number >> MARK_BITS} {mark:08x} {self.origin}".encode()
 
 
 class EtcdView:
-    """Not thread safe."""
+    """Not thread safe; `now` is monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: NodeAddress, timing: Timing) -> None:
+        self.view = View.alone(own)  # what this node goes by: the newest that has this process
+        self._own = own
+        self._timing = timing
         self._members: dict[str, Member] = {}
-        self.revision = 0  # of the last change seen
-        self.refused = 0  # members beyond the limit
+        self._mark = 0  # of all of them
+        self._stamp = Stamp()
+        self._origin = ""  # of the stamp that made our view
+        self._unfit_since: float | None = None  # when the keys began to differ from the stamp
+        self._tries = 0  # stamps put for the same keys
+        self._patient_until = float("-inf")
+        self._is_behind = False  # etcd knew less than this node when that came to it
 
-    def reset(self, members: Iterable[Member]) -> None:
-        """What the keys hold now; the next change makes a view of it."""
-        self._members = {}
-        for member in members:
-            self._put(member)
+    def begin_cold(self, remembered: View) -> View:
+        """Goes by the view of an earlier start until etcd can be asked. Members of it that do
+        not run any more are suspects, not members for long."""
+        others = [m for m in remembered.members if m.node_id != self._own.node_id]
+        view = View.of(0, [*others, Member(self._own)])
+        self.view = View.numbered(remembered.counter, view)
+        return self.view
 
-    def put(self, member: Member, revision: int) -> None:
-        self._put(member)
-        self.revision = max(self.revision, revision)
+    # --- what etcd has
 
-    def _put(self, member: Member) -> None:
-        if member.node_id not in self._members and len(self._members) >= MEMBERS_MAX:
-            self.refused += 1
-            return
-        self._members[member.node_id] = member
+    def reset(self, members: Iterable[Member], stamp: Stamp, now: float) -> None:
+        """What the keys hold now. Nobody knows what has happened to them before: for the time of
+        a lease this node makes no view without one who is in its own and may just not be back."""
+        self._members = {member.node_id: member for member in members}
+        self._mark = mark_of(self._members.values())
+        self._stamp = stamp
+        self._tries = 0
+        self._unfit_since = now
+        self._patient_until = now + self._timing.lease_over_s if self.view.number else now
+        other = self._origin not in ("", stamp.origin)
+        self._is_behind = other or stamp.number >> MARK_BITS < self.view.counter
 
-    def delete(self, node_id: str, revision: int) -> None:
-        self._members.pop(node_id, None)
-        self.revision = max(self.revision, revision)
+    def put(self, member: Member, now: float) -> None:
+        self._replace(self._members.get(member.node_id), member, now)
+
+    def delete(self, node_id: str, now: float) -> None:
+        self._replace(self._members.get(node_id), None, now)
+
+    def _replace(self, old: Member | None, new: Member | None, now: float) -> None:
+        if old is not None:
+            del self._members[old.node_id]
+            self._mark ^= mark_of((old,))
+        if new is not None:
+            self._members[new.node_id] = new
+            self._mark ^= mark_of((new,))
+        self._tries = 0
+        if self._stamp.number == self.view.number == self.view.counter << MARK_BITS | self._mark:
+            self._unfit_since = None  # as it was: who lost a lease has a new one
+        else:
+            self._changed(now)
+
+    def stamped(self, stamp: Stamp, now: float) -> None:
+        self._stamp = stamp
+        self._changed(now)
+
+    def _changed(self, now: float) -> None:
+        if self._unfit_since is None:
+            self._unfit_since = now
 
     def member(self, node_id: str) -> Member | None:
         return self._members.get(node_id)
 
-    def view(self) -> View:
-        view = View.of(0, self._members.values())
-        number = self.revision << MARK_BITS | mark_of(view.members)
-        return View(number, view.members, view.by_id)
+    def missing(self, now: float) -> list[str]:
+        """Node ids of our view that are waited for. Older starts in the keys are a backup's."""
+        if now >= self._patient_until:
+            return []
+        return [m.node_id for m in self.view.members if not self._has_now(m.address)]
+
+    def _has_now(self, node: NodeAddress) -> bool:
+        found = self._members.get(node.node_id)
+        return found is not None and found.address.incarnation >= node.incarnation
+
+    # --- views
+
+    def take(self, now: float) -> View | None:
+        """The view that the stamp makes of the keys, if it is a new one."""
+        if self._is_behind and self.missing(now):
+            return None  # a newcomer's, who knows nothing of those who are about to come back
+        members = self._there()
+        number = View.numbered(self._stamp.number >> MARK_BITS, members).number
+        if number != self._stamp.number or number < self.view.number:
+            return None
+        # One without this process is not gone by: its key comes back.
+        if not members.has(self._own):
+            return None
+        self._unfit_since = None
+        self._origin = self._stamp.origin
+        if number == self.view.number:
+            return None
+        self.view = View(number, members.members, members.by_id)
+        return self.view
+
+    def _there(self) -> View:
+        ids = sorted(self._members)[:MEMBERS_MAX]  # of too many, the same ones everywhere
+        return View.of(0, [self._members[node_id] for node_id in ids])
+
+    def due_at(self, now: float) -> float:
+        """When this node is to compare keys and stamp, and to put a stamp if take() leaves them
+        unfit; inf: not before they change."""
+        if self._unfit_since is None or not self._there().has(self._own):
+            return float("inf")
+        spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._members)
+        at = self._unfit_since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
+        return max(at, self._patient_until) if self.missing(now) else at
+
+    def _turn_s(self) -> float:
+        """How long this node leaves it to others."""
+        if self.view.number == 0:
+            before = sum(node_id < self._own.node_id for node_id in self._members)
+            later_s = NEWCOMER_S if self._stamp.number else 0.0
+        else:
+            established = (i for i, m in self._members.items() if self.view.has(m.address))
+            before = sum(node_id < self._own.node_id for node_id in established)
+            later_s = 0.0
+        return later_s + TURN_S * min(before, TURNS_MAX)
+
+    def next_stamp(self, now: float) -> Stamp:
+        """For the keys as they are, to be put if the key's last change was at its revision."""
+        self._tries += 1
+        self._unfit_since = now
+        members = self._there()
+        origin = (
+            self._origin or self._stamp.origin or f"{self._own.node_id}/{self._own.incarnation}"
+        )
+        number = View.numbered(
+            (max(self.view.number, self._stamp.number) >> MARK_BITS) + 1, members
+        ).number
+        if members.members == self.view.members and self._stamp.number < self.view.number:
+            number = self.view.number  # they are all there again: the view that everybody has
+        return Stamp(number, origin, self._stamp.revision)

@@ -22,6 +22,12 @@ class Timing:
         return max(1.0, self.member_ttl_s / 4)
 
     @property
+    def lease_over_s(self) -> float:
+        """Silence after which etcd has ended a lease: some time after its TTL, and never sooner
+        than its election takes."""
+        return self.member_ttl_s + 3.0
+
+    @property
     def retry_max_s(self) -> float:
         """Longest pause before a silent master is asked again."""
         return max(self.heartbeat_interval_s, self.member_ttl_s / 3)

@@ -144,8 +144,11 @@ class View:
 
     def next(self, members: Iterable[Member], told: int = 0) -> View:
         """The view that follows this one and every number up to `told`."""
-        view = View.of(0, members)
-        counter = (max(self.number, told) >> MARK_BITS) + 1
+        return View.numbered((max(self.number, told) >> MARK_BITS) + 1, View.of(0, members))
+
+    @staticmethod
+    def numbered(counter: int, view: View) -> View:
+        """The same members under that counter."""
         return View(counter << MARK_BITS | mark_of(view.members), view.members, view.by_id)
 
     @property

@@ -1,7 +1,8 @@
 """Membership kept by etcd: a lease for each node, a watch for the others.
 
-The same view for everybody comes from etcd's revisions (membership/etcd_view.py). When etcd cannot
-be reached, or has lost our lease, the node goes on with its last view and comes back by itself.
+The same view for everybody comes from a stamp beside the keys (membership/etcd_view.py). When etcd
+cannot be reached, or has lost our lease or all that it knew, the node goes on with its last view
+and comes back by itself.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from peercached.directory.epochs import Epochs
 from peercached.membership import Member, NodeAddress, State, Timing, View
 from peercached.membership.claims import taken
 from peercached.membership.etcd_view import EtcdView
-from peercached.peer import member_wire
+from peercached.membership.view import VIEW_NUMBER_MAX
+from peercached.peer import etcd_report, member_wire
 from peercached.peer.client import Peers
+from peercached.peer.cluster import Say
 from peercached.peer.etcd_client import EtcdClient, EtcdError
 from peercached.peer.etcd_epochs import EtcdEpochs
+from peercached.peer.etcd_keys import EtcdKeys
 from peercached.peer.pings import reaches
-from peercached.proto import etcd_pb2, peer_pb2
+from peercached.proto import etcd_pb2
 
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.1
+# A lease or key that is lost is put again at once, before anybody makes a view without this node,
+# but not more often than this.
+RENEWALS_APART_S = 1.0
 
 
-# etcd ends a lease some time after its TTL, and never sooner than its election takes.
-LEASE_SLACK_S = 3.0
-
-
-class _LeaseLost(Exception):
-    pass
+class _KeyLost(Exception):
+    """Our key in etcd, or the lease that keeps it."""
 
 
 class _Taken(Exception):
@@ -59,26 +60,33 @@ class EtcdMembership:
         epochs: Epochs,
         on_view: Callable[[View], None],
         on_refused: Callable[[str], None],
+        remembered: View | None = None,
     ) -> None:
+        """`remembered`: the last view of an earlier start, for a start without etcd."""
         self.own = Member(address)
-        self.view = View.alone(address)
         self.refused = ""
         self.problem = "not asked yet"  # empty: the session with etcd is up
         self._client = client
-        self._nodes = f"{prefix.rstrip('/')}/nodes/".encode()
-        self._key = self._nodes + address.node_id.encode()
         self._timing = timing
         self._peers = peers
         self._epochs = EtcdEpochs(client, prefix, timing, epochs)
         self._on_view = on_view
         self._on_refused = on_refused
-        self._keys = EtcdView()
+        self._state = EtcdView(address, timing)
+        self._keys = EtcdKeys(prefix, address.node_id, self._state)
+        self._remembered = remembered
         self._lease = 0
+        self._renewed_at = float("-inf")
         self._claimed: tuple[NodeAddress, float] | None = None
         self._failures = 0
         self._tried = asyncio.Event()
         self._changed = asyncio.Event()
+        self._unfit = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def view(self) -> View:
+        return self._state.view
 
     # --- life
 
@@ -87,9 +95,10 @@ class EtcdMembership:
 
     async def settle(self, timeout_s: float) -> None:
         """Until this node is in a view, or etcd cannot be reached, or the id is taken."""
-        at_least_s = self._timing.member_ttl_s + 2 * LEASE_SLACK_S  # for _claim
+        timing = self._timing
+        claim_s = timing.lease_over_s + timing.retry_max_s + timing.etcd_deadline_s
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._tried.wait(), max(timeout_s, at_least_s))
+            await asyncio.wait_for(self._tried.wait(), max(timeout_s, claim_s))
 
     async def leave(self, timeout_s: float) -> None:
         await self._end()
@@ -113,33 +122,43 @@ class EtcdMembership:
             except EtcdError as error:
                 if str(error) != self.problem:
                     log.warning("membership is not kept up: %s", error)
-                self.problem = str(error)
-                self._tried.set()
+                self._go_on_without(str(error))
                 await self._client.use_next()
             except _Taken as error:
                 self.problem = str(error)
-            except _LeaseLost:
-                log.warning("etcd has lost our lease: this node registers again")
-                self._lease = 0
+            except _KeyLost as error:
+                log.warning("%s: this node registers again", error)
+                last, self._renewed_at = self._renewed_at, time.monotonic()
+                if self._renewed_at - last > RENEWALS_APART_S:
+                    continue
             except Exception as error:
                 log.exception("the session with etcd ended")
-                self.problem = f"{type(error).__name__}: {error}"
-                self._tried.set()
+                self._go_on_without(f"{type(error).__name__}: {error}")
             pause = RETRY_FIRST_S * 2 ** min(self._failures, 16)
             self._failures += 1
             await asyncio.sleep(min(pause, self._timing.retry_max_s) * random.uniform(0.5, 1.0))
+
+    def _go_on_without(self, problem: str) -> None:
+        self.problem = problem
+        remembered = None if self._tried.is_set() else self._remembered
+        if remembered is not None and 0 < remembered.number < VIEW_NUMBER_MAX:
+            log.info("starts with view %d of an earlier run", remembered.counter)
+            self._on_view(self._state.begin_cold(remembered))
+        self._tried.set()
 
     async def _session(self) -> None:
         """Reads, watches, registers, and keeps the lease until something fails."""
         if not self._lease or not await self._client.keep_alive(self._lease):
             self._lease = await self._client.grant(math.ceil(self._timing.member_ttl_s))
-        keys, revision = await self._client.read(self._nodes)
-        self._keys.reset(m for m in map(self._member_in, keys) if m is not None)
-        marks = {kv.key: kv.mod_revision for kv in keys}
-        async with self._client.watch(self._nodes, revision + 1) as changes:
-            await self._register(marks.get(self._key, 0))
+        found, revision = await self._client.read(self._keys.stamp)
+        own_key = self._keys.reset(found, time.monotonic())
+        async with self._client.watch(self._keys.stamp, revision + 1) as changes:
+            await self._register(own_key)
+            self.refused = self.problem = ""
+            self._take()
             await _first_to_fail(
                 self._follow(changes),
+                self._stamping(),
                 self._keep(),
                 self._announcing(),
                 self._epochs.follow(),
@@ -148,10 +167,10 @@ class EtcdMembership:
 
     # --- this node's key
 
-    async def _register(self, unchanged_since: int) -> None:
+    async def _register(self, key: etcd_pb2.KeyValue | None) -> None:
         """Our key, unless another process has it. An older start of ours gives way at once;
-        a process elsewhere until its lease is over."""
-        other = self._keys.member(self.own.node_id)
+        a process elsewhere until its lease is over. A key that is still ours stays untouched."""
+        other = self._state.member(self.own.node_id)
         if other is not None and not other.address.same_process(self.own.address):
             before = other.address
             ours = before.endpoint == self.own.address.endpoint
@@ -159,7 +178,12 @@ class EtcdMembership:
                 self._claim(before)
                 raise _Taken(taken(self.own.address, before))
         self._claimed = None
-        if not await self._client.replace(self._key, self._value(), self._lease, unchanged_since):
+        if key is not None and key.lease == self._lease and other == self.own:
+            return
+        unchanged_since = 0 if key is None else key.mod_revision
+        if not await self._client.replace(
+            self._keys.own, self._value(), self._lease, unchanged_since
+        ):
             raise EtcdError("another process registers this node id at this moment")
 
     def _value(self) -> bytes:
@@ -170,7 +194,7 @@ class EtcdMembership:
         now = time.monotonic()
         if self._claimed is None or not self._claimed[0].same_process(other):
             self._claimed = (other, now)
-        if now - self._claimed[1] > self._timing.member_ttl_s + LEASE_SLACK_S:
+        if now - self._claimed[1] > self._timing.lease_over_s:
             first, self.refused = not self.refused, taken(self.own.address, other)
             self._tried.set()
             if first:
@@ -181,7 +205,8 @@ class EtcdMembership:
         while True:
             await asyncio.sleep(pause_s)
             if not await self._client.keep_alive(self._lease):
-                raise _LeaseLost
+                raise _KeyLost("etcd has lost our lease")
+            self._failures = 0
 
     def announce_drain(self) -> None:
         self._announce(State.LEAVING)
@@ -198,41 +223,47 @@ class EtcdMembership:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._client.put(self._key, self._value(), self._lease)
+            await self._client.put(self._keys.own, self._value(), self._lease)
 
     # --- the others' keys
 
-    def _member_in(self, kv: etcd_pb2.KeyValue) -> Member | None:
-        """None, and a line in the log, for what is no member of this version."""
-        try:
-            member = member_wire.member_of(peer_pb2.Member.FromString(kv.value))
-            if self._nodes + member.node_id.encode() != kv.key:
-                raise ValueError(f"it is of {member.node_id!r}")
-            return member
-        except (ValueError, DecodeError) as error:
-            log.warning("the key %r in etcd is not used: %s", kv.key, error)
-            return None
-
     async def _follow(self, changes: Any) -> None:
         async for answer in changes:
+            now = time.monotonic()
+            changed = {event.kv.key for event in answer.events}
             for event in answer.events:
-                revision = int(event.kv.mod_revision)
-                if event.type == etcd_pb2.Event.DELETE:
-                    node_id = event.kv.key.removeprefix(self._nodes).decode(errors="replace")
-                    self._keys.delete(node_id, revision)
-                elif (member := self._member_in(event.kv)) is not None:
-                    self._keys.put(member, revision)
-            self._take(self._keys.view())
+                self._keys.learn(event, now)
+            if self._keys.own in changed and not self._is_registered():
+                raise _KeyLost("our key in etcd is gone")
+            if self._keys.stamp in changed:
+                self._take()
+            self._unfit.set()
 
-    def _take(self, view: View) -> None:
-        """A view without this process is not gone by: its key comes back, or its lease is lost."""
-        if not view.has(self.own.address) or view.number <= self.view.number:
-            return
-        self.view = view
-        self.refused = self.problem = ""
-        self._failures = 0
+    def _is_registered(self) -> bool:
+        found = self._state.member(self.own.node_id)
+        return found is not None and found.address.same_process(self.own.address)
+
+    def _take(self) -> bool:
+        view = self._state.take(time.monotonic())
+        if view is None:
+            return False
         self._tried.set()
         self._on_view(view)
+        return True
+
+    async def _stamping(self) -> None:
+        """Makes the keys a view when it is this node's turn and nobody else has."""
+        while True:
+            self._unfit.clear()
+            now = time.monotonic()
+            due_at = self._state.due_at(now)
+            if now < due_at:
+                left_s = None if due_at == math.inf else due_at - now
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._unfit.wait(), left_s)
+            elif not self._take() and self._state.due_at(now) <= now:
+                stamp = self._state.next_stamp(now)
+                await self._client.replace(self._keys.stamp, stamp.value, 0, stamp.revision)
 
     # --- for the daemon
 
@@ -248,20 +279,9 @@ class EtcdMembership:
     def document(self) -> dict[str, Any]:
         return {"kind": "etcd", "is_master": False, "masters": [], "silence_s": {}}
 
-    def say(self, say: Callable[[str, str, str], None]) -> None:
-        if self.refused:
-            say("error", f"Out of the cluster: {self.refused}.", "Restart it after that.")
-        elif self.problem:
-            go_on = (
-                f"goes on with view {self.view.counter}"
-                if self.view.number
-                else "serves only its own pages"
-            )
-            say(
-                "error",
-                f"etcd keeps no membership for this node, which {go_on}: {self.problem}.",
-                "Look at etcd and at etcd_endpoints; this node keeps trying.",
-            )
+    def say(self, say: Say) -> None:
+        missing = self._state.missing(time.monotonic())
+        etcd_report.say(say, self.view, self.refused, self.problem, missing)
 
 
 async def _first_to_fail(*works: Coroutine[Any, Any, None]) -> None:

@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.etcd import Etcd, reason_to_skip
+from harness.etcd import TTL_S, Etcd, names, reason_to_skip, sentences, view, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
+from peercached.demo.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
-
-TTL_S = 2.0  # etcd grants no less
 
 
 @pytest.fixture
@@ -27,34 +25,7 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 @pytest.fixture
 def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
-    return with_etcd(make_cluster, etcd, 3)
-
-
-def with_etcd(make_cluster: MakeCluster, etcd: Etcd, size: int) -> Cluster:
-    cluster = make_cluster(
-        size,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=TTL_S,
-    )
-    for daemon in cluster.daemons:
-        daemon.heads = []
-    cluster.start()
-    return cluster
-
-
-def names(daemon: Daemon) -> list[str]:
-    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
-
-
-def view(daemon: Daemon) -> tuple[int, str]:
-    found = daemon.status()["membership"]
-    return found["view_number"], found["view_mark"]
-
-
-def sentences(daemon: Daemon) -> str:
-    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])
+    return with_etcd(make_cluster, etcd.endpoint, 3)
 
 
 def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster, attach: Attach) -> None:

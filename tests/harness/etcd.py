@@ -7,10 +7,17 @@ import signal
 import subprocess
 from pathlib import Path
 
+import grpc
+
+from harness.fixtures import MakeCluster
 from harness.waiting import eventually
+from peercached.demo.cluster import Cluster, Daemon
 from peercached.demo.process import free_port
 from peercached.peer.certificates import Files
+from peercached.proto import etcd_pb2, etcd_pb2_grpc
 
+TTL_S = 2.0  # etcd grants no less
+NODES = b"/peercached/nodes/"
 _READY = "ready to serve client requests"
 
 
@@ -81,6 +88,73 @@ class Etcd:
             self._process.wait(10)
             self._process = None
 
+    def begin_anew(self) -> None:
+        """Killed, and up again at the same address without any data."""
+        self.kill()
+        shutil.rmtree(self._folder / "etcd")
+        self.start()
+
+    def keep_backup(self) -> None:
+        """What restore_backup() goes back to. It runs again when this returns."""
+        self.kill()
+        shutil.copytree(self._folder / "etcd", self._folder / "backup")
+        self.start()
+
+    def restore_backup(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder / "etcd")
+        shutil.copytree(self._folder / "backup", self._folder / "etcd")
+        self.start()
+
+    def stamp(self) -> bytes:
+        """The key beside those of the nodes: counter and mark of the view."""
+        with grpc.insecure_channel(self.endpoint) as channel:
+            stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            found = stub.Range(etcd_pb2.RangeRequest(key=NODES), timeout=5.0).kvs
+        return bytes(found[0].value) if found else b""
+
+    def has_nodes(self) -> bool:
+        """Some node's key is there."""
+        request = etcd_pb2.RangeRequest(key=NODES + b"0", range_end=NODES + b"~")
+        with grpc.insecure_channel(self.endpoint) as channel:
+            stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            return bool(stub.Range(request, timeout=5.0).kvs)
+
+    def revoke_lease_of(self, node_id: str) -> None:
+        """As `etcdctl lease revoke` does it. Its key is gone when this returns."""
+        with grpc.insecure_channel(self.endpoint) as channel:
+            kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]
+            request = etcd_pb2.RangeRequest(key=NODES + node_id.encode())
+            [found] = kv.Range(request, timeout=5.0).kvs
+            lease.LeaseRevoke(etcd_pb2.LeaseRevokeRequest(ID=found.lease), timeout=5.0)
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+
+def with_etcd(
+    make_cluster: MakeCluster, endpoint: str, size: int, *, start: bool = True
+) -> Cluster:
+    cluster = make_cluster(
+        size, start=False, membership="etcd", etcd_endpoints=endpoint, member_ttl_s=TTL_S
+    )
+    for daemon in cluster.daemons:
+        daemon.heads = []
+    if start:
+        cluster.start()
+    return cluster
+
+
+def names(daemon: Daemon) -> list[str]:
+    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
+
+
+def view(daemon: Daemon) -> tuple[int, str]:
+    found = daemon.status()["membership"]
+    return found["view_number"], found["view_mark"]
+
+
+def sentences(daemon: Daemon) -> str:
+    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])

@@ -15,7 +15,6 @@ from peercached.membership import (
     View,
     ViewUpdate,
 )
-from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import SEQUENCE_MAX
 from peercached.peer import member_wire
 from peercached.proto import peer_pb2 as pb
@@ -67,17 +66,3 @@ def member(**changes: object) -> pb.Member:
 def test_a_view_that_cannot_be_is_refused(message: pb.View, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         member_wire.update_of(message)
-
-
-def test_nodes_that_saw_the_same_changes_in_etcd_have_the_same_view() -> None:
-    first, late = EtcdView(), EtcdView()
-    first.put(A, 4)
-    first.put(B, 5)
-    first.delete("b", 6)
-    late.reset([A])  # it came after all that
-    c = Member(NodeAddress("c", 1, "host", 1, 2))
-    for view in (first, late):
-        view.put(c, 8)
-    assert first.view() == late.view()
-    assert first.view().counter == 8
-    assert first.view().is_what_it_says

@@ -1,0 +1,38 @@
+"""What membership kept by etcd says in `status`: sentences with remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from peercached.membership import View
+from peercached.peer.cluster import Say
+
+NAMES_MAX = 5
+
+
+def say(say: Say, view: View, refused: str, problem: str, missing: Sequence[str]) -> None:
+    """`problem`: empty while the session with etcd is up. `missing`: members of the view that
+    etcd does not have."""
+    if refused:
+        say("error", f"Out of the cluster: {refused}.", "Restart it after that.")
+    elif problem:
+        go_on = f"goes on with view {view.counter}" if view.number else "serves only its own pages"
+        say(
+            "error",
+            f"etcd keeps no membership for this node, which {go_on}: {problem}.",
+            "Look at etcd and at etcd_endpoints; this node keeps trying.",
+        )
+    elif missing:
+        names = ", ".join(missing[:NAMES_MAX]) + (", ..." if len(missing) > NAMES_MAX else "")
+        say(
+            "warning",
+            f"etcd has come back without {names}; this node keeps view {view.counter} for the "
+            "time of a lease.",
+            "They register again by themselves; who does not is gone, and out of the view then.",
+        )
+    elif view.number == 0:
+        say(
+            "warning",
+            "Registered in etcd, but not in a view yet: this node serves only its own pages.",
+            "It joins by itself, within the time of a lease.",
+        )

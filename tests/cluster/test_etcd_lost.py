@@ -1,0 +1,172 @@
+"""What etcd knew is lost: all its data, a part of it, a lease; or it is out of reach for long."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.cut_proxy import CutProxy
+from harness.etcd import TTL_S, Etcd, names, reason_to_skip, sentences, view, with_etcd
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster
+
+pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    etcd = Etcd(tmp_path)
+    etcd.start()
+    yield etcd
+    etcd.kill()
+
+
+@pytest.fixture
+def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
+    return with_etcd(make_cluster, etcd.endpoint, 3)
+
+
+def stamped(cluster: Cluster) -> bytes:
+    """What the stamp in etcd is when all live nodes have one view."""
+    views = {view(daemon) for daemon in cluster.daemons if daemon.alive}
+    return "; ".join(f"{number} {mark} " for number, mark in views).encode()
+
+
+def wait_healthy(cluster: Cluster, etcd: Etcd, timeout_s: float = 15.0) -> None:
+    """All agree with each other and with etcd, and nobody says anything about etcd."""
+    eventually(lambda: etcd.stamp().startswith(stamped(cluster)), timeout_s, "one view")
+    live = [daemon for daemon in cluster.daemons if daemon.alive]
+    eventually(lambda: not any("etcd" in sentences(d) for d in live), timeout_s, "healthy")
+
+
+def test_etcd_begun_anew_gets_the_view_that_all_have_still(
+    nodes: Cluster, etcd: Etcd, attach: Attach
+) -> None:
+    wait_healthy(nodes, etcd)
+    before = view(nodes[0])
+    keys = keys_of("outlive all of etcd's data", 64)
+    assert all(attach(nodes[1]).set(keys))
+    readers = [attach(daemon) for daemon in nodes.daemons]
+    etcd.begin_anew()
+    eventually(lambda: etcd.stamp() or not all(r.has(keys) for r in readers), 20, "the stamp")
+    assert all(reader.has(keys) for reader in readers)
+    wait_healthy(nodes, etcd)
+    assert {view(daemon) for daemon in nodes.daemons} == {before}  # no ring has changed
+    nodes[2].kill()
+    eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
+    assert view(nodes[0])[0] == before[0] + 1
+    nodes[2].start()
+    nodes.wait_complete()
+    wait_healthy(nodes, etcd)
+    assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
+
+
+def test_who_dies_while_etcd_is_begun_anew_is_out_by_the_time_of_a_lease(
+    nodes: Cluster, etcd: Etcd
+) -> None:
+    wait_healthy(nodes, etcd)
+    etcd.kill()
+    nodes[2].kill()
+    etcd.begin_anew()
+    eventually(lambda: "etcd has come back without c" in sentences(nodes[0]), 10)
+    assert names(nodes[0]) == ["a", "b", "c"]
+    eventually(lambda: names(nodes[0]) == ["a", "b"], 10)
+    nodes.wait_complete()
+    wait_healthy(nodes, etcd)
+
+
+def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd, attach: Attach) -> None:
+    etcd.keep_backup()
+    wait_healthy(nodes, etcd)
+    for _ in range(2):  # the views go on, and "c" is another process than in the backup
+        nodes[2].stop()
+        eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
+        nodes[2].start()
+        nodes.wait_complete()
+    wait_healthy(nodes, etcd)
+    before = view(nodes[0])
+    keys = keys_of("newer than the backup", 64)
+    assert all(attach(nodes[2]).set(keys))
+    etcd.restore_backup()
+    wait_healthy(nodes, etcd, 20)
+    assert view(nodes[0]) == before
+    assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
+
+
+def test_a_lease_revoked_under_a_live_daemon_is_no_miss(
+    nodes: Cluster, etcd: Etcd, attach: Attach
+) -> None:
+    wait_healthy(nodes, etcd)
+    keys = keys_of("a revoked lease", 64)
+    assert all(attach(nodes[2]).set(keys))
+    reader = attach(nodes[0])
+    etcd.revoke_lease_of("c")
+    eventually(lambda: "registers again" in nodes[2].log_text(), 5)
+    until = time.monotonic() + TTL_S
+    while time.monotonic() < until:
+        assert reader.has(keys)
+    nodes.wait_complete()
+    wait_healthy(nodes, etcd)
+    assert reader.has(keys)
+
+
+def test_all_cut_off_from_etcd_for_longer_than_their_leases_keep_their_view(
+    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    with CutProxy(etcd.endpoint) as proxy:
+        nodes = with_etcd(make_cluster, proxy.endpoint, 3)
+        wait_healthy(nodes, etcd)
+        before = view(nodes[0])
+        keys = keys_of("behind a dead switch", 32)
+        assert all(attach(nodes[0]).set(keys))
+        reader = attach(nodes[2])
+        proxy.cut()
+        eventually(lambda: all("did not answer" in sentences(d) for d in nodes.daemons), 10)
+        eventually(lambda: not etcd.has_nodes(), 20, "etcd has ended the leases")
+        assert reader.has(keys)
+        proxy.mend()
+        wait_healthy(nodes, etcd, 20)
+        eventually(etcd.has_nodes)
+        assert {view(daemon) for daemon in nodes.daemons} == {before}
+        assert reader.has(keys)
+
+
+def test_one_that_is_cut_off_from_etcd_alone_is_out_and_comes_back(
+    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    with CutProxy(etcd.endpoint) as proxy:
+        nodes = with_etcd(make_cluster, etcd.endpoint, 3, start=False)
+        nodes[2].options["etcd-endpoints"] = proxy.endpoint
+        nodes.start()
+        keys = keys_of("cut off alone", 32)
+        assert all(attach(nodes[2]).set(keys))
+        proxy.cut()
+        eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
+        assert names(nodes[2]) == ["a", "b", "c"]
+        assert attach(nodes[2]).has(keys)
+        proxy.mend()
+        nodes.wait_complete()
+        wait_healthy(nodes, etcd)
+        eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found again")
+
+
+def test_a_start_without_etcd_goes_by_the_view_on_disk(
+    nodes: Cluster, etcd: Etcd, attach: Attach
+) -> None:
+    keys = keys_of("a cold start", 32)
+    assert all(attach(nodes[0]).set(keys))
+    wait_healthy(nodes, etcd)
+    etcd.kill()
+    nodes[2].stop()
+    nodes[2].start()
+    nodes[2].wait_ready()
+    assert names(nodes[2]) == ["a", "b", "c"]
+    assert "which goes on with view" in sentences(nodes[2])
+    eventually(lambda: attach(nodes[2]).has(keys), 10, "pages of the others are found")
+    etcd.start()
+    nodes.wait_complete()
+    wait_healthy(nodes, etcd, 20)
+    assert attach(nodes[2]).has(keys)
