@@ -15,6 +15,8 @@ from peercached.membership.view import Member
 
 # A round whose answers are lost ends by itself: call deadlines of the prober and of the probed.
 ROUND_DEADLINES = 3.0
+# Of the silence after which a member is probed: a heartbeat that is no older is as good as a ping.
+JUST_HEARD = 0.5
 
 
 @dataclass(slots=True)
@@ -78,6 +80,16 @@ class Liveness:
             and now - life.direct < self._timing.suspect_after_s
         )
 
+    def just_heard(self, node_id: str, incarnation: int, now: float) -> bool:
+        """It lives so surely that it need not be asked: whoever heard it last when we did does
+        not suspect it yet."""
+        life = self._lives.get(node_id)
+        return (
+            life is not None
+            and life.incarnation == incarnation
+            and now - life.direct < JUST_HEARD * self._timing.suspect_after_s
+        )
+
     def forgive(self, pause_s: float) -> None:
         """We were stopped for so long: nobody could be heard."""
         for life in self._lives.values():
@@ -87,16 +99,17 @@ class Liveness:
             life.ends += pause_s
 
     def due(self, now: float, patience_s: float) -> list[str]:
-        """Whom to probe now; each is to be followed by begin()."""
+        """Whom to probe now, who has waited longest first: when there are too many for one look,
+        everybody gets his turn. Whoever is probed is to be followed by begin()."""
         late = now - patience_s
-        found: list[str] = []
+        found: list[tuple[float, str]] = []
         for node_id, life in self._lives.items():
             if life.open and now >= life.ends:
                 life.open = 0
                 life.in_vain = True
             if not life.open and late >= life.next_round:
-                found.append(node_id)
-        return found
+                found.append((life.next_round, node_id))
+        return [node_id for _, node_id in sorted(found)]
 
     def begin(self, node_id: str, probes: int, now: float) -> int:
         """The number of the round, for answered() and silent()."""

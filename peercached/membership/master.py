@@ -16,7 +16,8 @@ from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, S
 
 # Other members that are asked to probe one that is silent, beside the master's own probe.
 PROBERS = 3
-# Probes that one look at the clock may send: a rack that dies is found out in turns.
+# Probes that one look at the clock may send: a rack that dies is found out in turns. They end by
+# themselves, so no more are under way than those of some looks (office.py, SCANS).
 PROBES_AT_ONCE_MAX = 256
 
 

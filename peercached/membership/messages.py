@@ -45,7 +45,8 @@ class PushView:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask whether `target` lives: itself, or (`via`) through another member. Report `probed`."""
+    """Ask at once whether `target` lives: itself, within the call deadline, or (`via`) through
+    another member, within two. Report `probed`."""
 
     target: NodeAddress
     via: NodeAddress | None

@@ -217,6 +217,11 @@ class Membership:
             return ""
         return f"{self.address.node_id} is no head: its own discovery_addr does not name it"
 
+    def just_heard(self, node: NodeAddress, now: float) -> bool:
+        """As a master: it has just had a heartbeat of that very process."""
+        heard = self._office.master.liveness.just_heard(node.node_id, node.incarnation, now)
+        return heard and self.is_master(now)
+
     def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
         self._advance(now)
         self._office.master.liveness.probed(probe.target.node_id, probe.round, alive, now)

@@ -165,7 +165,13 @@ class Node:
         def at_via() -> None:
             node = self.cluster.nodes.get(via)
             if node is not None:
-                node.do(lambda: ping(via, lambda: node.do(vouch)))
+                node.do(lambda: asked(node))
+
+        def asked(node: Node) -> None:
+            if node.membership.just_heard(target, node.clock):
+                vouch()
+            else:
+                ping(via, lambda: node.do(vouch))
 
         self.net.send(self.name, via, at_via)
         self.net.after(2 * deadline_s, lambda: self.do(lambda: result(False)))

@@ -277,6 +277,31 @@ def test_a_master_that_was_stopped_blames_nobody() -> None:
 # --- two processes with one name --------------------------------------------------------------
 
 
+def test_of_more_silent_ones_than_can_be_asked_at_once_everybody_gets_his_turn() -> None:
+    names = [f"{number:03}" for number in range(300)]
+    liveness = Liveness(TIMING)
+    liveness.watch([member(name) for name in names], "a", NOW)
+    asked: list[str] = []
+    now = NOW + TIMING.suspect_after_s
+    while len(asked) < 2 * len(names):
+        for name in liveness.due(now, 0.0)[:20]:
+            asked.append(name)
+            liveness.probed(name, liveness.begin(name, 1, now), True, now)
+        now += 0.5
+    assert sorted(asked[: len(names)]) == names
+    assert asked[len(names) :] == asked[: len(names)]
+
+
+def test_a_master_vouches_for_whom_it_has_just_heard_itself() -> None:
+    head, now = head_with("b", "c")
+    assert not head.just_heard(address("b"), NOW + 0.5 * TIMING.suspect_after_s)
+    head.on_heartbeat(Heartbeat(member("b"), head.view.number), now)
+    assert head.just_heard(address("b"), now + 0.4 * TIMING.suspect_after_s)
+    assert not head.just_heard(address("b"), now + 0.5 * TIMING.suspect_after_s)
+    assert not head.just_heard(address("b", incarnation=2), now)
+    assert not head.just_heard(address("x"), now)
+
+
 def judge(claims: Claims, sender: NodeAddress, heard: float, now: float) -> Verdict:
     return claims.judge(sender, address("x", 5, "here"), heard, now)[0]
 

@@ -1,0 +1,155 @@
+"""A master that hears nothing of hundreds of members at once, over the daemon's own Heartbeats: an
+event loop in virtual time, and peers that are a function."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peercached.membership import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    Membership,
+    NodeAddress,
+    Timing,
+    Verdict,
+)
+from peercached.peer import heartbeats, member_wire
+from peercached.peer.heartbeats import Heartbeats
+from peercached.proto import peer_pb2 as pb
+
+TIMING = Timing(1.0, 5.0)
+SILENT = [f"silent{number:04}" for number in range(400)]
+HEARD = [f"heard{number}" for number in range(5)]  # by name the other masters are among them
+ROUND_TRIP_S = 0.02
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """Nothing happens, then the next timer is due."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        loop = cast(Any, self)
+        if not loop._ready and loop._scheduled:
+            self.now = max(self.now, loop._scheduled[0].when())
+        cast(Any, super())._run_once()
+
+
+class Network:
+    """The peers of one master. `alive`: the silent ones live, and only it cannot reach them."""
+
+    def __init__(self, alive: bool) -> None:
+        self.alive = alive
+
+    def link(self, endpoint: str) -> Any:
+        name = endpoint.rpartition(":")[0]
+
+        async def call(method: str, request: Any, timeout_s: float, **_: Any) -> Any:
+            if name in SILENT:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(ROUND_TRIP_S)
+            if method == "Heartbeat":
+                return member_wire.answer_message(
+                    HeartbeatAnswer(Verdict.ACCEPTED, responder=name), []
+                )
+            if method == "Probe":
+                if not self.alive and request.target.node_id in SILENT:
+                    await asyncio.sleep(TIMING.call_deadline_s)
+                    return pb.ProbeReply(alive=False)
+                return pb.ProbeReply(alive=True)
+            return pb.PingReply()
+
+        return SimpleNamespace(call=call, metadata=None)
+
+
+def address(name: str) -> NodeAddress:
+    return NodeAddress(name, 1, name, 1, 2)
+
+
+class Storm:
+    """The only head with all members in its view, of which the silent are heard no more."""
+
+    def __init__(self, loop: VirtualTime, alive: bool) -> None:
+        self.loop = loop
+        self.fewest = 1 << 30
+        membership = Membership(
+            address("a"), ["a:1"], 0, TIMING, loop.time(), random.Random(1), 3, None
+        )
+        peers = cast(Any, Network(alive))
+        epochs = cast(Any, SimpleNamespace(learn=list, some=list))
+        self.beats = Heartbeats(
+            membership, TIMING, peers, epochs, lambda view: None, lambda reason: None
+        )
+
+    def members(self) -> set[str]:
+        return {m.node_id for m in self.beats.view.members} - {"a"}
+
+    def hear(self, names: list[str]) -> None:
+        for name in names:
+            beat = Heartbeat(Member(address(name)), self.beats.view.number)
+            self.beats.on_heartbeat(beat, [])
+
+    async def begin(self) -> None:
+        self.beats.start()
+        await asyncio.sleep(2.0)
+        self.hear([*SILENT, *HEARD])
+        await asyncio.sleep(1.0)
+        assert self.members() == {*SILENT, *HEARD}
+
+    async def last(self, seconds: float) -> None:
+        until = self.loop.time() + seconds
+        while self.loop.time() < until:
+            await asyncio.sleep(0.5)
+            self.hear(HEARD)
+            self.fewest = min(self.fewest, len(self.members()))
+
+
+def stormy(
+    monkeypatch: pytest.MonkeyPatch, loop: VirtualTime, work: Coroutine[Any, Any, None]
+) -> None:
+    monkeypatch.setattr(heartbeats, "time", SimpleNamespace(monotonic=loop.time))
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+def test_a_master_that_is_cut_off_from_hundreds_of_the_living_buries_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own probes wait a second each in vain; those through others must not wait for them."""
+    loop = VirtualTime()
+    storm = Storm(loop, alive=True)
+
+    async def work() -> None:
+        await storm.begin()
+        await storm.last(20.0)
+        await storm.beats.stop()
+
+    stormy(monkeypatch, loop, work())
+    assert storm.fewest == len(SILENT) + len(HEARD)
+
+
+def test_hundreds_that_die_at_once_are_found_out_within_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = VirtualTime()
+    storm = Storm(loop, alive=False)
+
+    async def work() -> None:
+        await storm.begin()
+        await storm.last(2 * TIMING.member_ttl_s)
+        await storm.beats.stop()
+
+    stormy(monkeypatch, loop, work())
+    assert storm.members() == set(HEARD)
