@@ -17,7 +17,7 @@ from peercache_client import memory, wire
 from peercache_client.batch import KeyFrame, Lengths, Place, key_frames, place_pages
 from peercache_client.connection import Connection, GaveUp, Lost, Refused, Reply
 from peercache_client.region import Region, Segment, make_memfd, map_shared
-from peercache_client.session import Session
+from peercache_client.session import Late, Session
 from peercache_client.staging import Staging
 from peercache_client.status import STATUS_OF_BYTE, Status
 from peercache_client.wire import Flag, Key, Op
@@ -377,24 +377,30 @@ class Client:
         flags: int,
         count: int,
         end: float,
-        body: tuple[bytes, ...] | Callable[[Connection], tuple[bytes, ...]] = (),
+        body: tuple[bytes, ...] | Callable[[Connection, float], tuple[bytes, ...]] = (),
         segments: Sequence[Segment] = (),
     ) -> Reply | Status:
         """One request. A Status instead of its reply is what became of all its pages.
 
-        A `body` that names regions is made for the connection that it goes over.
+        A `body` that names regions is made for the connection that it goes over, by `end`.
         """
         session = self._session()
         for attempt in (1, 2):
-            timeout_s = end - time.monotonic()
-            if timeout_s <= 0:
+            try:
+                connection = session.connection(end)
+            except Late:
                 return Status.deadline
-            connection = session.connection(timeout_s)
             if connection is None:
                 return Status.no_daemon
             try:
-                parts = body if isinstance(body, tuple) else body(connection)
+                parts = body if isinstance(body, tuple) else body(connection, end)
+                # Connecting and registering have taken their part.
+                timeout_s = end - time.monotonic()
+                if timeout_s <= 0:
+                    return Status.deadline
                 return connection.ask(op, flags, count, timeout_s, parts)
+            except Late:
+                return Status.deadline
             except Lost:
                 # The daemon was started anew since the last call, perhaps: asking twice is
                 # harmless, every request can be repeated.
@@ -430,17 +436,21 @@ class Client:
             statuses += _mark_quarantined(_statuses(reply, frame.keys), part.segments)
         return statuses
 
-    def _body(self, frame: KeyFrame, place: Place, connection: Connection) -> tuple[bytes, ...]:
-        regions = self._region_column(connection, place.segments, frame.keys)
+    def _body(
+        self, frame: KeyFrame, place: Place, connection: Connection, end: float
+    ) -> tuple[bytes, ...]:
+        regions = self._region_column(connection, place.segments, frame.keys, end)
         return frame.lengths, regions, place.offsets, place.lengths, frame.parent, frame.joined
 
-    def _region_column(self, connection: Connection, segments: list[Segment], count: int) -> bytes:
+    def _region_column(
+        self, connection: Connection, segments: list[Segment], count: int, end: float
+    ) -> bytes:
         known = connection.region_ids
         ids = []
         for segment in segments:
             region_id = known.get(segment)
             if region_id is None:
-                region_id = self._session().region_id(connection, segment)
+                region_id = self._session().region_id(connection, segment, end)
             ids.append(0 if segment.quarantined else region_id)
         column = array("I", ids)
         return (column * count if len(ids) == 1 else column).tobytes()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import random
 import threading
+import time
 import weakref
 
 from peercache_client import wire
@@ -22,8 +24,14 @@ log = logging.getLogger("peercache_client")
 
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 2.0
-# For HELLO and REGISTER, whatever time the call at hand has: mapping a region is quick.
+# For HELLO and REGISTER, if the call at hand has so much time: mapping a region is quick.
 CONTROL_TIMEOUT_S = 1.0
+# Where its time is over in the middle: the reply may be there already.
+_CONTROL_TIMEOUT_MIN_S = 0.001
+
+
+class Late(Exception):
+    """The call's time was over before the daemon could be asked: other threads were."""
 
 
 class Attachment:
@@ -66,21 +74,23 @@ class Session:
     def away(self) -> bool:
         return self._away
 
-    def connection(self, timeout_s: float) -> Connection | None:
-        """This thread's connection; None, at once, while there is no daemon."""
+    def connection(self, end: float) -> Connection | None:
+        """This thread's connection; None, at once, while there is no daemon. Late.
+
+        `end`: monotonic seconds, when the call at hand must be over.
+        """
         mine: Connection | None = getattr(self._of_thread, "connection", None)
         if mine is not None and not mine.closed:
             return mine
         if self._away or self._closed.is_set():
             return None
-        if not self._lock.acquire(timeout=timeout_s):
-            return None
+        self._lock_before(end)
         try:
             if self._away or self._closed.is_set():
                 return None
             mine, self._spare = self._spare, None
             if mine is None or mine.closed:
-                mine = self._connect(min(timeout_s, CONTROL_TIMEOUT_S))
+                mine = self._connect(end)
         except (OSError, Lost, GaveUp, Refused) as error:
             self._lose(error)
             return None
@@ -91,27 +101,42 @@ class Session:
 
     def daemon_hangs(self, error: Exception) -> None:
         """Nobody else shall wait for it before a probe has been answered."""
-        with self._lock:
+        # Whoever has the lock is asking the daemon and will see for itself. To wait for that here
+        # would take the call that gives up beyond its deadline.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             if not self._away:
                 self._lose(error)
+        finally:
+            self._lock.release()
 
-    def _connect(self, timeout_s: float) -> Connection:
+    def _lock_before(self, end: float) -> None:
+        """Takes the lock. Late."""
+        left_s = end - time.monotonic()
+        # A wait without end is -1 for a lock.
+        if left_s <= 0 or not self._lock.acquire(timeout=-1 if left_s == math.inf else left_s):
+            raise Late
+
+    def _connect(self, end: float) -> Connection:
         """Joins our attachment, or makes a new one. Holds the lock."""
         attachment = self._attachment
         if attachment is not None:
             with contextlib.suppress(Refused):
-                joined = self._open(attachment.token, timeout_s)
+                joined = self._open(attachment.token, end)
                 joined.region_ids = attachment.region_ids
                 return joined
             # The daemon is another one, or saw all our connections go: begin anew.
-        connection = self._open(bytes(wire.TOKEN_BYTES), timeout_s)
+        connection = self._open(bytes(wire.TOKEN_BYTES), end)
         self._attachment = Attachment(connection)
         for segment in list(self._segments):
-            self._register(connection, segment)
+            self._register(connection, segment, end)
         return connection
 
-    def _open(self, token: bytes, timeout_s: float) -> Connection:
-        connection = Connection(self._path, token, self._namespace, self._name, timeout_s)
+    def _open(self, token: bytes, end: float) -> Connection:
+        connection = Connection(
+            self._path, token, self._namespace, self._name, _control_timeout_s(end)
+        )
         self._connections.add(connection)
         return connection
 
@@ -135,7 +160,7 @@ class Session:
         """One attempt of the background thread."""
         with self._lock:
             try:
-                connection = self._connect(CONTROL_TIMEOUT_S)
+                connection = self._connect(math.inf)
             except (OSError, Lost, GaveUp, Refused) as error:
                 self.last_error = _sentence(error)
                 return False
@@ -153,10 +178,10 @@ class Session:
 
     def add(self, segment: Segment) -> None:
         self._segments.add(segment)
-        connection = self.connection(CONTROL_TIMEOUT_S)
-        if connection is not None:
-            with contextlib.suppress(Lost, GaveUp):
-                self.region_id(connection, segment)
+        with contextlib.suppress(Late, Lost, GaveUp):
+            connection = self.connection(time.monotonic() + CONTROL_TIMEOUT_S)
+            if connection is not None:
+                self.region_id(connection, segment, math.inf)
 
     def remove(self, segment: Segment) -> None:
         self._segments.discard(segment)
@@ -164,23 +189,27 @@ class Session:
         region_id = region_ids.pop(segment, 0)
         if region_id == 0:
             return
-        connection = self.connection(CONTROL_TIMEOUT_S)
-        if connection is None or connection.region_ids is not region_ids:
-            return  # gone with the attachment
-        with contextlib.suppress(Lost, GaveUp, Refused):
+        with contextlib.suppress(Late, Lost, GaveUp, Refused):
+            connection = self.connection(time.monotonic() + CONTROL_TIMEOUT_S)
+            if connection is None or connection.region_ids is not region_ids:
+                return  # gone with the attachment
             connection.ask(wire.Op.unregister, 0, region_id, CONTROL_TIMEOUT_S)
 
-    def region_id(self, connection: Connection, segment: Segment) -> int:
-        """The daemon's number for this segment; 0, which is none, if it refused. Lost, GaveUp."""
+    def region_id(self, connection: Connection, segment: Segment, end: float) -> int:
+        """The daemon's number for this segment; 0, which is none, if it refused. Late, Lost,
+        GaveUp."""
         region_id = connection.region_ids.get(segment)
         if region_id is None:
-            with self._lock:
+            self._lock_before(end)
+            try:
                 region_id = connection.region_ids.get(segment)
                 if region_id is None:
-                    region_id = self._register(connection, segment)
+                    region_id = self._register(connection, segment, end)
+            finally:
+                self._lock.release()
         return region_id
 
-    def _register(self, connection: Connection, segment: Segment) -> int:
+    def _register(self, connection: Connection, segment: Segment, end: float) -> int:
         """Holds the lock."""
         region_id = 0
         if not segment.quarantined:
@@ -189,7 +218,7 @@ class Session:
                     wire.Op.register,
                     0,
                     0,
-                    CONTROL_TIMEOUT_S,
+                    _control_timeout_s(end),
                     (wire.REGION_BYTES.pack(segment.size_bytes),),
                     file=segment.fd,
                 ).value
@@ -210,6 +239,11 @@ class Session:
             connections = list(self._connections)
         for connection in connections:
             connection.close()
+
+
+def _control_timeout_s(end: float) -> float:
+    left_s = end - time.monotonic()
+    return min(max(left_s, _CONTROL_TIMEOUT_MIN_S), CONTROL_TIMEOUT_S)
 
 
 def _sentence(error: Exception) -> str:

@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 PAGE_BYTES = 16384
 PAGES_EACH = 24
 TIMEOUT_S = 2.0
-# A busy machine may be late with an answer that is due.
-SLACK_S = 1.5
 # For handing pages over at SIGTERM; they are few.
 STOP_DRAIN_S = 20
 STOP_S = 40
@@ -92,7 +90,6 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
             reading.wait_rounds(2)
             daemon.start()
             hosts.wait_complete()
-    assert reader.longest_call_s < TIMEOUT_S + SLACK_S
     eventually(lambda: found(reader, steady) == len(steady), 10, "the others' pages are there")
     assert found(reader, doomed) == 0, "they went with their holders"
     attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))

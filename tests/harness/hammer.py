@@ -114,7 +114,7 @@ def _hammer(options: argparse.Namespace) -> dict[str, Any]:
                 statuses = pages.get(keys, lengths)
             counts.update(status.name for status in statuses)
             calls += 1
-        return {"calls": calls, "pages": counts, "longest_call_s": pages.longest_call_s}
+        return {"calls": calls, "pages": counts, "longest_call_s": pages.calls.longest_s}
 
 
 def _main() -> None:

@@ -1,12 +1,12 @@
 """A worker's pages in tests: their bytes follow from their keys, and every byte got is checked."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from harness.call_times import SLACK_S, CallTimes, TimedClient
 from harness.waiting import CALL_S
-from peercache_client import Client, Status
+from peercache_client import Status
 from peercached.demo.content import Content
 
 
@@ -15,7 +15,8 @@ def keys_of(name: str, count: int) -> list[bytes]:
 
 
 class Pages:
-    """One client with one region. A wrong byte is an AssertionError."""
+    """One client with one region. A wrong byte is an AssertionError; so is, at the end, a call
+    that exceeded its deadline by more than `slack_s`."""
 
     def __init__(
         self,
@@ -25,11 +26,11 @@ class Pages:
         room_pages: int = 64,
         namespace: str = "test",
         timeout_s: float = CALL_S,
+        slack_s: float = SLACK_S,
     ) -> None:
-        self.client = Client(str(socket_path), namespace=namespace, timeout_s=timeout_s)
+        self.client = TimedClient(str(socket_path), namespace, timeout_s=timeout_s, slack_s=slack_s)
         self.page_bytes = page_bytes
         self.region = self.client.alloc(page_bytes * room_pages)
-        self.longest_call_s = 0.0
         self._content = Content()
 
     def __enter__(self) -> "Pages":
@@ -42,18 +43,24 @@ class Pages:
         trace: TracebackType | None,
     ) -> None:
         self.client.close()
+        if error is None:
+            self.calls.check()
+
+    @property
+    def calls(self) -> CallTimes:
+        return self.client.calls
 
     def set(self, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> list[Status]:
         sizes = sizes or [self.page_bytes] * len(keys)
         for key, page in zip(keys, self.slices(sizes), strict=True):
             self._content.write(key, page)
-        return self._timed(self.client.batch_set, keys, sizes)
+        return self.client.batch_set(keys, self.region, _offsets(sizes), list(sizes))
 
     def get(self, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> list[Status]:
         """Statuses; the bytes of every page that is ok have been compared."""
         sizes = sizes or [self.page_bytes] * len(keys)
         self.paint(0xA5)
-        statuses = self._timed(self.client.batch_get, keys, sizes)
+        statuses = self.client.batch_get(keys, self.region, _offsets(sizes), list(sizes))
         for key, page, status in zip(keys, self.slices(sizes), statuses, strict=True):
             if status:
                 mismatch = self._content.mismatch(key, page)
@@ -76,13 +83,6 @@ class Pages:
             self.region.view[offset : offset + size]
             for offset, size in zip(offsets, sizes, strict=True)
         ]
-
-    def _timed(self, call: object, keys: Sequence[bytes], sizes: Sequence[int]) -> list[Status]:
-        assert callable(call)
-        began = time.monotonic()
-        statuses: list[Status] = call(keys, self.region, _offsets(sizes), list(sizes))
-        self.longest_call_s = max(self.longest_call_s, time.monotonic() - began)
-        return statuses
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:

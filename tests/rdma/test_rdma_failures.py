@@ -179,7 +179,7 @@ def test_a_holder_killed_in_mid_read_costs_misses_and_is_read_again_when_it_is_b
             cluster.wait_complete(120)
             eventually(lambda: all(writing.set(keys)), LONG_S, "the pages are set again")
             eventually(lambda: reading.has(keys), LONG_S, "and read")
-    assert reading.longest_call_s < 10
+    assert reading.calls.longest_s < 10
 
 
 def test_a_reader_that_dies_leaves_nothing_at_the_holder(

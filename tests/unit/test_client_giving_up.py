@@ -11,6 +11,7 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 import peercache_client.connection
+import peercache_client.session
 from peercache_client import Client, Status
 
 
@@ -53,8 +54,6 @@ def test_after_a_hang_nobody_waits_until_the_daemon_answers_again(
     client: Client, daemon: IpcStandIn
 ) -> None:
     region = client.alloc(4096)
-    daemon.hang_on = {ipc.GET, ipc.HELLO}
-    # HELLO hangs before it has a gate page, so the stand-in must not look at one.
     daemon.hang_on = {ipc.GET}
     daemon.die_on = {ipc.HELLO}
     assert client.batch_get(["k"], region, [0], 4) == [Status.deadline]
@@ -89,6 +88,43 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
     thread.join()
     assert got == [Status.ok]
     assert bytes(region.view[200:204]) == b"page"
+
+
+def test_who_gives_up_does_not_wait_for_who_knocks_again(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    """Knocking takes a whole second while the daemon hangs."""
+    region = client.alloc(4096)
+    took_s: list[float] = []
+
+    def get() -> None:
+        client.ping(timeout_s=10)  # a connection of its own
+        daemon.hang_on = {ipc.GET, ipc.EXISTS, ipc.HELLO}
+        began = time.monotonic()
+        assert client.batch_get(["k"], region, [0], 4, timeout_s=0.5) == [Status.deadline]
+        took_s.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=get)
+    thread.start()
+    assert daemon.hanging.wait(10)
+    hellos = len(daemon.asked(ipc.HELLO))
+    assert client.batch_exists(["k"]) == 0
+    eventually(lambda: len(daemon.asked(ipc.HELLO)) > hellos, what="it knocks")
+    thread.join()
+    assert took_s[0] < 0.8
+
+
+def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadline(
+    client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ping()
+    daemon.hang_on = {ipc.REGISTER}
+    with monkeypatch.context() as at_first:
+        at_first.setattr(peercache_client.session, "CONTROL_TIMEOUT_S", 0.05)
+        region = client.alloc(4096)
+    began = time.monotonic()
+    assert client.batch_get(["k"], region, [0], 4, timeout_s=0.2) == [Status.deadline]
+    assert time.monotonic() - began < 0.6
 
 
 def test_a_daemon_stuck_in_a_write_costs_the_region(
