@@ -2,10 +2,10 @@
 
 Every owner of a digest knows as much as the others, and a call costs far more than a digest in
 it; so as few owners as will do are asked, none of them suspect. A miss is final if the owner
-says that every holder is in sync with it. Otherwise, and when the owner fails, the
-digests that are still missing are asked at all their other owners and at the owners of the
-views before, in parallel. Every digest falls through on its own: a group shares one call,
-never one fate.
+says that every holder is in sync with it. Otherwise, when the owner fails, and where all owners are
+suspect, the digests that are still missing are asked at all their other owners and at the owners of
+the views before, in parallel. Every digest falls through on its own: a group shares one call, never
+one fate.
 
 An owner that takes longer than it should (patience.py) is not waited for alone: the others
 are asked as if it had failed. What it says still counts if it comes in time; but when the others
@@ -90,7 +90,10 @@ class Lookup:
         while remaining:
             chosen = self._largest(self._engine.split(remaining, DIGEST_BYTES))
             if chosen is None:
-                break  # all owners of these are suspect: misses at once
+                # All owners of these are suspect. Of those before them some may not be: nodes that
+                # come back together own together what others have kept for them.
+                asks += self._elsewhere(remaining, frozenset())
+                break
             owner, part = chosen
             asks += self._ask(Ask(owner, part, frozenset((owner,))))
             if len(part) == len(remaining):

@@ -5,6 +5,7 @@ import time
 from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.steady_reader import Moment, SteadyReader
 from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
@@ -59,7 +60,7 @@ def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
 def test_a_node_can_join_while_the_configured_head_is_dead(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """It knows the others from its last view; a new one could not, and says so."""
+    """It knows the others from its last view, which a new one does not have (see below)."""
     cluster = make_cluster(3, start=False)
     with_heads(cluster, 1)
     cluster[2].stop()
@@ -69,6 +70,59 @@ def test_a_node_can_join_while_the_configured_head_is_dead(
     keys = keys_of("without a head", 16)
     assert all(attach(cluster[2]).set(keys))
     eventually(lambda: attach(cluster[1]).has(keys), 10)
+
+
+def test_a_new_node_beside_dead_heads_waits_says_why_serves_itself_and_joins_when_one_is_back(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Nobody that it knows of lives, though the others go on under new masters."""
+    cluster = make_cluster(5, start=False)
+    established, newcomer = cluster.daemons[:4], cluster[4]
+    heads = [daemon.address for daemon in cluster.daemons[:2]]
+    for daemon in cluster.daemons:
+        daemon.heads = heads
+    for daemon in established:
+        daemon.start()
+    cluster.wait_complete()
+    theirs, own = keys_of("of the others", 32), keys_of("of the new node", 32)
+    assert all(attach(cluster[2]).set(theirs))
+    for daemon in cluster.daemons[:2]:
+        daemon.kill()
+    newcomer.start()
+    newcomer.wait_ready(10)
+    alone, other = attach(newcomer, timeout_s=1.0), attach(cluster[3])
+
+    def waits_and_says_why() -> bool:
+        said = sentences(newcomer)
+        return "No head can be reached, so this node serves only its own pages" in said and all(
+            head in said for head in heads
+        )
+
+    eventually(waits_and_says_why, 10)
+    for daemon in established[2:]:
+        daemon.wait_members(["c", "d"])
+    until = time.monotonic() + 2 * TTL_S
+    event = Moment.now()
+    with SteadyReader(other, theirs) as reading:
+        while time.monotonic() < until:
+            assert all(alone.set(own))
+            assert alone.has(own), "it serves its own pages"
+            assert alone.client.batch_exists(own) == 32
+            assert not any(alone.get(theirs))
+            assert waits_and_says_why()
+            assert names(newcomer) == ["e"]
+        reading.wait_rounds(1)
+    reading.check_whole(event)
+    # Nothing in its own pool has to wait for the cluster, and an absence there is told at once.
+    assert alone.calls.longest_s < 0.3
+    assert names(cluster[3]) == ["c", "d"]
+
+    cluster[1].start()
+    cluster.wait_complete()
+    assert names(newcomer) == ["b", "c", "d", "e"]
+    assert alone.has(theirs)
+    assert other.has(own), "what it set alone is found by all"
+    assert "No head can be reached" not in sentences(newcomer)
 
 
 def _answers(daemon: Daemon, members: list[str]) -> bool:

@@ -38,7 +38,7 @@ def test_a_hung_get_ends_at_its_deadline_and_writes_no_more(
 ) -> None:
     region = client.alloc(4096)
     region.view[:4] = b"page"
-    assert all(client.batch_set(["k"], region, [0], 4))
+    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=10))
     daemon.hang_on = {ipc.GET}
     began = time.monotonic()
     assert client.batch_get(["k"], region, [100], 4) == [Status.deadline]
@@ -69,7 +69,7 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
 ) -> None:
     region = client.alloc(4096)
     region.view[:4] = b"page"
-    assert all(client.batch_set(["k"], region, [0], 4))
+    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=10))
     got: list[Status] = []
     ready, go = threading.Event(), threading.Event()
 
@@ -132,7 +132,7 @@ def test_a_daemon_stuck_in_a_write_costs_the_region(
 ) -> None:
     stuck, fine = client.alloc(4096), client.alloc(4096)
     fine.view[:4] = b"page"
-    assert all(client.batch_set(["k"], fine, [0], 4))
+    assert all(client.batch_set(["k"], fine, [0], 4, timeout_s=10))
     daemon.hang_on = {ipc.GET}
     daemon.writing = True
     assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
@@ -151,7 +151,7 @@ def test_a_daemon_stuck_in_a_write_costs_the_region(
 def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
     client: Client, daemon: IpcStandIn
 ) -> None:
-    assert client.set("k", b"page")
+    assert client.set("k", b"page", timeout_s=10)
     daemon.hang_on = {ipc.GET}
     daemon.writing = True
     assert client.get("k", 4) is None
@@ -165,7 +165,7 @@ def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
 def test_an_interrupted_call_leaves_no_reply_for_the_next(
     client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.set("k", b"page")
+    assert client.set("k", b"page", timeout_s=10)
     real = peercache_client.connection.Connection._exchange
 
     def interrupted(self: object, *args: object) -> object:

@@ -165,6 +165,22 @@ def test_a_suspect_owner_is_not_asked_and_without_another_it_is_a_miss() -> None
     assert lookup.settled
 
 
+def test_while_all_owners_are_suspect_those_before_them_are_asked_and_never_final() -> None:
+    """Both came back a moment ago, and cannot be reached yet."""
+    reader = Reader("d")
+    reader.view(2, "b", "c", "d", now=NOW - 1)
+    digests = reader.digests_of("b", "c", count=2)
+    reader.node("b").suspect = reader.node("c").suspect = True
+    reader.side._unsynced.clear()
+    lookup = reader.lookup(digests)
+    assert reader.names(asks := lookup.start()) == ["d"]
+    assert lookup.answered(ask_of(asks), record(digests[:16], holder=0), [("d", 1)], True) == []
+    assert lookup.settled
+    assert len(lookup.rows()) == ROW.size
+    reader.node("d").suspect = True
+    assert reader.lookup(digests).start() == []
+
+
 def test_an_owner_that_fails_is_replaced_by_the_other() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("b", "c")

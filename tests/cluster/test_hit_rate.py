@@ -1,0 +1,146 @@
+"""The hit rate of a steady reader while nodes come and go: what survives is found all the time.
+
+Readers have small location caches, so that every round asks the owners anew.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from harness.fixtures import FAST, Attach, MakeCluster
+from harness.netns import Network
+from harness.pages import keys_of
+from harness.steady_reader import Moment, SteadyReader, taken_over_within_s
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
+from peercached.demo.cluster import Daemon
+from peercached.membership.timing import Timing
+
+TIMING = Timing(float(FAST["heartbeat-interval-s"]), float(FAST["member-ttl-s"]))
+PAGE_BYTES = 4096
+SMALL_CACHE = {"location_cache_entries": 1024}
+
+
+def set_at(attach: Attach, daemon: Daemon, count: int) -> list[bytes]:
+    """Keys of pages that this node holds."""
+    keys = keys_of(f"held by {daemon.node_id}", count)
+    pages = attach(daemon, page_bytes=PAGE_BYTES)
+    for at in range(0, count, 64):
+        assert all(pages.set(keys[at : at + 64]))
+    return keys
+
+
+def lookups(daemon: Daemon) -> int:
+    count: int = daemon.status()["operations"]["control"]["lookups"]
+    return count
+
+
+# --- unplanned --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end, back", [("kill", "start"), ("freeze", "thaw")])
+def test_pages_of_survivors_are_hits_all_the_time_when_the_head_is_gone_and_comes_back(
+    make_cluster: MakeCluster, attach: Attach, end: str, back: str
+) -> None:
+    cluster = make_cluster(4, **SMALL_CACHE)
+    keys = set_at(attach, cluster[2], 1536) + set_at(attach, cluster[3], 1536)
+    reader = attach(cluster[1], page_bytes=PAGE_BYTES)
+    with SteadyReader(reader, keys) as reading:
+        reading.wait_rounds(1)
+        asked, event = lookups(cluster[1]), Moment.now()
+        getattr(cluster[0], end)()
+        cluster[1].wait_members(["b", "c", "d"])
+        reading.wait_rounds(2)
+        assert lookups(cluster[1]) > asked + len(reading.timeline) // 4, "the owners are asked"
+        getattr(cluster[0], back)()
+        cluster.wait_complete()
+        reading.wait_rounds(1)
+    reading.check_whole(event)
+
+
+@pytest.mark.netns
+def test_pages_of_others_are_hits_all_the_time_when_a_host_is_cut_off_and_comes_back(
+    network: Network, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, start=False, **SMALL_CACHE)
+    network.start(cluster)
+    keys = set_at(attach, cluster[1], 4096)
+    reader = attach(cluster[0], page_bytes=PAGE_BYTES)
+    with SteadyReader(reader, keys) as reading:
+        reading.wait_rounds(1)
+        asked, event = lookups(cluster[0]), Moment.now()
+        network.cut("c")
+        cluster[0].wait_members(["a", "b"])
+        reading.wait_rounds(2)
+        assert lookups(cluster[0]) > asked, "the owners are asked"
+        network.heal("c")
+        cluster.wait_complete()
+        reading.wait_rounds(1)
+    reading.check_whole(event)
+
+
+def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_taken_over(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Every sixth page is owned by both of those that die."""
+    cluster = make_cluster(4, start=False, max_masters=2, **SMALL_CACHE)
+    for daemon in cluster.daemons:
+        daemon.heads = [cluster[0].address, cluster[1].address]
+    cluster.start()
+    keys = set_at(attach, cluster[2], 3072)
+    reader = attach(cluster[3], page_bytes=PAGE_BYTES)
+    with SteadyReader(reader, keys) as reading:
+        reading.wait_rounds(1)
+        event = Moment.now()
+        for daemon in cluster.daemons[:2]:
+            daemon.kill()
+        cluster.wait_complete()
+        reading.wait_rounds(2)
+        for daemon in cluster.daemons[:2]:
+            daemon.start()
+        cluster.wait_complete()
+        reading.wait_rounds(1)
+    reading.check_whole(event, taken_over_within_s(TIMING))
+
+
+# --- planned ----------------------------------------------------------------------------------
+
+
+def test_a_join_a_drain_and_a_leave_cost_steady_readers_not_one_page_in_any_round(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(4, start=False, stop_drain_s=20, **SMALL_CACHE)
+    a, b, c, newcomer = cluster.daemons
+    for daemon in (a, b, c):
+        daemon.start()
+    cluster.wait_complete()
+    keys = set_at(attach, b, 1536) + set_at(attach, c, 1536)
+    # A call that waited for somebody's time-out would not miss, but stall.
+    readers = [attach(daemon, page_bytes=PAGE_BYTES, timeout_s=10.0) for daemon in (a, b)]
+    with SteadyReader(readers[0], keys) as at_a, SteadyReader(readers[1], keys) as at_b:
+
+        def whole(what: str, change: Callable[[], object]) -> None:
+            at_a.wait_rounds(1)
+            event = Moment.now()
+            change()
+            cluster.wait_complete()
+            at_a.wait_rounds(2)
+            at_b.wait_rounds(1)
+            for reading in (at_a, at_b):
+                reading.check_whole(event, what=what)
+
+        asked = lookups(a)
+        whole("a new node joins", newcomer.start)
+        whole("a holder drains and leaves", lambda: drain(c))
+        whole("the new node, which took pages, is stopped", newcomer.stop)
+        assert lookups(a) > asked + len(at_a.timeline) // 4, "the owners are asked"
+    for reader in readers:
+        assert reader.calls.longest_s < 1.0, "a call waited for somebody"
+
+
+def drain(daemon: Daemon) -> None:
+    with AdminClient(str(daemon.admin_path)) as admin:
+        admin.drain(1 << 40, 60.0, False)
+    eventually(lambda: daemon.status()["drain"]["state"] == "left", 60)
+    assert daemon.status()["drain"]["complete"]
+    daemon.kill()  # nothing depends on it any more
