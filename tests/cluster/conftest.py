@@ -31,8 +31,18 @@ def three_nodes() -> Iterator[Cluster]:
 @pytest.fixture
 def network() -> Iterator[Network]:
     """Hosts a, b and c with networks of their own."""
+    yield from _network("abc")
+
+
+@pytest.fixture
+def network_of_five() -> Iterator[Network]:
+    """Hosts a to e."""
+    yield from _network("abcde")
+
+
+def _network(hosts: str) -> Iterator[Network]:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    made = Network("abc")
+    made = Network(hosts)
     yield made
     made.remove()

@@ -5,8 +5,9 @@
     host c: eth0 10.77.0.3 ---+
 
 A cut host is one whose bridge port drops everything: like a dead switch port its peers get
-neither an error nor a reset, only silence. Unix sockets do not care about network
-namespaces, so the test process is a worker on every host at once.
+neither an error nor a reset, only silence. Hosts that are split off are moved to a second bridge,
+where they have each other, and the same silence from the rest. Unix sockets do not care about
+network namespaces, so the test process is a worker on every host at once.
 """
 
 import itertools
@@ -57,8 +58,9 @@ class Network:
 
     def _build(self) -> None:
         _run("ip", "netns", "add", self._switch)
-        _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
-        _run("ip", "-n", self._switch, "link", "set", "bridge", "up")
+        for bridge in ("bridge", "other"):
+            _run("ip", "-n", self._switch, "link", "add", bridge, "type", "bridge")
+            _run("ip", "-n", self._switch, "link", "set", bridge, "up")
         for name, address in self._hosts.items():
             netns = self.netns(name)
             _run("ip", "netns", "add", netns)
@@ -102,6 +104,17 @@ class Network:
 
     def heal(self, host: str) -> None:
         self._set_port(host, _BRIDGE_PORT_FORWARDING)
+
+    def split(self, hosts: Sequence[str]) -> None:
+        """From now on these hosts reach each other, and the rest do; nobody is told."""
+        self._move(hosts, "other")
+
+    def unite(self, hosts: Sequence[str]) -> None:
+        self._move(hosts, "bridge")
+
+    def _move(self, hosts: Sequence[str], bridge: str) -> None:
+        for host in hosts:
+            _run("ip", "-n", self._switch, "link", "set", self._port(host), "master", bridge)
 
     @staticmethod
     def _port(host: str) -> str:
