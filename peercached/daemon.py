@@ -42,8 +42,9 @@ from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
-from peercached.peer.server import PeerServer, PeerServicer
+from peercached.peer.server import PeerServer
 from peercached.peer.service import LocalNode
+from peercached.peer.servicer import PeerServicer
 from peercached.peer.streams import Streams
 from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble

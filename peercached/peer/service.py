@@ -29,7 +29,7 @@ from peercached.peer.accepts import Accepts, Unable
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.promotes import Promotes
-from peercached.peer.server import SendAck
+from peercached.peer.servicer import SendAck
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
-from peercached.peer.server import PeerServicer
+from peercached.peer.servicer import PeerServicer
 from sim.fake_engine import FakeEngine, digest_of
 from sim.nodes import LoopNode, free_port, in_sync
 
