@@ -6,11 +6,9 @@
 //   word 3  hi >> 8, high 24 bits        | generation bits 0..7
 //   word 4  generation bits 8..39
 //   word 5  generation bits 40..47       | offset bits 0..23 (unit: 64 bytes)
-//   word 6  offset bits 24..37 | age (2) | holder (16)
+//   word 6  offset bits 24..37 | 0 (2) | holder (16)
 //   word 7  length (31 bits, never 0)    | resident (1)
 //   word 8  check
-//
-// `age` orders the records of one digest: the lowest is the oldest.
 #pragma once
 
 #include <array>
@@ -41,7 +39,7 @@ struct PackedRecord {
            row.length <= kPageBytesMax;
   }
 
-  static PackedRecord of(const RecordRow& row, HolderIndex holder, unsigned age) {
+  static PackedRecord of(const RecordRow& row, HolderIndex holder) {
     const uint64_t offset = row.offset / kOffsetUnitBytes;
     const uint64_t generation = row.generation;
     PackedRecord r;
@@ -51,7 +49,7 @@ struct PackedRecord {
     r.words[3] = static_cast<uint32_t>(row.digest.hi >> 40 | (generation & 0xff) << 24);
     r.words[4] = static_cast<uint32_t>(generation >> 8);
     r.words[5] = static_cast<uint32_t>(generation >> 40 | (offset & 0xffffff) << 8);
-    r.words[6] = static_cast<uint32_t>(offset >> 24 | age << 14 | uint32_t{holder} << 16);
+    r.words[6] = static_cast<uint32_t>(offset >> 24 | uint32_t{holder} << 16);
     r.words[7] = row.length | (row.flags & kRecordResident ? 1u << 31 : 0);
     r.words[8] = row.check;
     return r;
@@ -81,15 +79,9 @@ struct PackedRecord {
   Generation generation() const {
     return words[3] >> 24 | uint64_t{words[4]} << 8 | uint64_t{words[5] & 0xff} << 40;
   }
-  unsigned age() const { return words[6] >> 14 & 3; }
   HolderIndex holder() const { return holder_in(words[6]); }
   static HolderIndex holder_in(uint32_t word) { return static_cast<HolderIndex>(word >> 16); }
 
-  PackedRecord with_age(unsigned age) const {
-    PackedRecord r = *this;
-    r.words[6] = (r.words[6] & ~(3u << 14)) | age << 14;
-    return r;
-  }
   friend bool operator==(const PackedRecord&, const PackedRecord&) = default;
 };
 static_assert(sizeof(PackedRecord) == 36);

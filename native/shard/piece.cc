@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 namespace peercached {
 
@@ -43,20 +44,25 @@ void Piece::prefetch_record(const Digest& digest) const {
 
 unsigned Piece::read(const Digest& digest, const HolderTable& holders,
                      RecordRow out[kHoldersPerDigestMax]) const {
+  bool dead_seen = false;
   for (int attempt = 0; attempt < 64; ++attempt) {
-    const int found = try_read(digest, holders, out);
-    if (found >= 0) return static_cast<unsigned>(found);
+    const int found = try_read(digest, holders, out, dead_seen);
+    if (found > 0 || (found == 0 && !dead_seen)) return static_cast<unsigned>(found);
+    // All dead, and not swept yet: one of the further holders may live.
+    if (found == 0) break;
     // A rebuild takes far longer than a change in place; and the writer may need our processor.
     if (attempt >= 4) std::this_thread::yield();
   }
-  // Many writers in a row: get in line.
+  // Also after many writers in a row: get in line.
   std::lock_guard lock(mutex);
-  return static_cast<unsigned>(try_read(digest, holders, out));
+  const int found = try_read(digest, holders, out, dead_seen);
+  return found > 0 ? static_cast<unsigned>(found) : further_.read(digest, holders, out);
 }
 
 // -1: somebody is changing what it saw.
 int Piece::try_read(const Digest& digest, const HolderTable& holders,
-                    RecordRow out[kHoldersPerDigestMax]) const {
+                    RecordRow out[kHoldersPerDigestMax], bool& dead_seen) const {
+  dead_seen = false;
   const uint32_t version = version_.load(std::memory_order_acquire);
   if (version & 1) return -1;
   const uint32_t count = buckets();
@@ -70,8 +76,12 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
          match &= match - 1) {
       const uint32_t entry = load_acquire(bucket.entries[std::countr_zero(match)]);
       const PackedRecord record = cells_.load(BucketEntry::cell_of(entry));
-      if (!record.is_of(digest) || !holders.live(record.holder())) continue;
-      // Between two buckets a record may have come while another one went.
+      if (!record.is_of(digest)) continue;
+      if (!holders.live(record.holder())) {
+        dead_seen = true;
+        continue;
+      }
+      // There may be more for a while, where some were dead and have been replaced since.
       if (found == kHoldersPerDigestMax) break;
       out[found] = record.row();
       out[found].digest = digest;
@@ -116,6 +126,16 @@ void Piece::overwrite(Place place, const PackedRecord& record) {
   cells_.store(cell_at(place), record);
 }
 
+bool Piece::remove(Place place, HolderTable& holders) {
+  PackedRecord next;
+  if (!further_.empty() && further_.take(cells_.load(cell_at(place)), holders, next)) {
+    overwrite(place, next);
+    return false;
+  }
+  erase(place);
+  return true;
+}
+
 void Piece::erase(Place place) {
   const uint32_t cell = cell_at(place);
   const Probe probe(cells_.load(cell).hi_above_low_byte(), buckets());
@@ -130,9 +150,9 @@ bool Piece::free_a_dead_slot(uint32_t bucket, HolderTable& holders) {
   for (uint32_t slot = 0; slot < kBucketSlots; ++slot) {
     const HolderIndex holder = cells_.holder_of(cell_at({bucket, slot}));
     if (holders.live(holder)) continue;
-    erase({bucket, slot});
+    const bool freed = remove({bucket, slot}, holders);
     holders.removed(holder);
-    return true;
+    if (freed) return true;
   }
   return false;
 }
@@ -195,15 +215,16 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   for (uint32_t cell = 0; cell < cells_.end(); ++cell) {
     cells_.prefetch_after(cell);
     if (!cells_.in_use(cell)) continue;
-    const HolderIndex holder = cells_.holder_of(cell);
-    const bool live = holders.live(holder);
+    HolderIndex holder = cells_.holder_of(cell);
+    bool live = holders.live(holder);
+    if (!live && !further_.empty()) live = replace_dead(cell, holder, holders);
     if (live && settle_in(cells_.hi_above_low_byte_of(cell),
                           BucketEntry::of(cells_.lo_low_of(cell), kept), count)) {
       if (cell != kept) cells_.store(kept, cells_.load(cell));
       ++kept;
     } else {
+      if (live) lost += 1 + further_.remove_all(cells_.load(cell), holders);
       holders.removed(holder);
-      lost += live;
     }
   }
   cells_.close_up(kept);
@@ -212,6 +233,15 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
     ReservedMemory::release(memory + memory_after, memory_before - memory_after);
   version_.store(version + 2, std::memory_order_release);
   return lost;
+}
+
+// By one of the digest's further holders; false if there is none.
+bool Piece::replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders) {
+  PackedRecord next;
+  if (!further_.take(cells_.load(cell), holders, next)) return false;
+  cells_.store(cell, next);
+  holders.removed(std::exchange(holder, next.holder()));
+  return true;
 }
 
 bool Piece::settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t count) {

@@ -25,6 +25,7 @@
 #include "common/types.h"
 #include "shard/bucket.h"
 #include "shard/cells.h"
+#include "shard/further_holders.h"
 #include "shard/holder_table.h"
 #include "shard/shard.h"
 
@@ -80,8 +81,8 @@ class alignas(64) Piece {
   // All its records lie in cells below.
   uint32_t cells_end() const { return cells_.end(); }
   size_t index_bytes() const { return index_bytes_for(buckets()); }
-  size_t bytes() const { return index_bytes() + cells_.bytes(); }
-  // visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may erase
+  size_t bytes() const { return index_bytes() + cells_.bytes() + further_.bytes(); }
+  // visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may remove
   // that record. `low_byte` is that of the piece's digests.
   template <typename Visit>
   void for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte, Visit&& visit) const;
@@ -93,8 +94,11 @@ class alignas(64) Piece {
   // `place`: a free entry on the digest's way.
   void insert(Place place, const PackedRecord& record);
   void overwrite(Place place, const PackedRecord& record);
-  // The caller accounts for it in the holder table.
-  void erase(Place place);
+  // Gives its place to one of the digest's further holders, if there are any; false if so. The
+  // caller accounts for the one that goes.
+  bool remove(Place place, HolderTable& holders);
+  FurtherHolders& further() { return further_; }
+  const FurtherHolders& further() const { return further_; }
 
   // Whether it should grow before the next record; or after one found no slot within reach, which
   // is chance in a small piece. (Digests made to collide get nowhere with this, for it takes a
@@ -159,11 +163,13 @@ class alignas(64) Piece {
   };
 
   int try_read(const Digest& digest, const HolderTable& holders,
-               RecordRow out[kHoldersPerDigestMax]) const;
+               RecordRow out[kHoldersPerDigestMax], bool& dead_seen) const;
+  void erase(Place place);
   void add_overflow(Probe probe, uint32_t to, int step);
   bool free_a_dead_slot(uint32_t bucket, HolderTable& holders);
   uint32_t size_for(uint64_t records) const;
   uint32_t rebuild(uint32_t buckets, HolderTable& holders);
+  bool replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders);
   bool settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t buckets);
   uint32_t cell_at(Place place) const {
     return BucketEntry::cell_of(load_relaxed(index_[place.bucket].entries[place.slot]));
@@ -176,6 +182,7 @@ class alignas(64) Piece {
   uint32_t buckets_max_ = 0;
   uint32_t used_ = 0;
   float phase_ = 0;
+  FurtherHolders further_;
 };
 
 template <typename Visit>

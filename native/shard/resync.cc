@@ -16,14 +16,17 @@ void Shard::summary(HolderIndex holder, const Ring& ring, HolderIndex self,
     const unsigned bucket = impl_->low_byte_of(p);
     if (bucket >= out.size()) return;
     std::lock_guard lock(piece.mutex);
-    piece.for_each(0, piece.cells_end(), bucket,
-                   [&](uint32_t, const Digest& digest, const PackedRecord& record) {
-                     if (record.holder() != holder || !ring.owned_by(digest, self)) return;
-                     RecordRow row = record.row();
-                     row.digest = digest;
-                     out[bucket].hash += summary_term(row);
-                     ++out[bucket].count;
-                   });
+    const auto add = [&](const Digest& digest, const PackedRecord& record) {
+      if (record.holder() != holder || !ring.owned_by(digest, self)) return;
+      RecordRow row = record.row();
+      row.digest = digest;
+      out[bucket].hash += summary_term(row);
+      ++out[bucket].count;
+    };
+    piece.for_each(
+        0, piece.cells_end(), bucket,
+        [&](uint32_t, const Digest& digest, const PackedRecord& record) { add(digest, record); });
+    piece.further().for_each(bucket, add);
   }
 }
 
@@ -65,12 +68,15 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
     const auto end =
         std::find_if(next, wanted.end(), [&](const Wanted& want) { return want.piece != p; });
     PieceUpdate update(piece, impl_->holders, holder, end - next, applied);
+    const auto unwanted = [&](const Digest& digest, const PackedRecord& record) {
+      return record.holder() == holder && record.generation() <= as_of &&
+             ring.owned_by(digest, self) &&
+             !std::binary_search(next, end, Wanted{p, digest, nullptr}, by_key);
+    };
+    update.withdraw_further(bucket, unwanted);
     piece.for_each(0, piece.cells_end(), bucket,
                    [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
-                     if (record.holder() != holder || record.generation() > as_of) return;
-                     if (!ring.owned_by(digest, self)) return;
-                     if (!std::binary_search(next, end, Wanted{p, digest, nullptr}, by_key))
-                       update.withdraw(piece.place_of(cell, record));
+                     if (unwanted(digest, record)) update.withdraw(piece.place_of(cell, record));
                    });
     for (; next != end; ++next) update.apply(*next->row, as_of);
     filling_up |= update.filling_up();
@@ -86,10 +92,16 @@ size_t Shard::trim(const Ring& ring, HolderIndex self) {
     Piece& piece = impl_->pieces[p];
     std::lock_guard lock(piece.mutex);
     const size_t trimmed_before = trimmed;
+    trimmed += piece.further().remove_if(impl_->low_byte_of(p),
+                                         [&](const Digest& digest, const PackedRecord& record) {
+                                           if (ring.owned_by(digest, self)) return false;
+                                           impl_->holders.removed(record.holder());
+                                           return true;
+                                         });
     piece.for_each(0, piece.cells_end(), impl_->low_byte_of(p),
                    [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
                      if (ring.owned_by(digest, self)) return;
-                     piece.erase(piece.place_of(cell, record));
+                     piece.remove(piece.place_of(cell, record), impl_->holders);
                      impl_->holders.removed(record.holder());
                      ++trimmed;
                    });

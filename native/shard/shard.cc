@@ -156,12 +156,18 @@ size_t Shard::sweep(size_t records_max) {
         static_cast<uint32_t>(std::min<size_t>(piece.cells_end(), first + records_max - visited));
     piece.for_each(first, end, 0, [&](uint32_t cell, const Digest&, const PackedRecord& record) {
       if (impl_->holders.live(record.holder())) return;
-      piece.erase(piece.place_of(cell, record));
+      piece.remove(piece.place_of(cell, record), impl_->holders);
       impl_->holders.removed(record.holder());
     });
     visited += std::max(end - first, 1u);
     impl_->sweep_cell = end;
     if (end < piece.cells_end()) break;
+    visited += piece.further().size();
+    piece.further().remove_if(0, [&](const Digest&, const PackedRecord& record) {
+      if (impl_->holders.live(record.holder())) return false;
+      impl_->holders.removed(record.holder());
+      return true;
+    });
     impl_->counters.full += piece.shrink_if_sparse(impl_->holders);
     impl_->sweep_cell = 0;
     impl_->sweep_piece = (impl_->sweep_piece + 1) % impl_->pieces_count;

@@ -1,11 +1,12 @@
-// The directory shard: digest -> where the page is (up to 3 holders).
+// The directory shard: digest -> where the page is. Any number of holders; a lookup gives 3 of
+// them.
 //
 // Divided into pieces of equal hash range (piece.h); a piece is an array of records and an index of
 // buckets, each with a version that is odd while it or a record of it changes, so that readers need
 // no lock and a later version can be read one-sidedly. Each record costs at most 48 bytes all in,
-// from some 250 000 records on. The table grows piece by piece, large pieces ahead of need in
-// sweep(): no insert waits for more than one piece. At `capacity_entries` further records are
-// refused and counted.
+// from some 250 000 records on (those of a digest's fourth and further holders about 100). The
+// table grows piece by piece, large pieces ahead of need in sweep(): no insert waits for more than
+// one piece. At `capacity_entries` further records are refused and counted.
 //
 // Updates are conditional. A row is taken only from its own holder and only with a
 // generation above the one stored for (digest, holder); a withdrawal removes a record whose
@@ -68,10 +69,10 @@ class Shard {
   // wait for that; returns about how many records are left to visit.
   size_t sweep(size_t records_max);
 
-  // `holder` of each row is ignored. When a digest has 3 live holders the oldest record gives way.
+  // `holder` of each row is ignored.
   ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);
 
-  // Appends the live records of each digest, in the order of the digests; rows of one digest
+  // Appends live records of each digest, 3 at most, in the order of the digests; rows of one digest
   // are adjacent. Digests without records add nothing.
   void lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 

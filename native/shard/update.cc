@@ -24,16 +24,18 @@ PieceUpdate::~PieceUpdate() {
 inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
   Siblings found;
   found.free = piece_.for_each_of(digest, [&](Place place, const PackedRecord& record) {
+    found.any = true;
     if (record.holder() == holder_) {
-      found.own = Stored{place, record};
-      return;
+      found.own_place = place;
+      found.own = record;
+    } else {
+      found.others_count += holders_.live(record.holder());
     }
-    if (found.others_count == kHoldersPerDigestMax || !holders_.live(record.holder())) return;
-    unsigned at = found.others_count++;
-    for (; at > 0 && found.others[at - 1].record.age() > record.age(); --at)
-      found.others[at] = found.others[at - 1];
-    found.others[at] = {place, record};
   });
+  if (found.any && !found.own_place && !piece_.further().empty()) {
+    found.own_further = piece_.further().find(digest, holder_);
+    if (found.own_further != nullptr) found.own = *found.own_further;
+  }
   return found;
 }
 
@@ -41,25 +43,21 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
 [[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
-  if (!siblings.own) {
+  if (!siblings.has_own()) {
     if (withdrawal)
       ++applied_.old;
     else
       add(row, siblings);
   } else {
-    const auto& [place, stored] = *siblings.own;
-    const Generation generation = stored.generation();
+    const Generation generation = siblings.own.generation();
     if (withdrawal) {
       if (generation > row.generation)
         ++applied_.old;
       else
-        withdraw(place);
+        withdraw(siblings);
     } else if (generation < row.generation ||
-               (as_of && generation <= *as_of &&
-                stored != PackedRecord::of(row, holder_, stored.age()))) {
-      const unsigned age = newest_age(siblings, 0);
-      piece_.overwrite(place, PackedRecord::of(row, holder_, age));
-      ++applied_.changed;
+               (as_of && generation <= *as_of && siblings.own != PackedRecord::of(row, holder_))) {
+      change(siblings, PackedRecord::of(row, holder_));
     } else {
       ++applied_.old;
     }
@@ -67,23 +65,39 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
   if (rows_left_ > 0) --rows_left_;
 }
 
+void PieceUpdate::change(const Siblings& siblings, const PackedRecord& record) {
+  if (siblings.own_place)
+    piece_.overwrite(siblings.own_place, record);
+  else
+    *siblings.own_further = record;
+  ++applied_.changed;
+}
+
+void PieceUpdate::withdraw(const Siblings& siblings) {
+  if (siblings.own_place) {
+    withdraw(siblings.own_place);
+  } else {
+    piece_.further().remove(siblings.own);
+    count_withdrawn(1);
+  }
+}
+
 void PieceUpdate::withdraw(Place place) {
-  piece_.erase(place);
-  ++removed_;
-  ++applied_.withdrawn;
+  piece_.remove(place, holders_);
+  count_withdrawn(1);
+}
+
+void PieceUpdate::count_withdrawn(size_t records) {
+  removed_ += static_cast<int64_t>(records);
+  applied_.withdrawn += static_cast<uint32_t>(records);
 }
 
 void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
-  if (siblings.others_count == kHoldersPerDigestMax) {
-    // The oldest gives way, in its own slot, so that no reader sees more or fewer than three.
-    const Stored& oldest = siblings.others[0];
-    const unsigned age = newest_age(siblings, 1);
-    piece_.overwrite(oldest.place, PackedRecord::of(row, holder_, age));
-    holders_.removed(oldest.record.holder());
-    ++added_;
-    ++applied_.added;
-  } else if (!take_room()) {
+  if (!take_room()) {
     ++applied_.full;
+  } else if (siblings.others_count >= kHoldersPerDigestMax) {
+    piece_.further().add(PackedRecord::of(row, holder_));
+    count_added();
   } else if (piece_.crowded()) {
     applied_.full += piece_.grow(rows_to_add(), holders_);
     insert(row, find(row.digest));  // they have moved
@@ -95,33 +109,25 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
 void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
   Place free = siblings.free;
   if (holders_.dead_records() > 0) free = piece_.free_slot(row.digest, holders_);
-  bool inserted = insert_at(free, row, siblings);
+  bool inserted = insert_at(free, row);
   if (!inserted && piece_.clustered()) {
     applied_.full += piece_.grow(rows_to_add(), holders_);
-    const Siblings moved = find(row.digest);
-    inserted = insert_at(moved.free, row, moved);
+    inserted = insert_at(find(row.digest).free, row);
   }
   if (!inserted) ++applied_.full;
 }
 
-inline bool PieceUpdate::insert_at(Place free, const RecordRow& row, const Siblings& siblings) {
+inline bool PieceUpdate::insert_at(Place free, const RecordRow& row) {
   if (!free) return false;
-  const unsigned age = newest_age(siblings, 0);
-  piece_.insert(free, PackedRecord::of(row, holder_, age));
-  ++room_used_;
-  ++added_;
-  ++applied_.added;
+  piece_.insert(free, PackedRecord::of(row, holder_));
+  count_added();
   return true;
 }
 
-// Renumbers the others (but for the `skip` oldest), and returns the age above theirs.
-unsigned PieceUpdate::newest_age(const Siblings& siblings, unsigned skip) {
-  unsigned age = 0;
-  for (unsigned i = skip; i < siblings.others_count; ++i, ++age) {
-    const auto& [place, record] = siblings.others[i];
-    if (record.age() != age) piece_.overwrite(place, record.with_age(age));
-  }
-  return age;
+void PieceUpdate::count_added() {
+  ++room_used_;
+  ++added_;
+  ++applied_.added;
 }
 
 // How many of the rows to come will want room, if they are like those before: a bulk load makes its

@@ -1,10 +1,10 @@
 // Conditional updates: rows of one holder, applied to one piece.
 //
-// The one place that decides whether a row is newer, which record of a crowded digest gives way,
-// and whether there is room. Holds the piece's mutex and settles the counts at its end.
+// The one place that decides whether a row is newer, whether its record goes into the table or to
+// the further holders, and whether there is room. Holds the piece's mutex and settles the counts at
+// its end.
 #pragma once
 
-#include <array>
 #include <mutex>
 #include <optional>
 
@@ -32,25 +32,32 @@ class PieceUpdate {
 
   // Removes a record of the holder.
   void withdraw(Place place);
+  // And those of the further holders for which unwanted(const Digest&, const PackedRecord&), which
+  // must be its own. `low_byte` is that of the piece's digests.
+  template <typename Unwanted>
+  void withdraw_further(unsigned low_byte, Unwanted&& unwanted);
 
  private:
-  struct Stored {
-    Place place;
-    PackedRecord record;
-  };
-  // The records of one digest: the holder's own, and the live ones of others by age.
+  // The records of one digest.
   struct Siblings {
-    std::optional<Stored> own;
-    std::array<Stored, kHoldersPerDigestMax> others;
-    unsigned others_count = 0;
-    Place free = Place::none();  // where another could go
+    PackedRecord own;
+    Place own_place = Place::none();
+    PackedRecord* own_further = nullptr;  // where it is, if it is not in the table
+    unsigned others_count = 0;            // in the table, and live
+    bool any = false;                     // in the table, of whomever
+    Place free = Place::none();           // where another could go
+
+    bool has_own() const { return own_place || own_further != nullptr; }
   };
 
   Siblings find(const Digest& digest) const;
   void add(const RecordRow& row, const Siblings& siblings);
   void insert(const RecordRow& row, const Siblings& siblings);
-  bool insert_at(Place free, const RecordRow& row, const Siblings& siblings);
-  unsigned newest_age(const Siblings& siblings, unsigned skip);
+  bool insert_at(Place free, const RecordRow& row);
+  void change(const Siblings& siblings, const PackedRecord& record);
+  void withdraw(const Siblings& siblings);
+  void count_withdrawn(size_t records);
+  void count_added();
   bool take_room();
   uint64_t rows_to_add() const;
 
@@ -64,5 +71,10 @@ class PieceUpdate {
   int64_t added_ = 0, removed_ = 0;
   uint64_t room_reserved_ = 0, room_used_ = 0;
 };
+
+template <typename Unwanted>
+void PieceUpdate::withdraw_further(unsigned low_byte, Unwanted&& unwanted) {
+  count_withdrawn(piece_.further().remove_if(low_byte, unwanted));
+}
 
 }  // namespace peercached

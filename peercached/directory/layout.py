@@ -7,12 +7,14 @@ thousand pages must cost microseconds.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 
 DIGEST_BYTES = 16
 ROW_BYTES = 48
 BUCKETS = 256
 SUMMARY_BYTES = BUCKETS * 16
 ZERO_SUMMARY = bytes(SUMMARY_BYTES)
+HOLDERS_NAMED_MAX = 3  # of a page, by a lookup; the owner knows of all
 SELF = 0  # this daemon's holder index
 NO_HOLDER = 0xFFFF
 
@@ -40,6 +42,13 @@ def digests_of(rows: bytes) -> bytes:
     out[0::2] = array("Q", words[0::6].tolist())
     out[1::2] = array("Q", words[1::6].tolist())
     return out.tobytes()
+
+
+def most_holders(rows: bytes) -> int:
+    """Of one digest."""
+    digests = memoryview(digests_of(rows)).cast("B")
+    counts = Counter(bytes(digests[at : at + 16]) for at in range(0, len(digests), 16))
+    return max(counts.values(), default=0)
 
 
 def withdrawals_of(rows: bytes) -> bytes:

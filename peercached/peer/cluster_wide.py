@@ -9,7 +9,13 @@ import grpc.aio
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
-from peercached.directory.layout import ROW_BYTES, SELF, holders_of
+from peercached.directory.layout import (
+    HOLDERS_NAMED_MAX,
+    ROW_BYTES,
+    SELF,
+    holders_of,
+    most_holders,
+)
 from peercached.directory.placement import Node, Placement
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
@@ -61,7 +67,11 @@ class ClusterWide:
         # Half for finding, half for removing, at worst.
         rows = await self._lookups.find(digests, left_s / 2)
         nodes = self._placement.nodes
-        holders = [nodes[i] for i in holders_of(rows) if i != SELF and i in nodes]
+        # Where a page has as many holders as a lookup names, there may be more.
+        everybody = most_holders(rows) >= HOLDERS_NAMED_MAX
+        holders = [
+            nodes[i] for i in (nodes if everybody else holders_of(rows)) if i != SELF and i in nodes
+        ]
         request = pb.RemoveRequest(digests=digests)
         timeout_s = min(left_s / 2, self._timeout_s)
         replies = await asyncio.gather(

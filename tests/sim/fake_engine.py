@@ -12,6 +12,8 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from peercached.directory.layout import HOLDERS_NAMED_MAX
+
 ROW = struct.Struct("<16sQQIIHB5x")
 RESIDENT, WITHDRAW = 1, 2
 BUCKETS = 256
@@ -296,11 +298,11 @@ class FakeEngine:
 
     def shard_lookup(self, digests: bytes) -> bytes:
         wanted = {digests[at : at + 16] for at in range(0, len(digests), 16)}
-        return b"".join(
-            ROW.pack(*row[:5], holder, row[6])
-            for (digest, holder), row in self.shard.items()
-            if digest in wanted
-        )
+        found: dict[bytes, list[bytes]] = {}
+        for (digest, holder), row in self.shard.items():
+            if digest in wanted:
+                found.setdefault(digest, []).append(ROW.pack(*row[:5], holder, row[6]))
+        return b"".join(row for rows in found.values() for row in rows[:HOLDERS_NAMED_MAX])
 
     def _owned(self, holder: int) -> list[bytes]:
         return [d for d, h in self.shard if h == holder and 0 in self.owners(d)]

@@ -19,9 +19,12 @@ using test::withdrawal;
 
 constexpr HolderIndex kHolders = 7;
 
+auto key(const RecordRow& row) {
+  return std::tuple(row.holder, row.generation, row.offset, row.length, row.check, row.flags);
+}
+
 class Model {
  public:
-  // Oldest first.
   std::map<Digest, std::vector<RecordRow>> records;
 
   ShardApplied apply(HolderIndex holder, const std::vector<RecordRow>& rows) {
@@ -45,7 +48,9 @@ class Model {
     }));
     for (const RecordRow& row : rows) {
       RecordRow* own = find(holder, row.digest);
-      if (own && own->generation <= as_of && own->generation > row.generation)
+      RecordRow said = row;
+      said.holder = holder;
+      if (own && own->generation <= as_of && key(*own) != key(said))
         own->generation = 0;  // overruled
       apply_one(holder, row, applied);
     }
@@ -93,15 +98,10 @@ class Model {
       if (rows.empty()) records.erase(row.digest);
       return;
     }
-    if (rows.size() == kHoldersPerDigestMax) rows.erase(rows.begin());
     rows.push_back(row);
     ++(own ? applied.changed : applied.added);
   }
 };
-
-auto key(const RecordRow& row) {
-  return std::tuple(row.holder, row.generation, row.offset, row.length, row.check, row.flags);
-}
 
 auto counts(const ShardApplied& a) {
   return std::tuple(a.added, a.changed, a.withdrawn, a.old, a.full, a.bad);
@@ -141,15 +141,14 @@ class ShardModel : public testing::TestWithParam<uint64_t> {
     shard_.lookup(std::span(&digest, 1), found);
     std::vector<RecordRow> expected;
     if (auto at = model_.records.find(digest); at != model_.records.end()) expected = at->second;
-    ASSERT_EQ(found.size(), expected.size());
-    const auto by_holder = [](const RecordRow& a, const RecordRow& b) {
-      return a.holder < b.holder;
-    };
-    std::sort(found.begin(), found.end(), by_holder);
-    std::sort(expected.begin(), expected.end(), by_holder);
-    for (size_t i = 0; i < found.size(); ++i) {
-      ASSERT_EQ(found[i].digest, digest);
-      ASSERT_EQ(key(found[i]), key(expected[i]));
+    ASSERT_LE(found.size(), std::min<size_t>(expected.size(), kHoldersPerDigestMax));
+    // Until they are swept, dead holders are in the way of further ones.
+    const size_t least = shard_.stats().dead_entries > 0 ? 1 : kHoldersPerDigestMax;
+    ASSERT_GE(found.size(), std::min<size_t>(expected.size(), least));
+    for (const RecordRow& row : found) {
+      ASSERT_EQ(row.digest, digest);
+      // Each once: it is taken out.
+      ASSERT_EQ(std::erase_if(expected, [&](const auto& e) { return key(e) == key(row); }), 1u);
     }
   }
 

@@ -134,24 +134,92 @@ TEST(Shard, a_holder_changes_only_its_own_records) {
   EXPECT_EQ(rows[0].generation, 5u);
 }
 
-TEST(Shard, a_fourth_holder_takes_the_place_of_the_oldest_record) {
+TEST(Shard, of_many_holders_three_are_named_and_all_are_known) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 6; ++holder) shard.add_holder(holder);
-  // Generations of different holders say nothing about age.
-  apply(shard, 1, record(kDigest, 900));
-  apply(shard, 2, record(kDigest, 800));
-  apply(shard, 3, record(kDigest, 700));
+  for (HolderIndex holder = 1; holder <= 6; ++holder)
+    EXPECT_EQ(apply(shard, holder, record(kDigest, 10)).added, 1u);
+  EXPECT_EQ(shard.stats().entries, 6u);
+  std::set<HolderIndex> left{1, 2, 3, 4, 5, 6};
+  // Whoever is named goes: there is always somebody else, until there is nobody.
+  for (size_t size = 6; size > 0; --size) {
+    const auto named = holders_of(shard, kDigest);
+    ASSERT_TRUE(std::ranges::includes(left, named));
+    // Until they are swept, dead holders are in the way of further ones.
+    ASSERT_GE(named.size(), 1u);
+    if (size % 3 == 0) {
+      sweep_all(shard);
+      ASSERT_EQ(holders_of(shard, kDigest).size(), 3u);
+    }
+    const HolderIndex holder = *named.begin();
+    if (size % 2)
+      EXPECT_EQ(apply(shard, holder, withdrawal(kDigest, 10)).withdrawn, 1u);
+    else
+      shard.drop_holder(holder);
+    left.erase(holder);
+    EXPECT_EQ(shard.stats().entries, size - 1);
+  }
+  EXPECT_TRUE(lookup(shard, kDigest).empty());
+  sweep_all(shard);
+  for (HolderIndex holder = 1; holder <= 6; ++holder) {
+    shard.drop_holder(holder);
+    EXPECT_TRUE(shard.swept(holder)) << holder;
+  }
+}
+
+TEST(Shard, a_further_holder_changes_and_withdraws_its_record_like_any_other) {
+  Shard shard(1000);
+  for (HolderIndex holder = 1; holder <= 4; ++holder) {
+    shard.add_holder(holder);
+    apply(shard, holder, record(kDigest, 10));
+  }
+  EXPECT_EQ(apply(shard, 4, record(kDigest, 10)).old, 1u);
+  EXPECT_EQ(apply(shard, 4, record(kDigest, 20)).changed, 1u);
+  EXPECT_EQ(apply(shard, 4, withdrawal(kDigest, 19)).old, 1u);
+  for (HolderIndex holder = 1; holder <= 3; ++holder) shard.drop_holder(holder);
+  auto rows = lookup(shard, kDigest);
+  ASSERT_EQ(rows.size(), 1u) << "before any sweep";
+  EXPECT_EQ(rows[0].holder, 4);
+  EXPECT_EQ(rows[0].generation, 20u);
+  sweep_all(shard);
+  EXPECT_EQ(holders_of(shard, kDigest), std::set<HolderIndex>{4});
+  for (HolderIndex holder = 1; holder <= 3; ++holder) {
+    shard.add_holder(holder);
+    apply(shard, holder, record(kDigest, 10));
+  }
+  EXPECT_EQ(apply(shard, 4, withdrawal(kDigest, 20)).withdrawn, 1u);
   EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{1, 2, 3}));
-  EXPECT_EQ(apply(shard, 4, record(kDigest, 1)).added, 1u);
-  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{2, 3, 4}));
-  apply(shard, 2, record(kDigest, 801));  // news make a record young again
-  apply(shard, 5, record(kDigest, 1));
-  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{2, 4, 5}));
-  apply(shard, 4, withdrawal(kDigest, 1));
-  apply(shard, 6, record(kDigest, 1));
-  apply(shard, 1, record(kDigest, 901));
-  EXPECT_EQ(holders_of(shard, kDigest), (std::set<HolderIndex>{1, 5, 6}));
   EXPECT_EQ(shard.stats().entries, 3u);
+}
+
+TEST(Shard, pages_that_all_hold_outlive_growing_and_shrinking_of_the_table) {
+  constexpr HolderIndex kHolders = 20;
+  Shard shard(200'000);
+  const auto hot = random_records(1000, 1);
+  for (HolderIndex holder = 1; holder <= kHolders; ++holder) {
+    shard.add_holder(holder);
+    EXPECT_EQ(shard.apply(holder, hot).added, hot.size());
+  }
+  EXPECT_EQ(shard.stats().entries, kHolders * hot.size());
+  EXPECT_LT(shard.stats().bytes, kHolders * hot.size() * 48 + 256 * 2 * 4096 + hot.size() * 100);
+  // Those in the table die, and what comes then rebuilds it many times before any sweep.
+  for (HolderIndex holder = 1; holder <= 3; ++holder) shard.drop_holder(holder);
+  auto others = random_records(100'000, 2);
+  for (size_t at = 0; at < others.size(); at += 500)
+    shard.apply(kHolders, std::span(others).subspan(at, 500));
+  for (const RecordRow& row : hot) ASSERT_EQ(lookup(shard, row.digest).size(), 3u);
+  for (auto& row : others) row.flags = kRecordWithdraw;
+  shard.apply(kHolders, others);
+  sweep_all(shard);
+  for (HolderIndex holder = 1; holder <= 3; ++holder) EXPECT_TRUE(shard.swept(holder));
+  for (HolderIndex holder = 4; holder < kHolders; ++holder) shard.drop_holder(holder);
+  for (const RecordRow& row : hot)
+    ASSERT_EQ(holders_of(shard, row.digest), std::set<HolderIndex>{kHolders});
+  sweep_all(shard);
+  for (HolderIndex holder = 4; holder < kHolders; ++holder) EXPECT_TRUE(shard.swept(holder));
+  EXPECT_EQ(shard.stats().entries, hot.size());
+  for (const RecordRow& row : hot)
+    ASSERT_EQ(holders_of(shard, row.digest), std::set<HolderIndex>{kHolders});
 }
 
 TEST(Shard, a_dropped_holder_is_gone_at_once_and_for_ever) {

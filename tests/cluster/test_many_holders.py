@@ -1,0 +1,34 @@
+"""Pages that more nodes hold than a lookup names."""
+
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+NODES = "abcdef"
+
+
+def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(len(NODES))
+    keys = keys_of("held by all but one", 64)
+    reader = attach(cluster[0])
+    for holder in range(1, len(NODES)):
+        assert all(attach(cluster[holder]).set(keys))
+    # In the order in which the directory heard of them, and then in the other one.
+    for dead in (1, 2, 5, 4):
+        cluster[dead].kill()
+        left = [name for at, name in enumerate(NODES) if cluster[at].alive]
+        cluster[0].wait_members(left)
+        assert reader.has(keys), f"with {left}"
+
+
+def test_what_is_removed_is_gone_at_all_of_them(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(len(NODES))
+    keys = keys_of("removed", 64)
+    workers = [attach(cluster[at]) for at in range(len(NODES))]
+    for worker in workers[1:]:
+        assert all(worker.set(keys))
+    eventually(lambda: workers[0].has(keys), 10)
+    assert all(workers[0].client.remove(keys))
+    for worker in workers:
+        assert not any(worker.get(keys))
+    assert [daemon.status()["pool"]["keys"] for daemon in cluster] == [0] * len(NODES)
