@@ -1,8 +1,10 @@
 """Hysteresis: a node that comes and goes does not re-shard the ring each time.
 
 Every join is remembered with a weight that halves every `flap_half_life_s` (as route flap
-damping does it, RFC 2439). A node with more than FREE_JOINS of them waits before it is a member
-again, twice as long with each further one, and serves its own pages meanwhile.
+damping does it, RFC 2439). A node that comes with FREE_JOINS of them waits before it is a member
+again, twice as long with each further one, and serves its own pages meanwhile. It has to be there
+for all of its wait: if it restarts or falls silent, the wait begins anew, and its joins weigh what
+they did. So one that never lasts as long stays out, and one that stays is let in.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ FREE_JOINS = 6.0
 @dataclass(slots=True)
 class _Joins:
     weight: float
-    at: float
+    at: float  # of the last one, or when it last came and had to wait
+    waiting: int = 0  # the incarnation that has to
+    heard: float = float("-inf")  # while it waits
 
 
 class Flapping:
@@ -47,10 +51,16 @@ class Flapping:
         halvings = (now - joins.at) / self._timing.flap_half_life_s
         return joins.weight * math.pow(0.5, halvings)
 
-    def wait_s(self, node_id: str, now: float) -> float:
-        """How long it has to wait still; 0 if it may join."""
+    def wait_s(self, node_id: str, incarnation: int, now: float) -> float:
+        """It would like to be a member, now: how long it has to wait still; 0 if it may join."""
         joins = self._joins.get(node_id)
-        if joins is None or joins.weight < FREE_JOINS:
+        if joins is None:
             return 0.0
+        stayed = now - joins.heard < self._timing.suspect_after_s
+        if not stayed or joins.waiting != incarnation:
+            if self._weight(node_id, now) < FREE_JOINS:
+                return 0.0
+            joins.waiting, joins.at = incarnation, now
+        joins.heard = now
         pause = self._timing.member_ttl_s * 2 ** min(joins.weight - FREE_JOINS, 16.0)
         return max(joins.at + min(pause, self._timing.flap_wait_max_s) - now, 0.0)

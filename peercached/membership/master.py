@@ -71,7 +71,7 @@ class Master:
             if sender.sequence <= gone.sequence:
                 # Perhaps a late message of a dead process. A living one will object.
                 return Verdict.WAIT, "it was found silent", max(gone.sequence, 1)
-        wait_s = self._flapping.wait_s(node_id, now)
+        wait_s = self._flapping.wait_s(node_id, address.incarnation, now)
         if wait_s > 0:
             if member is not None:
                 self._void(member, now)
@@ -147,6 +147,6 @@ class Master:
 
 def _flaps(node_id: str, wait_s: float) -> str:
     return (
-        f"{node_id} has come and gone too often lately: it is a member again in {wait_s:.0f} s, "
-        "and serves its own pages until then"
+        f"{node_id} has come and gone too often lately: it is a member again when it has "
+        f"stayed for {wait_s:.0f} s more, and serves its own pages until then"
     )

@@ -61,7 +61,7 @@ class Timing:
 
     @property
     def flap_half_life_s(self) -> float:
-        return 24 * self.member_ttl_s
+        return 60 * self.member_ttl_s
 
     @property
     def flap_wait_max_s(self) -> float:

@@ -353,20 +353,57 @@ def test_a_few_restarts_are_free_and_what_goes_on_waits_ever_longer() -> None:
     for times in range(int(FREE_JOINS) + 3):
         flapping = Flapping(TIMING)
         flap(flapping, times, NOW)
-        waits.append(flapping.wait_s("x", NOW))
+        waits.append(flapping.wait_s("x", 99, NOW))
     free, damped = waits[: int(FREE_JOINS)], waits[int(FREE_JOINS) :]
     assert free == [0.0] * int(FREE_JOINS)
     assert damped == [5.0, 10.0, 20.0]
     flap(flapping, 50, NOW)
-    assert flapping.wait_s("x", NOW) == TIMING.flap_wait_max_s
-    assert flapping.wait_s("x", NOW + TIMING.flap_wait_max_s) == 0.0
+    assert flapping.wait_s("x", 99, NOW) == TIMING.flap_wait_max_s
+
+
+def stays(flapping: Flapping, incarnation: int, now: float) -> float:
+    """It sends heartbeats, one a second, until it is let in: after how long."""
+    until = now
+    while flapping.wait_s("x", incarnation, until) > 0:
+        until += 1.0
+        assert until < now + 2 * TIMING.flap_wait_max_s
+    return until - now
+
+
+def test_who_stays_is_let_in_when_its_wait_is_over_and_that_has_a_bound() -> None:
+    for times, wait_s in ((7, 10.0), (9, 40.0), (500, TIMING.flap_wait_max_s)):
+        flapping = Flapping(TIMING)
+        flap(flapping, times, NOW)
+        assert stays(flapping, 99, NOW + 1.0) == wait_s
+
+
+def test_a_wait_is_over_only_for_one_that_was_there_for_all_of_it() -> None:
+    flapping = Flapping(TIMING)
+    flap(flapping, 7, NOW)
+    now = NOW
+    for incarnation in range(10, 60):  # a restart every 8 s of the 10 that it has to wait
+        for second in range(8):
+            assert flapping.wait_s("x", incarnation, now) == 10.0 - second
+            now += 1.0
+    for _ in range(50):  # it hangs, again and again
+        assert flapping.wait_s("x", 60, now) == 10.0
+        assert flapping.wait_s("x", 60, now + 1.0) == 9.0
+        now += 1.0 + TIMING.suspect_after_s
+    assert stays(flapping, 60, now) == 10.0, "it waits no longer for having tried so often"
+
+
+def test_who_comes_back_after_a_long_quiet_time_does_not_wait() -> None:
+    flapping = Flapping(TIMING)
+    flap(flapping, 7, NOW)
+    assert flapping.wait_s("x", 99, NOW) == 10.0
+    assert flapping.wait_s("x", 100, NOW + TIMING.flap_half_life_s) == 0.0
 
 
 def test_old_joins_do_not_count_for_ever() -> None:
     flapping = Flapping(TIMING)
     for number in range(100):
         flap(flapping, 1, NOW + number * TIMING.flap_half_life_s)
-    assert flapping.wait_s("x", NOW + 100 * TIMING.flap_half_life_s) == 0.0
+    assert flapping.wait_s("x", 99, NOW + 100 * TIMING.flap_half_life_s) == 0.0
 
 
 # --- one node ---------------------------------------------------------------------------------
