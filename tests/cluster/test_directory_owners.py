@@ -52,6 +52,7 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
         cluster.wait_complete()
         reading.wait_rounds(1)
     assert sum(missed) == 0, missed
+    assert reader.calls.longest_s < 1.0, "a get waited for the dead owner"
     assert cluster[0].status()["operations"]["control"]["lookups"] > lookups
 
 

@@ -182,6 +182,7 @@ def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
         assert all({"b", "c", "d"} <= set(names(d)) for d in others), "the awakened threw some out"
     cluster.wait_complete()
     assert reader.has(keys)
+    assert reader.calls.longest_s < 1.0, "a get waited for the frozen master"
 
 
 def test_a_node_that_ends_is_out_of_the_view_at_once(make_cluster: MakeCluster) -> None:

@@ -7,7 +7,7 @@ from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
-from harness.waiting import eventually
+from harness.steady_reader import Moment, SteadyReader
 
 from peercached.demo.cluster import Cluster
 
@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 PAGE_BYTES = 16384
 PAGES_EACH = 24
 TIMEOUT_S = 2.0
+# No call waits for somebody's time-out.
+WAIT_MAX_S = 1.0
 # For handing pages over at SIGTERM; they are few.
 STOP_DRAIN_S = 20
 STOP_S = 40
@@ -56,6 +58,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     keys = [key for part in set_everywhere(hosts, attach).values() for key in part]
     # The head goes last: then another node is the witness.
     for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
+        # Longer than anybody is waited for: who is waited for must not become a miss.
         worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
         missed: list[int] = []
 
@@ -72,6 +75,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
                 hosts.wait_complete()
             working.wait_rounds(1)
         assert sum(missed) == 0, missed
+        assert worker.calls.longest_s < WAIT_MAX_S
     assert found(worker, keys) == len(keys)
 
 
@@ -83,14 +87,20 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
     doomed = keys["c"] + keys["d"] + keys["e"]
     every = steady + doomed
     reader = attach(hosts[0], page_bytes=PAGE_BYTES, room_pages=len(every), timeout_s=TIMEOUT_S)
-    with Background(lambda: found(reader, every)) as reading:
+    witness = attach(hosts[0], page_bytes=PAGE_BYTES, timeout_s=TIMEOUT_S)
+    began = Moment.now()
+    with (
+        Background(lambda: found(reader, every)) as reading,
+        SteadyReader(witness, steady) as steadily,
+    ):
         for daemon in hosts.daemons[2:]:
             reading.wait_rounds(2)
             daemon.kill()
             reading.wait_rounds(2)
             daemon.start()
             hosts.wait_complete()
-    eventually(lambda: found(reader, steady) == len(steady), 10, "the others' pages are there")
+        steadily.wait_rounds(2)
+    steadily.check_whole(began)
     assert found(reader, doomed) == 0, "they went with their holders"
     attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))
     assert all(attach_again.set(doomed)), "they can be set again at once"
