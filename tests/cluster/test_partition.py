@@ -47,8 +47,10 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
     network_of_five: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Some records have both owners in the other part: found again once each part has a view of
-    its own, within the time in which a death is noticed."""
-    network = network_of_five
+    its own, within the time in which a death is noticed. When the parts meet, masters that have
+    met some of the others, and not yet all, make views of those: that is over within that time,
+    too."""
+    network, noticed_s = network_of_five, noticed_within_s(TIMING)
     cluster = make_cluster(5, start=False, location_cache_entries=1024)
     with_two_heads(network, cluster)
     a, b, c, d, e = cluster.daemons
@@ -70,14 +72,18 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
         both = [set_all(workers[name], keys_of("set in both", 64)) for name in "ae"]
         assert found(workers["b"], new_of_large) == found(workers["e"], new_of_small) == 128
         assert found(workers["a"], of_small) == found(workers["d"], of_large) == 0
+        eventually(lambda: Moment.now().since(event) > noticed_s, 60)
         in_large.wait_rounds(2)
         in_small.wait_rounds(2)
+        met = Moment.now()
         network.unite(SMALL)
         cluster.wait_complete()
+        eventually(lambda: Moment.now().since(met) > noticed_s, 60)
         in_large.wait_rounds(2)
         in_small.wait_rounds(2)
     for reading in (in_large, in_small):
-        reading.check_whole(event, noticed_within_s(TIMING))
+        reading.check_whole(event, noticed_s, "the split", until=met)
+        reading.check_whole(met, noticed_s, "the parts met")
     eventually(lambda: len({view(daemon) for daemon in cluster.daemons}) == 1, 10)
     assert view(a)[2] == "abcde"
     for pages in workers.values():

@@ -51,15 +51,23 @@ class SteadyReader(Background):
             hits = sum(map(bool, self._pages.get(keys)))
             self.timeline.append(Batch(began, len(keys), hits))
 
-    def check_whole(self, event: Moment, within_s: float = 0.0, what: str = "the event") -> None:
-        """AssertionError unless all that was asked later than that after the event was a hit.
-        Without a time: all that has ever been asked."""
-        late = [
+    def check_whole(
+        self,
+        event: Moment,
+        within_s: float = 0.0,
+        what: str = "the event",
+        until: Moment | None = None,
+    ) -> None:
+        """AssertionError unless all that was asked later than that after the event, and before
+        `until`, was a hit. Without a time: all that has ever been asked."""
+        judged = [
             batch
             for batch in self.timeline
-            if batch.hits < batch.asked and (not within_s or batch.began.since(event) > within_s)
+            if (not within_s or batch.began.since(event) > within_s)
+            and (until is None or batch.began.at < until.at)
         ]
-        assert self.timeline, "nobody has read"
+        late = [batch for batch in judged if batch.hits < batch.asked]
+        assert judged, f"nobody has read after {what}"
         lines = (
             f"{batch.asked - batch.hits} of {batch.asked} at {batch.began.since(event):.2f} s"
             for batch in late[:20]
