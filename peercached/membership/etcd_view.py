@@ -130,7 +130,9 @@ class EtcdView:
         self._changed(now)
 
     def _changed(self, now: float) -> None:
-        if self._unfit_since is None:
+        # While members are waited for, each that comes may be the last: not all nodes at once
+        # are to put the stamp then.
+        if self._unfit_since is None or now < self._patient_until:
             self._unfit_since = now
 
     def member(self, node_id: str) -> Member | None:
@@ -175,9 +177,9 @@ class EtcdView:
         unfit; inf: not before they change."""
         if self._unfit_since is None or not self._there().has(self._own):
             return float("inf")
+        since = max(self._unfit_since, self._patient_until if self.missing(now) else 0.0)
         spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._members)
-        at = self._unfit_since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
-        return max(at, self._patient_until) if self.missing(now) else at
+        return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 
     def _turn_s(self) -> float:
         """How long this node leaves it to others."""

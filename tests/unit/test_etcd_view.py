@@ -69,6 +69,7 @@ class Etcd:
         self.now = 100.0
         self.nodes: list[Node] = []
         self.stamps_put = 0
+        self.stamps_tried = 0
         self.begin_anew()
 
     def begin_anew(self, members: list[Member] | None = None, stamp: Stamp | None = None) -> None:
@@ -91,6 +92,7 @@ class Etcd:
         self.events.append(("delete", node_id))
 
     def put_stamp(self, stamp: Stamp) -> None:
+        self.stamps_tried += 1
         if stamp.revision == self.stamp.revision:
             self.revision += 1
             self.stamps_put += 1
@@ -136,6 +138,7 @@ def test_an_etcd_made_anew_gets_the_view_that_all_have_still() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abcdef")
     before, views = agreed(nodes), [len(node.views) for node in nodes]
+    tried = etcd.stamps_tried
     etcd.begin_anew()
     for node in nodes:
         etcd.run(0.3)  # far apart: more than one view could be made in between
@@ -146,6 +149,7 @@ def test_an_etcd_made_anew_gets_the_view_that_all_have_still() -> None:
     assert [len(node.views) for node in nodes] == views  # no ring changed
     assert not any(node.state.missing(etcd.now) for node in nodes)
     assert {etcd.stamp.number} == before
+    assert etcd.stamps_tried == tried + 1
 
 
 def test_who_does_not_come_back_is_out_after_the_time_of_a_lease() -> None:
