@@ -32,7 +32,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.use_local_subchannel_pool", 1),
     # gRPC's own back-off goes up to two minutes: a peer that is back would stay unreachable.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Also how long the first attempt may take, with TLS and a busy peer.
+    ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # A cut link shows within seconds even on a stream that is idle.
     ("grpc.keepalive_time_ms", 5000),
