@@ -43,6 +43,7 @@ class _Line:
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.problem = ""
+        self.closed = False
 
 
 class Streams:
@@ -110,6 +111,7 @@ class Streams:
         self._scan_wanted.set()
 
     def _close(self, line: _Line) -> None:
+        line.closed = True
         if line.task is not None:
             line.task.cancel()
             self._closing.add(line.task)
@@ -153,7 +155,10 @@ class Streams:
                 elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
                     self._peers.link(line.node.address.endpoint).forget_session()
             except asyncio.CancelledError:
-                raise
+                if line.closed:
+                    raise
+                # gRPC ends calls so when their channel is closed, as for a new certificate.
+                line.problem = "the connection was closed at this end"
             except Exception:
                 line.problem = "an error of our own, see the log"
                 log.exception("the stream to %s failed", line.node.address.node_id)
@@ -303,6 +308,8 @@ class Streams:
     async def stop(self) -> None:
         tasks = [self._scanner, *(line.task for line in self._lines.values())]
         running = [task for task in tasks if task is not None]
+        for line in self._lines.values():
+            line.closed = True
         for task in running:
             task.cancel()
         await asyncio.gather(*running, *self._closing, return_exceptions=True)
