@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,6 +23,8 @@ from peercached.peer.auth import (
 from peercached.peer.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
+
+_T = TypeVar("_T")
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
@@ -133,7 +135,7 @@ class PeerLink:
             # All who waited may have given up before it fails; the next call says why again.
             self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
         # Shielded: one caller's deadline must not end what others wait for too.
-        await asyncio.shield(self._handshake)
+        await self._unless_closed(asyncio.shield(self._handshake))
 
     def forget_session(self) -> None:
         self.metadata = ()
@@ -182,10 +184,23 @@ class PeerLink:
         if self._closed:
             raise Unreachable(f"{self.endpoint} is no member any more")
 
+    async def _unless_closed(self, work: Awaitable[_T]) -> _T:
+        """Closing ends what is under way with CancelledError, as if the caller were to end."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            cancelling = getattr(asyncio.current_task(), "cancelling", None)
+            callers_own = cancelling() > 0 if cancelling else not self._closed  # Python 3.10
+            if callers_own:
+                raise
+            raise Unreachable(f"{self.endpoint}: the connection was closed at this end") from None
+
     async def _greet(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
         self._check_open()
         try:
-            reply: pb.HandshakeReply = await self.stub.Handshake(request, timeout=self._timeout_s)
+            reply: pb.HandshakeReply = await self._unless_closed(
+                self.stub.Handshake(request, timeout=self._timeout_s)
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() in (
                 grpc.StatusCode.UNAUTHENTICATED,
@@ -218,7 +233,8 @@ class PeerLink:
             metadata = self.metadata
             self._check_open()
             try:
-                return await getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
+                call = getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
+                return await self._unless_closed(call)
             except grpc.aio.AioRpcError as error:
                 unknown = error.code() is grpc.StatusCode.UNAUTHENTICATED
                 if unknown and attempt == 0 and not last:

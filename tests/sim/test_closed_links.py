@@ -1,0 +1,56 @@
+"""Whoever uses a link that is closed meanwhile learns that the peer is gone, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from peercached.membership import NodeAddress
+from peercached.peer.auth import Secret
+from peercached.peer.client import PeerLink, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+
+@asynccontextmanager
+async def link_to_a_mute() -> AsyncIterator[PeerLink]:
+    """To somebody who takes connections and says nothing."""
+    mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = mute.sockets[0].getsockname()[1]
+    own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
+    link = PeerLink(f"127.0.0.1:{port}", lambda: own, Secret(b""), None, 20.0, lambda _: None)
+    yield link
+    await link.close()
+    mute.close()
+
+
+async def calls_under_way(link: PeerLink, count: int) -> list[asyncio.Task[object]]:
+    calls = [asyncio.ensure_future(link.call("Ping", pb.PingRequest())) for _ in range(count)]
+    done, _ = await asyncio.wait(calls, timeout=0.05)
+    assert not done
+    return calls
+
+
+def test_calls_that_wait_for_the_handshake_end_with_their_link() -> None:
+    async def claim() -> None:
+        async with link_to_a_mute() as link:
+            calls = await calls_under_way(link, 3)
+            await link.close()
+            for call in calls:
+                with pytest.raises(Unreachable):
+                    await call
+
+    asyncio.run(asyncio.wait_for(claim(), 10))
+
+
+def test_a_caller_that_is_cancelled_itself_stays_cancelled() -> None:
+    async def claim() -> None:
+        async with link_to_a_mute() as link:
+            [call] = await calls_under_way(link, 1)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+    asyncio.run(asyncio.wait_for(claim(), 10))
