@@ -9,6 +9,7 @@ from harness.fixtures import (
     attach,
     cluster_fixture,
     cluster_maker,
+    make_hosts,
     pytest_runtest_makereport,
 )
 from harness.netns import Network, reason_to_skip
@@ -17,7 +18,7 @@ from peercached.demo.cluster import Cluster
 
 START_S = 30.0
 
-__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+__all__ = ["attach", "make_cluster", "make_hosts", "pytest_runtest_makereport"]
 make_cluster = cluster_fixture(FAST, START_S)
 
 

@@ -31,10 +31,10 @@ def found(pages: Pages, keys: Sequence[bytes]) -> int:
 
 
 def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """More pages than the location cache has places: every round asks the owners anew."""
-    cluster = make_cluster(4, location_cache_entries=1024)
+    cluster = make_hosts(4, location_cache_entries=1024)
     keys = keys_of("owned", 3072)
     writer = attach(cluster[1], page_bytes=4096)
     for some in in_batches(keys):
@@ -57,9 +57,9 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
 
 
 def test_sets_go_on_while_an_owner_is_dead_and_it_learns_of_them_when_it_is_back(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3)
+    cluster = make_hosts(3)
     writer = attach(cluster[1])
     cluster[2].kill()
     keys = keys_of("set meanwhile", 64)
@@ -96,19 +96,14 @@ def test_an_owner_that_is_cut_off_costs_no_misses_and_resyncs_when_it_heals(
 
 def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
     cluster = make_cluster(3, start=False)
-    head = f"{network.address('a')}:{cluster[0].meta_port}"
-    for daemon in cluster.daemons:
-        daemon.host = network.address(daemon.node_id)
-        daemon.launcher = network.launcher(daemon.node_id)
-        daemon.heads = [head]
-    cluster.start()
+    network.start(cluster)
     return cluster
 
 
 def test_a_full_shard_refuses_counts_says_so_and_takes_what_it_refused_once_there_is_room(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(2, directory_capacity=CAPACITY)
+    cluster = make_hosts(2, directory_capacity=CAPACITY)
     keys = keys_of("many", 2048)
     holder, reader = attach(cluster[1], page_bytes=4096), attach(cluster[0], page_bytes=4096)
     for some in in_batches(keys):

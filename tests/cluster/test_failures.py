@@ -6,12 +6,11 @@ from harness.background import Background
 from harness.call_times import SLACK_S
 from harness.fixtures import Attach, MakeCluster
 from harness.hammer import Hammer
-from harness.pages import Pages, keys_of
+from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
 from peercache_client.connection import SILENCE_TIMEOUT_S
-from peercached.demo.cluster import Cluster
 
 # The part of its deadline within which a batch ends that waits for nobody.
 AT_ONCE = 0.3
@@ -20,8 +19,8 @@ AT_ONCE = 0.3
 # --- daemons that die -------------------------------------------------------------------------
 
 
-def test_a_dead_owner_costs_no_misses(make_cluster: MakeCluster, attach: Attach) -> None:
-    cluster = make_cluster(3)
+def test_a_dead_owner_costs_no_misses(make_hosts: MakeCluster, attach: Attach) -> None:
+    cluster = make_hosts(3)
     keys = keys_of("owned by all", 64)
     assert all(attach(cluster[0]).set(keys))
     reader = attach(cluster[2])
@@ -33,9 +32,9 @@ def test_a_dead_owner_costs_no_misses(make_cluster: MakeCluster, attach: Attach)
 
 
 def test_pages_of_a_dead_holder_are_misses_at_once_and_can_be_set_again(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3)
+    cluster = make_hosts(3)
     keys = keys_of("held by one", 64)
     assert all(attach(cluster[1]).set(keys))
     writer, reader = attach(cluster[0]), attach(cluster[2])
@@ -49,9 +48,9 @@ def test_pages_of_a_dead_holder_are_misses_at_once_and_can_be_set_again(
 
 
 def test_the_death_of_the_head_leaves_the_others_working(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3)
+    cluster = make_hosts(3)
     writer, reader = attach(cluster[1]), attach(cluster[2])
     before, after = keys_of("before", 64), keys_of("after", 64)
     assert all(writer.set(before))
@@ -66,10 +65,10 @@ def test_the_death_of_the_head_leaves_the_others_working(
 
 
 def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """kill -9 hits the holder while it takes pages that another node keeps reading."""
-    cluster = make_cluster(2, pool_size="32MiB")
+    cluster = make_hosts(2, pool_size="32MiB")
     page_bytes = 1 << 20
     keys = keys_of("torn", 8)
     writer = attach(cluster[1], page_bytes=page_bytes, room_pages=8)
@@ -90,9 +89,9 @@ def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
 
 
 def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(1)
+    cluster = make_hosts(1)
     keys = keys_of("reconnect", 16)
     pages = attach(cluster[0])
     assert all(pages.set(keys))
@@ -114,9 +113,9 @@ def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves
 
 
 def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(2)
+    cluster = make_hosts(2)
     page_bytes = 1 << 20
     keys = keys_of("frozen", 32)
     writer = attach(cluster[1], page_bytes=page_bytes, room_pages=32)
@@ -142,9 +141,9 @@ def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
 
 
 def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1)
+    cluster = make_hosts(3, member_ttl_s=60, heartbeat_interval_s=1)
     theirs, others = keys_of("theirs", 16), keys_of("others", 16)
     assert all(attach(cluster[1]).set(theirs))
     assert all(attach(cluster[2]).set(others))
@@ -165,10 +164,10 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
 
 
 def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Its time-out is longer than the workers' deadlines, so whoever waits for it misses."""
-    cluster = make_cluster(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
+    cluster = make_hosts(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
     batches = [keys_of(f"batch {number}", 16) for number in range(10)]
     writer = attach(cluster[0])
     for keys in batches:
@@ -184,9 +183,9 @@ def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
 
 
 def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(1)
+    cluster = make_hosts(1)
     keys = keys_of("own", 64)
     pages = attach(cluster[0], timeout_s=0.5)
     assert all(pages.set(keys))
@@ -201,10 +200,10 @@ def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
 
 
 def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_it_is_lost(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Frozen between two pieces it must not write the next; within one, nobody can stop it."""
-    cluster = make_cluster(1, pool_size="128MiB")
+    cluster = make_hosts(1, pool_size="128MiB")
     page_bytes = 1 << 20
     keys = keys_of("own", 32)
     writer = attach(cluster[0], page_bytes=page_bytes, room_pages=32)
@@ -235,9 +234,9 @@ def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_i
 
 
 def test_a_worker_killed_in_mid_get_harms_nobody_and_leaves_nothing_behind(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(2)
+    cluster = make_hosts(2)
     writer = attach(cluster[1], page_bytes=1 << 20, room_pages=16)
     keys = [f"hammered/{number}".encode() for number in range(32)]
     assert all(writer.set(keys[:16]))
@@ -262,153 +261,3 @@ def test_a_worker_killed_in_mid_get_harms_nobody_and_leaves_nothing_behind(
     eventually(only_we_are_left, what="the dead workers' connections and regions are gone")
     eventually(lambda: cluster[1].status()["pool"]["pins"] == 0, what="no pin is left")
     assert cluster[0].status()["pool"]["reserved"] == 0
-
-
-# --- starting badly ---------------------------------------------------------------------------
-
-
-def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:
-    daemon = cluster[place]
-    daemon.start()
-    return daemon.wait_exit(30), daemon.log_text()
-
-
-def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster = make_cluster(2)
-    at_head, at_first = keys_of("at the head", 16), keys_of("at the first", 16)
-    head, first = attach(cluster[0]), attach(cluster[1])
-    assert all(head.set(at_head))
-    assert all(first.set(at_first))
-    twin = make_cluster(1, start=False)
-    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", [cluster[0].address]
-    code, log = exits_with(twin, 0)
-    assert code == 1
-    assert cluster[1].host in log
-    assert "node_id" in log or "node id" in log
-    # The first of each is a connection of the data planes that did not exist before the twin.
-    assert head.has(at_first)
-    assert first.has(at_head)
-    assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
-
-
-def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster = make_cluster(2, start=False)
-    lonely = cluster[1]
-    lonely.start()
-    lonely.wait_ready()
-    keys = keys_of("lonely", 16)
-    pages = attach(lonely)
-    assert all(pages.set(keys))
-    assert pages.has(keys)
-    head = cluster[0]
-    eventually(lambda: any(head.address in str(line) for line in lonely.status()["health"]))
-    head.start()
-    cluster.wait_complete()
-    reader = attach(head)
-    eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
-    assert not any(head.address in str(line) for line in lonely.status()["health"])
-
-
-def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster, attach: Attach) -> None:
-    first, second = make_cluster(1), make_cluster(1, start=False)
-    second[0].socket_path = first[0].socket_path
-    code, log = exits_with(second, 0)
-    assert code == 1
-    assert str(first[0].socket_path) in log
-    keys = keys_of("still there", 4)
-    assert all(attach(first[0]).set(keys))
-
-
-def test_the_socket_of_a_dead_daemon_is_taken_over(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster = make_cluster(1)
-    cluster[0].kill()
-    assert cluster[0].socket_path.exists()
-    cluster[0].start()
-    cluster[0].wait_ready()
-    assert all(attach(cluster[0]).set(keys_of("again", 4)))
-
-
-def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster) -> None:
-    first, meta, data = make_cluster(1), make_cluster(1, start=False), make_cluster(1, start=False)
-    holder = f"process {first[0].pid} "
-
-    def last_line(cluster: Cluster) -> str:
-        code, log = exits_with(cluster, 0)
-        assert code == 1, log
-        return log.splitlines()[-1]
-
-    meta[0].meta_port = first[0].meta_port
-    line = last_line(meta)
-    assert first[0].address in line
-    assert "set meta_port" in line
-    assert holder in line
-    data[0].data_port = first[0].data_port
-    line = last_line(data)
-    assert f"{first[0].host}:{first[0].data_port}" in line
-    assert "set data_port" in line
-    assert holder in line
-
-
-def test_a_socket_path_that_is_in_use_is_named_with_its_key_and_holder(
-    make_cluster: MakeCluster,
-) -> None:
-    first = make_cluster(1)
-    for key, attribute in (("socket_path", "socket_path"), ("admin_socket", "admin_path")):
-        second = make_cluster(1, start=False)
-        setattr(second[0], attribute, getattr(first[0], attribute))
-        code, log = exits_with(second, 0)
-        line = log.splitlines()[-1]
-        assert code == 1
-        assert str(getattr(first[0], attribute)) in line
-        assert f"set {key}" in line
-        assert f"process {first[0].pid}" in line
-
-
-def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(
-    make_cluster: MakeCluster,
-) -> None:
-    cluster = make_cluster(1, start=False, pool_size="16TiB")
-    code, log = exits_with(cluster, 0)
-    assert code in (1, 2)
-    assert "pool_size" in log
-
-
-def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(1)
-    assert cluster[0].stop() == 0
-    assert not cluster[0].socket_path.exists()
-    assert not cluster[0].admin_path.exists()
-
-
-def test_pages_keep_their_owner_when_readers_and_writers_share_threads(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    """One client used by many threads: answers must not be mixed up."""
-    cluster = make_cluster(2)
-    shared = attach(cluster[0], page_bytes=4096)
-    assert all(shared.set(keys_of("shared", 32)))
-    readers: list[Pages] = [attach(cluster[1], page_bytes=4096) for _ in range(4)]
-    wrong: list[str] = []
-
-    def ask(number: int) -> None:
-        for count in range(50):
-            expected = (number + count) % 33
-            answered = shared.client.batch_exists(
-                keys_of("shared", 32)[:expected] + keys_of("never", 1)
-            )
-            if answered != expected:
-                wrong.append(f"{answered} instead of {expected}")
-            assert readers[number].has(keys_of("shared", 8))
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

@@ -40,9 +40,9 @@ def lookups(daemon: Daemon) -> int:
 
 @pytest.mark.parametrize("end, back", [("kill", "start"), ("freeze", "thaw")])
 def test_pages_of_survivors_are_hits_all_the_time_when_the_head_is_gone_and_comes_back(
-    make_cluster: MakeCluster, attach: Attach, end: str, back: str
+    make_hosts: MakeCluster, attach: Attach, end: str, back: str
 ) -> None:
-    cluster = make_cluster(4, **SMALL_CACHE)
+    cluster = make_hosts(4, **SMALL_CACHE)
     keys = set_at(attach, cluster[2], 1536) + set_at(attach, cluster[3], 1536)
     reader = attach(cluster[1], page_bytes=PAGE_BYTES)
     with SteadyReader(reader, keys) as reading:
@@ -80,10 +80,10 @@ def test_pages_of_others_are_hits_all_the_time_when_a_host_is_cut_off_and_comes_
 
 
 def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_taken_over(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Every sixth page is owned by both of those that die."""
-    cluster = make_cluster(4, start=False, max_masters=2, **SMALL_CACHE)
+    cluster = make_hosts(4, start=False, max_masters=2, **SMALL_CACHE)
     for daemon in cluster.daemons:
         daemon.heads = [cluster[0].address, cluster[1].address]
     cluster.start()
@@ -107,9 +107,9 @@ def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_t
 
 
 def test_a_join_a_drain_and_a_leave_cost_steady_readers_not_one_page_in_any_round(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(4, start=False, stop_drain_s=20, **SMALL_CACHE)
+    cluster = make_hosts(4, start=False, stop_drain_s=20, **SMALL_CACHE)
     a, b, c, newcomer = cluster.daemons
     for daemon in (a, b, c):
         daemon.start()

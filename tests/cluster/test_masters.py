@@ -39,9 +39,9 @@ def sentences(daemon: Daemon) -> str:
 
 
 def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(4, start=False)
+    cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
     assert masters(cluster[3]) == ["a", "b", "c"]
     keys = keys_of("outlive the head", 32)
@@ -58,10 +58,10 @@ def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
 
 
 def test_a_node_can_join_while_the_configured_head_is_dead(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """It knows the others from its last view, which a new one does not have (see below)."""
-    cluster = make_cluster(3, start=False)
+    cluster = make_hosts(3, start=False)
     with_heads(cluster, 1)
     cluster[2].stop()
     cluster[0].kill()
@@ -73,10 +73,10 @@ def test_a_node_can_join_while_the_configured_head_is_dead(
 
 
 def test_a_new_node_beside_dead_heads_waits_says_why_serves_itself_and_joins_when_one_is_back(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Nobody that it knows of lives, though the others go on under new masters."""
-    cluster = make_cluster(5, start=False)
+    cluster = make_hosts(5, start=False)
     established, newcomer = cluster.daemons[:4], cluster[4]
     heads = [daemon.address for daemon in cluster.daemons[:2]]
     for daemon in cluster.daemons:
@@ -133,9 +133,9 @@ def _answers(daemon: Daemon, members: list[str]) -> bool:
 
 
 def test_when_all_masters_die_the_others_go_on_and_take_over(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(4, start=False, max_masters=2, directory_replicas=3)
+    cluster = make_hosts(4, start=False, max_masters=2, directory_replicas=3)
     with_heads(cluster, 2)
     keys = keys_of("outlive all masters", 32)
     assert all(attach(cluster[2]).set(keys))
@@ -159,9 +159,9 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(
 
 
 def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(4, start=False)
+    cluster = make_hosts(4, start=False)
     with_heads(cluster, 2)
     keys = keys_of("beside a frozen master", 32)
     assert all(attach(cluster[2]).set(keys))
@@ -185,8 +185,8 @@ def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
     assert reader.calls.longest_s < 1.0, "a get waited for the frozen master"
 
 
-def test_a_node_that_ends_is_out_of_the_view_at_once(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3, member_ttl_s=20.0)
+def test_a_node_that_ends_is_out_of_the_view_at_once(make_hosts: MakeCluster) -> None:
+    cluster = make_hosts(3, member_ttl_s=20.0)
     for victim in (2, 0):  # the second time it is the head
         assert cluster[victim].stop() == 0
         left = [d for d in cluster.daemons if d.alive]
@@ -195,9 +195,9 @@ def test_a_node_that_ends_is_out_of_the_view_at_once(make_cluster: MakeCluster) 
 
 
 def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
-    make_cluster: MakeCluster, attach: Attach
+    make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3, start=False)
+    cluster = make_hosts(3, start=False)
     with_heads(cluster, 2)
     for place, daemon in enumerate(cluster.daemons):
         witness = attach(cluster[(place + 1) % 3])
@@ -219,10 +219,8 @@ def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
     assert len({view(daemon) for daemon in cluster.daemons}) == 1
 
 
-def test_a_whole_cluster_restarts_without_its_head(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster = make_cluster(4, start=False)
+def test_a_whole_cluster_restarts_without_its_head(make_hosts: MakeCluster, attach: Attach) -> None:
+    cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
     number = view(cluster[1])[0]
     for daemon in cluster.daemons:

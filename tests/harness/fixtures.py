@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.netns import Network, reason_to_skip
 from harness.pages import Pages
 from peercached.demo.cluster import Cluster, Daemon
 
@@ -63,6 +64,27 @@ def cluster_fixture(defaults: Options, start_s: float) -> Any:
             yield cluster_maker(stack, defaults, start_s)
 
     return fixture
+
+
+@pytest.fixture
+def make_hosts(make_cluster: MakeCluster) -> Iterator[MakeCluster]:
+    """Like `make_cluster`, with each daemon on a host of its own, where the machine can do that."""
+    with ExitStack() as stack:
+
+        def make(size: int = 3, *, start: bool = True, **options: Any) -> Cluster:
+            if reason_to_skip():
+                return make_cluster(size, start=start, **options)
+            cluster = make_cluster(size, start=False, **options)
+            network = Network([daemon.node_id for daemon in cluster.daemons])
+            stack.callback(network.remove)
+            for daemon in cluster.daemons:
+                stack.callback(daemon.clean_up)
+            network.place(cluster)
+            if start:
+                cluster.start()
+            return cluster
+
+        yield make
 
 
 @pytest.fixture

@@ -90,13 +90,16 @@ class Network:
         return ["ip", "netns", "exec", self.netns(host)]
 
     def start(self, cluster: Cluster) -> None:
+        self.place(cluster)
+        cluster.start()
+
+    def place(self, cluster: Cluster) -> None:
         """Each daemon on the host of its name; the first one is the head of all."""
         head = f"{self.address(cluster[0].node_id)}:{cluster[0].meta_port}"
         for daemon in cluster.daemons:
             daemon.host = self.address(daemon.node_id)
             daemon.launcher = self.launcher(daemon.node_id)
             daemon.heads = [head]
-        cluster.start()
 
     def cut(self, host: str) -> None:
         """From now on nothing gets to or from this host, and nobody is told."""

@@ -1,0 +1,156 @@
+"""Daemons that cannot start say why, and do the others no harm."""
+
+import threading
+
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster
+
+
+def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:
+    daemon = cluster[place]
+    daemon.start()
+    return daemon.wait_exit(30), daemon.log_text()
+
+
+def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    at_head, at_first = keys_of("at the head", 16), keys_of("at the first", 16)
+    head, first = attach(cluster[0]), attach(cluster[1])
+    assert all(head.set(at_head))
+    assert all(first.set(at_first))
+    twin = make_cluster(1, start=False)
+    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", [cluster[0].address]
+    code, log = exits_with(twin, 0)
+    assert code == 1
+    assert cluster[1].host in log
+    assert "node_id" in log or "node id" in log
+    # The first of each is a connection of the data planes that did not exist before the twin.
+    assert head.has(at_first)
+    assert first.has(at_head)
+    assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
+
+
+def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, start=False)
+    lonely = cluster[1]
+    lonely.start()
+    lonely.wait_ready()
+    keys = keys_of("lonely", 16)
+    pages = attach(lonely)
+    assert all(pages.set(keys))
+    assert pages.has(keys)
+    head = cluster[0]
+    eventually(lambda: any(head.address in str(line) for line in lonely.status()["health"]))
+    head.start()
+    cluster.wait_complete()
+    reader = attach(head)
+    eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
+    assert not any(head.address in str(line) for line in lonely.status()["health"])
+
+
+def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster, attach: Attach) -> None:
+    first, second = make_cluster(1), make_cluster(1, start=False)
+    second[0].socket_path = first[0].socket_path
+    code, log = exits_with(second, 0)
+    assert code == 1
+    assert str(first[0].socket_path) in log
+    keys = keys_of("still there", 4)
+    assert all(attach(first[0]).set(keys))
+
+
+def test_the_socket_of_a_dead_daemon_is_taken_over(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1)
+    cluster[0].kill()
+    assert cluster[0].socket_path.exists()
+    cluster[0].start()
+    cluster[0].wait_ready()
+    assert all(attach(cluster[0]).set(keys_of("again", 4)))
+
+
+def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster) -> None:
+    first, meta, data = make_cluster(1), make_cluster(1, start=False), make_cluster(1, start=False)
+    holder = f"process {first[0].pid} "
+
+    def last_line(cluster: Cluster) -> str:
+        code, log = exits_with(cluster, 0)
+        assert code == 1, log
+        return log.splitlines()[-1]
+
+    meta[0].meta_port = first[0].meta_port
+    line = last_line(meta)
+    assert first[0].address in line
+    assert "set meta_port" in line
+    assert holder in line
+    data[0].data_port = first[0].data_port
+    line = last_line(data)
+    assert f"{first[0].host}:{first[0].data_port}" in line
+    assert "set data_port" in line
+    assert holder in line
+
+
+def test_a_socket_path_that_is_in_use_is_named_with_its_key_and_holder(
+    make_cluster: MakeCluster,
+) -> None:
+    first = make_cluster(1)
+    for key, attribute in (("socket_path", "socket_path"), ("admin_socket", "admin_path")):
+        second = make_cluster(1, start=False)
+        setattr(second[0], attribute, getattr(first[0], attribute))
+        code, log = exits_with(second, 0)
+        line = log.splitlines()[-1]
+        assert code == 1
+        assert str(getattr(first[0], attribute)) in line
+        assert f"set {key}" in line
+        assert f"process {first[0].pid}" in line
+
+
+def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(1, start=False, pool_size="16TiB")
+    code, log = exits_with(cluster, 0)
+    assert code in (1, 2)
+    assert "pool_size" in log
+
+
+def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1)
+    assert cluster[0].stop() == 0
+    assert not cluster[0].socket_path.exists()
+    assert not cluster[0].admin_path.exists()
+
+
+def test_pages_keep_their_owner_when_readers_and_writers_share_threads(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """One client used by many threads: answers must not be mixed up."""
+    cluster = make_cluster(2)
+    shared = attach(cluster[0], page_bytes=4096)
+    assert all(shared.set(keys_of("shared", 32)))
+    readers: list[Pages] = [attach(cluster[1], page_bytes=4096) for _ in range(4)]
+    wrong: list[str] = []
+
+    def ask(number: int) -> None:
+        for count in range(50):
+            expected = (number + count) % 33
+            answered = shared.client.batch_exists(
+                keys_of("shared", 32)[:expected] + keys_of("never", 1)
+            )
+            if answered != expected:
+                wrong.append(f"{answered} instead of {expected}")
+            assert readers[number].has(keys_of("shared", 8))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
