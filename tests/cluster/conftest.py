@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from harness import etcd as real_etcd
 from harness.fixtures import (
     FAST,
     attach,
@@ -47,3 +49,14 @@ def _network(hosts: str) -> Iterator[Network]:
     made = Network(hosts)
     yield made
     made.remove()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[real_etcd.Etcd]:
+    """A real one, with one member."""
+    if reason := real_etcd.reason_to_skip():
+        pytest.skip(reason)
+    made = real_etcd.Etcd(tmp_path)
+    made.start()
+    yield made
+    made.kill()

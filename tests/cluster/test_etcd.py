@@ -1,7 +1,6 @@
 """Membership kept by a real etcd: it may be away, hang or restart, and leases may be lost."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from harness.waiting import eventually
 from peercached.demo.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
-
-
-@pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    etcd.start()
-    yield etcd
-    etcd.kill()
 
 
 @pytest.fixture

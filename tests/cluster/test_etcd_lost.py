@@ -1,27 +1,15 @@
 """What etcd knew is lost: all its data, a part of it, a lease; or it is out of reach for long."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness.cut_proxy import CutProxy
-from harness.etcd import TTL_S, Etcd, names, reason_to_skip, sentences, view, with_etcd
+from harness.etcd import TTL_S, Etcd, names, sentences, view, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster
-
-pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
-
-
-@pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    etcd.start()
-    yield etcd
-    etcd.kill()
 
 
 @pytest.fixture

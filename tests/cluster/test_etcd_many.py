@@ -2,13 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
-import pytest
-from harness.etcd import Etcd, reason_to_skip
+from harness.etcd import Etcd
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
@@ -16,18 +14,8 @@ from peercached.peer.client import Peers
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 
-pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
-
 NODES = 60
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
-
-
-@pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    etcd.start()
-    yield etcd
-    etcd.kill()
 
 
 class NothingCleared:
