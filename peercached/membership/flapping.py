@@ -1,30 +1,75 @@
 """Hysteresis: a node that comes and goes does not re-shard the ring each time.
 
-Every join is remembered with a weight that halves every `flap_half_life_s` (as route flap
-damping does it, RFC 2439). A node that comes with FREE_JOINS of them waits before it is a member
-again, twice as long with each further one, and serves its own pages meanwhile. It has to be there
-for all of its wait: if it restarts or falls silent, the wait begins anew, and its joins weigh what
-they did. So one that never lasts as long stays out, and one that stays is let in.
+Every join is remembered with a weight that halves every `flap_half_life_s`. FREE_JOINS of them make
+a node a flapping one, until less than STEADY is left of them (RFC 2439 damps routes so, with these
+two thresholds). A flapping node that comes waits before it is a member again, and serves its own
+pages meanwhile. It has to be there for all of its wait: if it restarts or falls silent, the wait
+begins anew, and its joins weigh what they did.
+
+The wait is longer than the node usually lasts, or one that restarts every few minutes would serve
+it each time: SPARE times the mean time from join to join, and at least a TTL that doubles with
+each join above those that are free.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, View
 
 # Upgrades, crashes and a bad hour are normal: only what goes on is damped.
 FREE_JOINS = 6.0
+STEADY = 2.0
+# Of the mean gap: one that goes with some regularity does not last as long.
+SPARE = 2.0
+DOUBLINGS_MAX = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """Of one node id, so far: what they weighed at `weighed_at`, and the mean time from one to
+    the next, in which an old gap counts as little as its join."""
+
+    weight: float
+    gap_s: float
+    last_at: float
+    weighed_at: float
+    many: bool = False
+
+    @staticmethod
+    def first(now: float) -> Joins:
+        return Joins(1.0, 0.0, now, now)
+
+    def _weight(self, now: float, timing: Timing) -> float:
+        return self.weight * math.pow(2.0, (self.weighed_at - now) / timing.flap_half_life_s)
+
+    def flapping(self, now: float, timing: Timing) -> bool:
+        return self.many and self._weight(now, timing) >= STEADY
+
+    def and_one(self, now: float, timing: Timing) -> Joins:
+        before = self._weight(now, timing)
+        gap_s = self.gap_s + (now - self.last_at - self.gap_s) / max(before, 1.0)
+        many = self.flapping(now, timing) or before + 1.0 >= FREE_JOINS
+        return Joins(before + 1.0, gap_s, now, now, many)
+
+    def held(self, now: float) -> Joins:
+        """It has come and has to wait: they weigh what they did."""
+        return replace(self, weighed_at=now)
+
+    def wait_s(self, timing: Timing) -> float:
+        """How long a flapping node has to stay before it is a member again."""
+        doublings = min(max(self.weight - FREE_JOINS, 0.0), DOUBLINGS_MAX)
+        least_s = timing.member_ttl_s * math.pow(2.0, doublings)
+        return min(max(least_s, SPARE * self.gap_s), timing.flap_wait_max_s)
 
 
 @dataclass(slots=True)
-class _Joins:
-    weight: float
-    at: float  # of the last one, or when it last came and had to wait
-    waiting: int = 0  # the incarnation that has to
-    heard: float = float("-inf")  # while it waits
+class _Waiting:
+    incarnation: int
+    since: float
+    heard: float
 
 
 class Flapping:
@@ -32,7 +77,8 @@ class Flapping:
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._joins: dict[str, _Joins] = {}
+        self._joins: dict[str, Joins] = {}
+        self._waiting: dict[str, _Waiting] = {}  # of those in _joins
 
     def saw(self, before: View, after: View, now: float) -> None:
         if before.number == 0:
@@ -40,27 +86,31 @@ class Flapping:
         for node_id, member in after.by_id.items():
             known = before.by_id.get(node_id)
             if known is None or known.address.incarnation != member.address.incarnation:
-                self._joins[node_id] = _Joins(self._weight(node_id, now) + 1.0, now)
+                joins = self._joins.get(node_id)
+                self._joins[node_id] = (
+                    joins.and_one(now, self._timing) if joins is not None else Joins.first(now)
+                )
+                self._waiting.pop(node_id, None)
         if len(self._joins) > MEMBERS_MAX:
-            del self._joins[min(self._joins, key=lambda n: self._joins[n].at)]
-
-    def _weight(self, node_id: str, now: float) -> float:
-        joins = self._joins.get(node_id)
-        if joins is None:
-            return 0.0
-        halvings = (now - joins.at) / self._timing.flap_half_life_s
-        return joins.weight * math.pow(0.5, halvings)
+            oldest = min(self._joins, key=lambda n: self._joins[n].weighed_at)
+            del self._joins[oldest]
+            self._waiting.pop(oldest, None)
 
     def wait_s(self, node_id: str, incarnation: int, now: float) -> float:
         """It would like to be a member, now: how long it has to wait still; 0 if it may join."""
         joins = self._joins.get(node_id)
         if joins is None:
             return 0.0
-        stayed = now - joins.heard < self._timing.suspect_after_s
-        if not stayed or joins.waiting != incarnation:
-            if self._weight(node_id, now) < FREE_JOINS:
+        waiting = self._waiting.get(node_id)
+        if (
+            waiting is None
+            or waiting.incarnation != incarnation
+            or now - waiting.heard >= self._timing.suspect_after_s
+        ):
+            if not joins.flapping(now, self._timing):
+                self._waiting.pop(node_id, None)
                 return 0.0
-            joins.waiting, joins.at = incarnation, now
-        joins.heard = now
-        pause = self._timing.member_ttl_s * 2 ** min(joins.weight - FREE_JOINS, 16.0)
-        return max(joins.at + min(pause, self._timing.flap_wait_max_s) - now, 0.0)
+            joins = self._joins[node_id] = joins.held(now)
+            waiting = self._waiting[node_id] = _Waiting(incarnation, now, now)
+        waiting.heard = now
+        return max(waiting.since + joins.wait_s(self._timing) - now, 0.0)

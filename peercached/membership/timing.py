@@ -61,8 +61,10 @@ class Timing:
 
     @property
     def flap_half_life_s(self) -> float:
-        return 60 * self.member_ttl_s
+        """A quarter of an hour by default, as routers have it."""
+        return 180 * self.member_ttl_s
 
     @property
     def flap_wait_max_s(self) -> float:
-        return 60 * self.member_ttl_s
+        """Above twice the 47 TTL of the slowest that flaps with regularity (flapping.py)."""
+        return 120 * self.member_ttl_s

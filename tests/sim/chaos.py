@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sim.members import TIMING, Members
 
 # After the last trouble: probes, takeover by the next masters, retries and hysteresis.
-QUIET_S = 40 * TIMING.member_ttl_s
+QUIET_S = 40 * TIMING.member_ttl_s + TIMING.flap_wait_max_s
 STEPS = 60
 
 

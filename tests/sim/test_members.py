@@ -8,6 +8,7 @@ import pytest
 
 from peercached.membership import State, Timing, View
 from sim.chaos import chaos
+from sim.flaps import FLAPS, flap, views_of_others
 from sim.members import TIMING, Members, Node
 
 TTL = TIMING.member_ttl_s
@@ -214,6 +215,24 @@ def test_a_node_that_hangs_again_and_again_soon_changes_the_view_no_more(name: s
     damped = len(watcher.views) - before
     assert damped <= 16, f"{damped} views, of which a hang makes two, for 40 of them"
     assert cluster.until_agreed(6 * TTL) <= 6 * TTL, "it stays, and is let in soon"
+
+
+@pytest.mark.parametrize(("period_ttl", "even"), [(30.0, True), (13.0, False)])
+def test_a_node_that_restarts_every_few_minutes_soon_changes_the_view_no_more(
+    period_ttl: float, even: bool
+) -> None:
+    views, wait_s = views_of_others(1, period_ttl, even)
+    assert views <= 16, f"{views} views for {FLAPS} restarts"
+    assert wait_s <= TIMING.flap_wait_max_s + TTL, "it stays, and is let in"
+
+
+def test_a_flapping_node_does_not_wait_anew_when_one_of_the_masters_is_replaced() -> None:
+    cluster = formed(6, heads=2)
+    flap(cluster, ["n0005"], 13 * TTL, even=True, seed=1)
+    cluster.run(13 * TTL)
+    assert not cluster.agreed()
+    cluster.crash("n0000")
+    assert cluster.until_agreed(15 * TTL) <= 15 * TTL, "two masters have seen it stay"
 
 
 def test_a_few_restarts_one_after_the_other_are_let_in_at_once() -> None:

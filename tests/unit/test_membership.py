@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import permutations
+from math import log2
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ from peercached.membership import (
     ViewUpdate,
 )
 from peercached.membership.claims import Claims
-from peercached.membership.flapping import FREE_JOINS, Flapping
+from peercached.membership.flapping import FREE_JOINS, SPARE, STEADY, Flapping, Joins
 from peercached.membership.liveness import Liveness
 from peercached.membership.order import masters_of
 from peercached.membership.store import Store
@@ -396,7 +397,40 @@ def test_who_comes_back_after_a_long_quiet_time_does_not_wait() -> None:
     flapping = Flapping(TIMING)
     flap(flapping, 7, NOW)
     assert flapping.wait_s("x", 99, NOW) == 10.0
-    assert flapping.wait_s("x", 100, NOW + TIMING.flap_half_life_s) == 0.0
+    assert flapping.wait_s("x", 100, NOW + 2 * TIMING.flap_half_life_s) == 0.0
+
+
+def joined_every(gap_s: float, times: int) -> tuple[Joins, float]:
+    joins, now = Joins.first(NOW), NOW
+    for _ in range(times - 1):
+        now += gap_s
+        joins = joins.and_one(now, TIMING)
+    return joins, now
+
+
+@pytest.mark.parametrize("gap_s", [30.0, 100.0, 200.0])
+def test_who_goes_with_some_regularity_waits_longer_than_it_lasts(gap_s: float) -> None:
+    joins, now = joined_every(gap_s, 20)
+    assert joins.flapping(now + gap_s, TIMING)
+    assert joins.wait_s(TIMING) >= SPARE * gap_s * 0.999
+    assert joins.wait_s(TIMING) <= TIMING.flap_wait_max_s
+
+
+def test_the_gaps_that_count_are_the_latest() -> None:
+    joins, now = joined_every(1000.0, 5)
+    for _ in range(40):
+        now += 60.0
+        joins = joins.and_one(now, TIMING)
+    assert joins.gap_s == pytest.approx(60.0, rel=0.2)
+
+
+def test_a_flapping_node_is_one_until_few_of_its_joins_are_left() -> None:
+    joins, now = joined_every(1.0, 7)
+    after_s = TIMING.flap_half_life_s * log2(joins.weight / STEADY)
+    assert joins.flapping(now + after_s - 1.0, TIMING)
+    assert not joins.flapping(now + after_s + 1.0, TIMING)
+    again = joins.and_one(now + after_s + 1.0, TIMING)
+    assert not again.flapping(now + after_s + 2.0, TIMING), "steady: joins are free again"
 
 
 def test_old_joins_do_not_count_for_ever() -> None:
