@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from sim.cluster import SimCluster
 from sim.members import TIMING, Members
 
 # After the last trouble: probes, takeover by the next masters, retries and hysteresis.
 QUIET_S = 40 * TIMING.member_ttl_s + TIMING.flap_wait_max_s
 STEPS = 60
+# Whoever is about to leave then has.
+LEAVES_S = 5.0
 
 
 def chaos(seed: int, nodes_max: int = 12) -> Members:
@@ -35,7 +38,7 @@ def chaos(seed: int, nodes_max: int = 12) -> Members:
 
 
 def members_trouble(
-    cluster: Members, rng: random.Random, steps: int, step: Callable[[], None]
+    cluster: Members | SimCluster, rng: random.Random, steps: int, step: Callable[[], None]
 ) -> None:
     """Something happens after each of the steps. AssertionError if there is no agreement in the
     end, or if it does not last."""
@@ -45,6 +48,7 @@ def members_trouble(
     cluster.net.calm()
     for node in list(cluster.nodes.values()):
         node.resume()
+    cluster.run(LEAVES_S)
     if not any(head in cluster.nodes for head in cluster.heads):
         cluster.start(rng.choice(cluster.heads))
     # What a hung node remembers of the dead is unlearned within a TTL and its probes.
@@ -56,7 +60,7 @@ def members_trouble(
     assert cluster.changes == changes, "views change although nothing happens"
 
 
-def _one_fate(cluster: Members, rng: random.Random) -> None:
+def _one_fate(cluster: Members | SimCluster, rng: random.Random) -> None:
     up = list(cluster.nodes)
     down = [name for name in cluster.names if name not in cluster.nodes]
     fate = rng.random()

@@ -1,249 +1,242 @@
-"""Whole daemons without their sockets in virtual time: the membership of members.py, and on top of
-it the directory's state machines, lookups and READs, with the data plane of fake_engine.py."""
+"""Whole daemons in virtual time: all that they are made of but their sockets (rpc.py) and their
+data plane (engine.py). Everything random comes from one seed, so a run that failed fails again the
+same way."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, cast
+from unittest import mock
 
-from peercached.directory.layout import HOLDERS_NAMED_MAX, withdrawals_of
-from peercached.directory.local import LocalShard
-from peercached.directory.messages import Ack
-from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Node as Placed
-from peercached.directory.placement import Placement
-from peercached.directory.publisher import Publisher
-from peercached.membership import State, View
-from peercached.peer.service import LocalNode
-from peercached.peer.suspects import Suspects
-from peercached.peer.trouble import PING_TIMEOUT_S
-from sim.fake_engine import FakeEngine, FakeNative, build_ring, unpack_rows
-from sim.members import TIMING, Members, Node
-from sim.net import Line, Work
-from sim.reads import RPC_TIMEOUT_S, SimReads
-from sim.streams import SimStreams
+import grpc.aio
+
+from peercached.config import Config
+from peercached.daemon import Daemon, StartRefused
+from peercached.directory.layout import HOLDERS_NAMED_MAX
+from peercached.directory.lookup import Lookup, LookupCounters
+from peercached.membership import NodeAddress, View
+from peercached.peer.auth import Secret
+from peercached.peer.doors import Doors
+from sim.engine import POOL_BYTES, SimEngine
+from sim.fake_engine import FakeNative, build_ring, unpack_rows
+from sim.loop import Loop, Process
+from sim.members import DATA_PORT, PEER_PORT, TIMING
+from sim.net import Net, Work
+from sim.rpc import Network
 
 REPLICAS = 2
-TICK_S = 0.5
-PUBLISH_TIMEOUT_S = 1.0
+DRAIN_S = 10.0
+# Whoever looks after the daemons starts one again that has refused to start.
+RESTART_S = 1.0
 # Of packets; what is lost at that rate is sent again in time.
 CALM_DROP = 0.02
 # In a calm network a process is dead to everybody so long after its end: its TTL and probes; and if
 # the masters are dead too, others must take over first, and others again if those are dead.
 DEAD_ARE_KNOWN_S = 3 * TIMING.takeover_after_s + 2 * TIMING.member_ttl_s
-# From the withdrawal of a record at a drain until the page is dropped (peer/drain.py).
-READERS_DONE_S = 0.5
-
-__all__ = ["TIMING", "SimCluster", "SimNode"]
 
 
-class _Service(LocalNode):
-    """What the node does when peers call; without an event loop."""
-
-    def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
-        for holder, epoch, ack in answers:
-            sender = self._senders.get(self._placement.nodes[holder])
-            if sender is not None and sender[0] == epoch:
-                sender[1](ack)
-
-
-class SimNode(Node):
+class SimNode:
     """One daemon start."""
 
-    cluster: SimCluster
+    def __init__(self, cluster: SimCluster, name: str, incarnation: int, kept: View | None) -> None:
+        self.cluster, self.name = cluster, name
+        rng = cluster.rng
+        self.process = Process(cluster.loop, name, rng.uniform(-1e3, 1e3), rng.uniform(0.97, 1.03))
+        self.views: list[View] = []
+        self.ending = False  # it drains, or leaves
+        self.process.run(self._make, incarnation, kept)
 
-    def prepare(self) -> None:
-        self.engine = FakeEngine()
-        engine, native, none = cast(Any, self.engine), cast(Any, FakeNative), cast(Any, None)
-        self.placement = Placement(engine, self.address, build_ring, native, REPLICAS)
-        self.side = OwnerSide(engine)
-        self.local = LocalShard(engine)
-        self.local.on_refused = self.side.own_records_refused
-        self.streams = SimStreams(self)
-        self.publisher = Publisher(engine, self.local, self.streams, PUBLISH_TIMEOUT_S)
-        self.suspects = Suspects()
-        self.reads = SimReads(self)
-        self.service = _Service(
-            engine, native, self.placement, self.side, self.publisher, none, none, none, none, none,
-            none, RPC_TIMEOUT_S, lambda: None,
-        )  # fmt: skip
-        self.inbound: list[Line] = []
-        self._ping_at = float("inf")
-        self._apply(self.membership.view)
-        self._tick()
+    def _make(self, incarnation: int, kept: View | None) -> None:
+        cluster, name = self.cluster, self.name
+        self.engine = SimEngine(self)
+        config = Config(
+            node_id=name,
+            host=name,
+            meta_port=PEER_PORT,
+            data_port=DATA_PORT,
+            pool_size=POOL_BYTES,
+            discovery_addr=[f"{head}:{PEER_PORT}" for head in cluster.heads],
+            heartbeat_interval_s=TIMING.heartbeat_interval_s,
+            member_ttl_s=TIMING.member_ttl_s,
+            max_masters=cluster.max_masters,
+            directory_replicas=REPLICAS,
+            socket_path="/none",
+            admin_socket="/none.admin",
+        )
+        self.daemon = Daemon(
+            config,
+            cast(Any, self.engine),
+            cast(Any, FakeNative),
+            Secret(b"of them all"),
+            None,
+            incarnation,
+            cluster.heads.index(name) if name in cluster.heads else None,
+            build_ring,
+            kept,
+        )
+        self.address = self.daemon.placement.own.address
+        self.daemon.keeper.keep = self._took  # type: ignore[method-assign]
+        cluster.loop.create_task(self._start())
 
-    # --- time
+    async def _start(self) -> None:
+        try:
+            await self.daemon.start()
+        except StartRefused:
+            await self.daemon.stop()
+            self.cluster.net.after(0.0, lambda: self.cluster.refused(self))
+
+    def _took(self, view: View) -> None:
+        self.views.append(view)
+        self.cluster.took(self, view)
+
+    def stop(self, drain_s: float) -> None:
+        self.cluster.loop.create_task(self._stop(drain_s))
+
+    async def _stop(self, seconds: float) -> None:
+        """As run.py does it."""
+        await self.daemon.drain.before_stop(seconds)
+        for digest in self.engine.pool:
+            self.cluster.hides(digest, self)
+        await self.daemon.stop()
+        self.cluster.net.after(0.0, lambda: self.cluster.ended(self))
+
+    @property
+    def clock(self) -> float:
+        return self.process.clock
+
+    @property
+    def hung(self) -> bool:
+        return self.process.hung
+
+    @hung.setter
+    def hung(self, hung: bool) -> None:
+        self.process.hung = hung
+
+    def resume(self) -> None:
+        self.process.resume()
+
+    def answers(self) -> bool:
+        return self.process.answers()
 
     def later(self, seconds: float, work: Work) -> None:
         """By this node's clock."""
-        self.net.after(max(seconds, 0.0) / self.drift, lambda: self.do(work))
+        after_s = max(seconds, 0.0) / self.process.drift
+        self.cluster.net.after(after_s, lambda: self.process.do(work))
 
-    def answers(self) -> bool:
-        return self.up and not self.hung
+    @property
+    def view(self) -> View:
+        return self.daemon.placement.view
 
-    def _tick(self) -> None:
-        now = self.clock
-        for owner in self.publisher.expire(now):
-            if owner in self.placement.nodes:
-                self.suspect(self.placement.nodes[owner])
-        self.streams.check(now)
-        if self.placement.trim_due(now):
-            self.engine.shard_trim()
-        self.later(TICK_S, self._tick)
-
-    # --- views
-
-    def take_view(self, view: View) -> None:
-        super().take_view(view)
-        self._apply(view)
-
-    def _apply(self, view: View) -> None:
-        self.side.view_changes()
-        change = self.placement.apply(view, self.clock)
-        for node in change.removed:
-            self.suspects.forget(node)
-        number = self.placement.view.number
-        answers = self.side.set_view(number, self.placement.nodes)
-        self.streams.set_view(number, change.added, change.removed)
-        self.service.send_late(answers)
-
-    # --- suspicion
-
-    def suspect(self, node: Placed) -> None:
-        if self.placement.nodes.get(node.index) is not node or node is self.placement.own:
-            return
-        if self.suspects.suspect(node, "", self.clock):
-            self.engine.suspect_node(node.index, True)
-            self.publisher.stop_waiting_for(node.index)
-            self.reads.stop_waiting_for(node)
-            self._ping_later()
-
-    def _ping_later(self) -> None:
-        at = self.suspects.next_at()
-        if at < self._ping_at:
-            self._ping_at = at
-            self.later(max(at - self.clock, 0.001), self._ping_due)
-
-    def _ping_due(self) -> None:
-        self._ping_at = float("inf")
-        for node in self.suspects.due(self.clock):
-            self._ping(node)
-        self._ping_later()
-
-    def _ping(self, node: Placed) -> None:
-        to, ended = node.address, [False]
-
-        def end(alive: bool) -> None:
-            if ended[0]:
-                return
-            ended[0] = True
-            if not alive:
-                self.suspects.silent(node, self.clock)
-            elif self.suspects.answered(node, self.clock):
-                self.engine.suspect_node(node.index, False)
-            self._ping_later()
-
-        def asked() -> None:
-            there = self.cluster.process(to)
-            if there is not None:
-                there.do(
-                    lambda: self.net.carry(
-                        to.node_id, self.name, lambda: self.do(lambda: end(True))
-                    )
-                )
-
-        self.net.carry(self.name, to.node_id, asked)
-        self.later(PING_TIMEOUT_S, lambda: end(False))
+    def ask(self, work: Callable[[], Any]) -> Any:
+        """At this very moment, although it may hang."""
+        with self.cluster.instead():
+            return self.process.run(work)
 
     # --- pages
 
     def set_page(self, digest: bytes, done: Work = lambda: None) -> None:
-        rows = self.engine.set_page(digest)
-        self.cluster.is_true(self, rows)
-
-        def published() -> None:
-            if digest in self.engine.published:
-                self.cluster.shows(digest, self)
-            done()
-
-        self.publisher.publish(rows, self.clock, PUBLISH_TIMEOUT_S, published)
+        self.process.do(lambda: self.engine.publish(self.engine.set_page(digest), done))
 
     def evict(self, digest: bytes) -> None:
-        self.cluster.hides(digest, self)
-        self.publisher.forward(self.engine.drop_page(digest))
+        self.process.do(lambda: self.engine.evict(digest))
+
+    def get(self, digests: list[bytes], done: Callable[[set[bytes]], None]) -> None:
+        self.process.do(lambda: self.engine.get(digests, done))
 
     def find(self, digests: bytes) -> dict[bytes, set[tuple[str, int]]]:
         """Digest -> the node incarnations that are said to hold it, at this very moment."""
-        rows = self.reads.find_now(digests)
+        rows = self.find_now(digests)
         self.cluster.check_truth(self, rows)
         found: dict[bytes, set[tuple[str, int]]] = {}
         for row in unpack_rows(rows):
-            address = self.placement.nodes[row[5]].address
+            address = self.daemon.placement.nodes[row[5]].address
             found.setdefault(row[0], set()).add((address.node_id, address.incarnation))
         return found
 
-    # --- planned ends
-
-    def drain(self, done: Work) -> None:
-        """Hands every page to another node, one after the other; then `done`."""
-        self.act(self.membership.announce_drain(self.clock))
-        pages = list(self.engine.pool)
-        rng = self.cluster.rng
-
-        def next_page() -> None:
-            takers = [
-                n
-                for n in self.placement.nodes.values()
-                if n is not self.placement.own and not (n.suspect or n.leaving)
-            ]
-            if not pages or not takers:
-                self.later(READERS_DONE_S, done)
-                return
-            digest = pages.pop()
-            process = self.cluster.process(rng.choice(takers).address)
-            if process is None:
-                next_page()
-                return
-            taker = cast(SimNode, process)
-            self.net.carry(
-                self.name, taker.name, lambda: taker.do(lambda: self._adopt(taker, digest, taken))
+    def find_now(self, digests: bytes) -> bytes:
+        """The records as a lookup finds them that takes no time at all."""
+        daemon = self.daemon
+        engine, native = cast(Any, self.engine), cast(Any, FakeNative)
+        lookup = Lookup(
+            engine, native, daemon.placement, daemon.owner_side, LookupCounters(), digests,
+            self.clock,
+        )  # fmt: skip
+        asks = lookup.start()
+        while asks:
+            ask = asks.pop()
+            there = self.cluster.process(daemon.placement.nodes[ask.owner].address)
+            if there is None:
+                asks += lookup.failed(ask)
+                continue
+            table, rows, final, _ = there.daemon.node.lookup(
+                ask.digests, daemon.placement.view.number
             )
-
-        def taken(digest: bytes) -> None:
-            self.cluster.hides(digest, self)
-            rows = withdrawals_of(self.engine.local_rows(digest))
-            self.publisher.publish(rows, self.clock, PUBLISH_TIMEOUT_S, lambda: None)
-            self.later(READERS_DONE_S, lambda: self.evict(digest))
-            next_page()
-
-        next_page()
-
-    def _adopt(self, taker: SimNode, digest: bytes, taken: Callable[[bytes], None]) -> None:
-        def here() -> None:
-            self.net.carry(taker.name, self.name, lambda: self.do(lambda: taken(digest)))
-
-        if digest in taker.engine.pool:
-            here()
-        else:
-            taker.set_page(digest, here)
+            asks += lookup.answered(ask, rows, table, final)
+        assert lookup.outstanding == 0
+        return lookup.rows()
 
 
-class SimCluster(Members):
-    """`visible`: which live processes hold a page that their owners know. `gaps` counts how often
-    a page was nowhere: what was visible all the time has the same count after as before."""
+class SimCluster:
+    """`kept` are the views on the disks. `visible`: which live processes hold a page that their
+    owners know. `gaps` counts how often a page was nowhere: what was visible all the time has the
+    same count after as before."""
 
-    nodes: dict[str, SimNode]  # type: ignore[assignment]
-
-    def __init__(self, *settings: Any, **more: Any) -> None:
+    def __init__(
+        self, seed: int, nodes: int, heads: int = 1, max_masters: int = 3, **net: float
+    ) -> None:
+        logging.disable(logging.ERROR)
+        self.net = Net(seed, **net)
+        self.loop = Loop(self.net)
+        self.network = Network(self.net, self.dark)
+        self.rng = random.Random(seed + 1)
+        self.max_masters = max_masters
+        self.names = [f"n{i:04}" for i in range(nodes)]
+        self.heads = self.names[:heads]
+        self.nodes: dict[str, SimNode] = {}
+        self.kept: dict[str, View] = {}
+        self.changes = 0  # views taken, over all nodes
         self.visible: dict[bytes, dict[SimNode, None]] = defaultdict(dict)
         self.gaps: dict[bytes, int] = defaultdict(int)
         self.dead_are_known_s = DEAD_ARE_KNOWN_S
+        self.wrong: list[str] = []  # what must not be
         self._truth: set[tuple[str, int, bytes, int]] = set()
         self._ended: dict[tuple[str, int], float] = {}  # when which process ended
         self._calm_since = 0.0
         self._dark: set[str] = set()  # the machines that are down
-        super().__init__(*settings, **more)
+        self._incarnations = count(1)
+        for name in self.names:
+            self.start(name)
+
+    @contextlib.contextmanager
+    def instead(self) -> Iterator[None]:
+        """The cluster's clock, dice and network instead of the machine's."""
+        rng = self.net.rng
+        dice = mock.Mock(spec_set=["uniform", "Random"])
+        dice.uniform, dice.Random = rng.uniform, lambda: random.Random(rng.random())
+        secrets = mock.Mock(spec_set=["token_bytes", "token_hex"])
+        secrets.token_bytes, secrets.token_hex = rng.randbytes, lambda n: rng.randbytes(n).hex()
+        with contextlib.ExitStack() as stack:
+            for name, instead in (
+                ("time.monotonic", self.loop.time),
+                ("peercached.daemon.random", dice),
+                ("peercached.peer.streams.random", dice),
+                ("peercached.peer.client.secrets", secrets),
+                ("peercached.peer.auth.secrets", secrets),
+            ):
+                stack.enter_context(mock.patch(name, instead))
+            for owner, name, method in (
+                (grpc.aio, "insecure_channel", self.network.insecure_channel),
+                (grpc.aio, "server", self.network.server),
+                (Doors, "watch", _no_doors),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, method))
+            stack.enter_context(self.loop.entered())
+            yield
 
     def run(self, seconds: float) -> None:
         calm = not (self.net.cuts or self.net.drop > CALM_DROP)
@@ -251,33 +244,79 @@ class SimCluster(Members):
             self._calm_since = float("inf")
         elif self._calm_since == float("inf"):
             self._calm_since = self.net.now
-        super().run(seconds)
+        with self.instead():
+            self.loop.run_until(self.net.now + seconds)
+        self.loop.forget()
+        assert not self.wrong, "\n".join(self.wrong)
+        assert not self.loop.problems, "\n".join(self.loop.problems)
 
-    def start(self, name: str, cold: bool = False) -> Node:
+    def __enter__(self) -> SimCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.instead():
+            self.loop.close()
+
+    # --- fates
+
+    def start(self, name: str, cold: bool = False) -> SimNode:
         self._dark.discard(name)
-        return super().start(name, cold)
+        kept = None if cold else self.kept.get(name)
+        with self.instead():
+            node = self.nodes[name] = SimNode(self, name, next(self._incarnations), kept)
+        return node
+
+    def took(self, node: SimNode, view: View) -> None:
+        self.changes += 1
+        if view.number:
+            self.kept[node.name] = view
+
+    def refused(self, node: SimNode) -> None:
+        if self.nodes.get(node.name) is node:
+            self.ended(node)
+            self.net.after(RESTART_S, lambda: self._again(node.name))
+
+    def _again(self, name: str) -> None:
+        if name not in self.nodes and name not in self._dark:
+            self.start(name)
+
+    def ended(self, node: SimNode) -> None:
+        """Its process is no more."""
+        if self.nodes.get(node.name) is node:
+            self.crash(node.name)
+
+    def crash(self, name: str, machine: bool = False) -> None:
+        """Of a process: its connections end. Of a `machine`: they fall silent."""
+        node = self.nodes.pop(name)
+        self._ended[name, node.address.incarnation] = self.net.now
+        for digest in list(self.visible):
+            self.hides(digest, node)
+        if machine:
+            self._dark.add(name)
+        self.network.kill(node.process, silently=machine)
+        node.process.kill()
+
+    def leave(self, name: str, drain: bool = False) -> None:
+        """As an operator stops it; it is among the nodes until it has ended."""
+        node = self.nodes[name]
+        node.ending = True
+        seconds = DRAIN_S if drain else 0.0
+        node.process.do(lambda: node.stop(seconds))
+
+    def cut(self, some: list[str], others: list[str], both_ways: bool = True) -> None:
+        for a in some:
+            for b in others:
+                self.net.cuts.add((a, b))
+                if both_ways:
+                    self.net.cuts.add((b, a))
 
     def dark(self, name: str) -> bool:
         """Nothing there says that nobody listens: whoever asks waits for an answer."""
         return name in self._dark
 
-    def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
-        return SimNode(self, name, incarnation, kept)
-
-    def crash(self, name: str, machine: bool = False) -> None:
-        """Of a process: its connections end. Of a `machine`: they fall silent."""
-        node = self.nodes[name]
-        super().crash(name, machine)
-        self._ended[name, node.address.incarnation] = self.net.now
-        node.engine.stop()
-        for digest in list(self.visible):
-            self.hides(digest, node)
-        if machine:
-            self._dark.add(name)
-        else:
-            node.streams.close_all()
-            for line in node.inbound:
-                line.close(1)
+    def process(self, address: NodeAddress) -> SimNode | None:
+        node = self.nodes.get(address.node_id)
+        return node if node is not None and node.address.same_process(address) else None
 
     # --- what is so
 
@@ -286,7 +325,7 @@ class SimCluster(Members):
             self._truth.add((node.name, node.address.incarnation, row[0], row[2]))
 
     def shows(self, digest: bytes, node: SimNode) -> None:
-        if node.up and digest in node.engine.pool:
+        if node.process.up and digest in node.engine.pool:
             self.visible[digest][node] = None
 
     def hides(self, digest: bytes, node: SimNode) -> None:
@@ -303,19 +342,40 @@ class SimCluster(Members):
         cluster to know. What is dead, and which views were taken, the cluster knows by itself."""
         view = node.views[-1] if node.views else View.alone(node.address)
         for digest, _, generation, _, _, holder, _ in unpack_rows(rows):
-            named = node.placement.nodes.get(holder)
+            named = node.daemon.placement.nodes.get(holder)
             if named is None:
                 continue  # the engine has no such index any more
             address = named.address
             record = (address.node_id, address.incarnation, digest, generation)
-            assert record in self._truth, f"{node.name} was given a record that never was: {record}"
-            assert view.has(address), f"{node.name} was given a record of a stranger: {record}"
+            if record not in self._truth:
+                self.wrong.append(f"{node.name} was given a record that never was: {record}")
+            if not view.has(address):
+                self.wrong.append(f"{node.name} was given a record of a stranger: {record}")
             ended = self._ended.get((address.node_id, address.incarnation))
             if ended is not None:
                 dead_s = self.net.now - max(ended, self._calm_since)
-                assert dead_s <= self.dead_are_known_s, (
-                    f"{node.name} was given a record of a process dead for {dead_s:.1f} s: {record}"
-                )
+                if dead_s > self.dead_are_known_s:
+                    self.wrong.append(
+                        f"{node.name} was given a record of a process dead for {dead_s:.1f} s: "
+                        f"{record}"
+                    )
+
+    def agreed(self) -> bool:
+        """All live nodes have one view, of exactly all live processes."""
+        live = {(n.name, n.address.incarnation) for n in self.nodes.values()}
+        if len({n.view.number for n in self.nodes.values()}) != 1:
+            return False
+        view = next(iter(self.nodes.values())).view
+        return {(m.node_id, m.address.incarnation) for m in view.members} == live
+
+    def until_agreed(self, limit_s: float, step_s: float = 0.1) -> float:
+        """Seconds until then. AssertionError with the views at the limit."""
+        began = self.net.now
+        while not self.agreed():
+            if self.net.now - began > limit_s:
+                raise AssertionError(f"no agreement after {limit_s} s:\n{self.describe()}")
+            self.run(step_s)
+        return self.net.now - began
 
     def check_quiet(self) -> None:
         """When nothing happens any more: one view of all, and every live page of a live holder is
@@ -327,9 +387,12 @@ class SimCluster(Members):
                 pages.setdefault(digest, set()).add((node.name, node.address.incarnation))
         nothing = [digest for digest in self.visible if digest not in pages]
         for node in self.nodes.values():
-            assert node.streams.in_sync, f"a stream of {node.name} is not in sync"
-            assert node.engine.shard_final, f"{node.name} waits for {node.side.unsynced()}"
-            assert not node.suspects.reasons(), f"{node.name} suspects somebody"
+            for stream in node.ask(node.daemon.streams.status):
+                assert stream["state"] == "live", f"{node.name}: {stream}"
+            waits_for = node.daemon.owner_side.unsynced()
+            assert node.engine.shard_final, f"{node.name} waits for {waits_for}"
+            suspects = node.daemon.trouble.suspects.reasons()
+            assert not suspects, f"{node.name} suspects {suspects}"
             found = node.find(b"".join(pages))
             for digest, holders in pages.items():
                 named = found.pop(digest, set())
@@ -337,13 +400,23 @@ class SimCluster(Members):
                 assert len(named) == min(len(holders), HOLDERS_NAMED_MAX)
             assert not found, f"{node.name} finds something else"
             assert not node.find(b"".join(nothing)), f"{node.name} finds what is nowhere"
+        assert not self.wrong, "\n".join(self.wrong)
 
     def readers(self) -> list[SimNode]:
         """Members that are not about to leave."""
         return [
             node
             for node in self.nodes.values()
-            if node.answers()
-            and node.placement.view.number
-            and node.membership.own.state is State.ALIVE
+            if node.answers() and node.view.number and not node.ending
         ]
+
+    def describe(self) -> str:
+        return "\n".join(
+            f"{node.name}#{node.address.incarnation} view {node.view.counter} of "
+            f"{[(m.node_id, m.address.incarnation, m.sequence) for m in node.view.members]}"
+            for node in self.nodes.values()
+        )
+
+
+async def _no_doors(doors: Doors, port: int) -> None:
+    """There are no sockets to look at."""

@@ -81,7 +81,11 @@ def measure(nodes: int, seed: int = 1) -> dict[str, float]:
 
 def sent(nodes: int = 20, pages: int = 600) -> dict[str, int]:
     """Records that change their owner when one node joins, and what travels on the streams."""
-    cluster = SimCluster(1, nodes, heads=3, delay_s=0.005)
+    with SimCluster(1, nodes, heads=3, delay_s=0.005) as cluster:
+        return _sent(cluster, nodes, pages)
+
+
+def _sent(cluster: SimCluster, nodes: int, pages: int) -> dict[str, int]:
     cluster.until_agreed(30.0)
     cluster.run(5.0)
     digests = [digest_of(f"page {page}") for page in range(pages)]
@@ -90,7 +94,7 @@ def sent(nodes: int = 20, pages: int = 600) -> dict[str, int]:
     cluster.run(5.0)
 
     def owned() -> set[tuple[bytes, str]]:
-        placement = cluster.nodes[cluster.names[0]].placement
+        placement = cluster.nodes[cluster.names[0]].daemon.placement
         engine = cluster.nodes[cluster.names[0]].engine
         return {(d, placement.nodes[i].address.node_id) for d in digests for i in engine.owners(d)}
 
@@ -98,7 +102,7 @@ def sent(nodes: int = 20, pages: int = 600) -> dict[str, int]:
     counts = {"records": 0, "summaries": 0}
 
     def count(node: SimNode) -> None:
-        plain = node.service.batch
+        plain = node.daemon.node.batch
 
         def batch(holder: Node, sent: Batch) -> Ack | None:
             counts["summaries"] += sent.kind is Kind.SUMMARY
@@ -106,7 +110,7 @@ def sent(nodes: int = 20, pages: int = 600) -> dict[str, int]:
                 counts["records"] += len(sent.payload) // ROW_BYTES
             return plain(holder, sent)
 
-        node.service.batch = batch  # type: ignore[method-assign]
+        node.daemon.node.batch = batch  # type: ignore[method-assign]
 
     cluster.start("newcomer")
     for node in cluster.nodes.values():

@@ -59,10 +59,17 @@ class Net:
         self.drop = self.double = 0.0
         self.cuts.clear()
 
+    def due(self, time: float) -> bool:
+        """Something is to be done by then."""
+        return bool(self._queue) and self._queue[0][0] <= time
+
+    def step(self) -> None:
+        self.now, _, work = heapq.heappop(self._queue)
+        work()
+
     def run_until(self, time: float) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, work = heapq.heappop(self._queue)
-            work()
+        while self.due(time):
+            self.step()
         self.now = time
 
 

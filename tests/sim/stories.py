@@ -72,7 +72,7 @@ class Reader:
                         f"between {began:.3f} and {cluster.net.now:.3f} s"
                     )
 
-        reader.reads.get(wanted, done)
+        reader.get(wanted, done)
 
 
 def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
@@ -94,7 +94,7 @@ def _size(seed: int, rng: random.Random, least: int = 3) -> int:
 def pages(seed: int) -> SimCluster:
     rng = random.Random(seed)
     size = _size(seed, rng)
-    cluster = SimCluster(
+    with SimCluster(
         seed,
         size,
         heads=rng.randint(1, 3),
@@ -102,7 +102,12 @@ def pages(seed: int) -> SimCluster:
         drop=rng.choice([0.0, 0.02, 0.1]),
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.01, 0.1, 0.5]),
-    )
+    ) as cluster:
+        _pages(cluster, rng)
+    return cluster
+
+
+def _pages(cluster: SimCluster, rng: random.Random) -> None:
     reader = Reader(cluster, 1.0, lambda node: False)
 
     def step() -> None:
@@ -115,7 +120,6 @@ def pages(seed: int) -> SimCluster:
     assert reader.reads
     cluster.run(4 * TTL_S)
     cluster.check_quiet()
-    return cluster
 
 
 def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
@@ -139,21 +143,20 @@ def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
 def planned(seed: int) -> SimCluster:
     rng = random.Random(seed)
     size = _size(seed, rng)
-    cluster = _formed(seed, size, rng, rng.randint(1, 2))
+    with _formed(seed, size, rng, rng.randint(1, 2)) as cluster:
+        _planned(cluster, rng)
+    return cluster
+
+
+def _planned(cluster: SimCluster, rng: random.Random) -> None:
     cluster.dead_are_known_s = LEAVERS_ARE_KNOWN_S
     reader = Reader(cluster, 0.05, lambda node: True)
     for change in range(rng.randint(2, 5)):
         up = list(cluster.nodes)
         if len(up) > 2 and rng.random() < 0.6:
             name = rng.choice(up)
-            gone: list[str] = []
-
-            def leave(name: str = name, gone: list[str] = gone) -> None:
-                cluster.leave(name)
-                gone.append(name)
-
-            cluster.nodes[name].drain(leave)
-            while not gone:
+            cluster.leave(name, drain=True)
+            while name in cluster.nodes:
                 cluster.run(0.5)
             if name in cluster.heads or rng.random() < 0.6:
                 cluster.run(rng.choice([0.0, 0.1, 3.0]))
@@ -170,20 +173,24 @@ def planned(seed: int) -> SimCluster:
     assert not reader.missed, "\n".join(reader.missed)
     assert reader.reads > 20
     cluster.check_quiet()
-    return cluster
 
 
 def hung(seed: int) -> SimCluster:
     rng = random.Random(seed)
     heads = rng.randint(1, 3)
-    cluster = _formed(seed, _size(seed, rng, 4), rng, heads)
+    with _formed(seed, _size(seed, rng, 4), rng, heads) as cluster:
+        _hung(cluster, rng)
+    return cluster
+
+
+def _hung(cluster: SimCluster, rng: random.Random) -> None:
     masters = cluster.names[:3]
     victim = cluster.nodes[rng.choice(masters)]
     others = [name for name in cluster.names if name != victim.name]
     reader = Reader(cluster, 0.2, lambda node: node is not victim)
 
     def somebody_else_is_out() -> bool:
-        views = [cluster.nodes[name].membership.view.by_id for name in others]
+        views = [cluster.nodes[name].view.by_id for name in others]
         return any(name not in view for view in views for name in others)
 
     def nobody_else_goes(seconds: float) -> None:
@@ -207,7 +214,6 @@ def hung(seed: int) -> SimCluster:
     cluster.run(2 * TTL_S)
     assert reader.reads
     cluster.check_quiet()
-    return cluster
 
 
 KINDS: dict[str, Callable[[int], Members]] = {

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from sim import stories
 from sim.cluster import DEAD_ARE_KNOWN_S, TIMING, SimCluster
+from sim.engine import READ_TIMEOUT_S
 from sim.fake_engine import digest_of
-from sim.reads import RPC_TIMEOUT_S
 
 QUIET_S = 4 * TIMING.member_ttl_s + 30.0
+Make = Callable[..., SimCluster]
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Make]:
+    with ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(SimCluster(*args, **more))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -30,8 +39,8 @@ def test_a_hung_master_costs_nobody_his_place_and_no_page_of_the_others(seed: in
     stories.hung(seed)
 
 
-def test_twenty_nodes_form_one_view_and_find_each_others_pages() -> None:
-    cluster = SimCluster(1, 20)
+def test_twenty_nodes_form_one_view_and_find_each_others_pages(make_cluster: Make) -> None:
+    cluster = make_cluster(1, 20)
     cluster.run(5.0)
     for name, node in cluster.nodes.items():
         for page in range(5):
@@ -40,8 +49,8 @@ def test_twenty_nodes_form_one_view_and_find_each_others_pages() -> None:
     cluster.check_quiet()
 
 
-def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered() -> None:
-    cluster = SimCluster(2, 6)
+def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered(make_cluster: Make) -> None:
+    cluster = make_cluster(2, 6)
     cluster.run(10.0)
     for page in range(40):
         digest = digest_of(f"page {page}")
@@ -57,10 +66,10 @@ def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered() -> None:
         assert answered
 
 
-def test_joins_and_leaves_cost_no_page_of_those_who_stay() -> None:
+def test_joins_and_leaves_cost_no_page_of_those_who_stay(make_cluster: Make) -> None:
     """Owners change with every view: until they are in sync, the others and the owners of the
     views before are asked, too."""
-    cluster = SimCluster(3, 5)
+    cluster = make_cluster(3, 5)
     cluster.run(10.0)
     stayer = cluster.nodes["n0000"]
     digests = [digest_of(f"kept {page}") for page in range(100)]
@@ -73,7 +82,7 @@ def test_joins_and_leaves_cost_no_page_of_those_who_stay() -> None:
         for _ in range(int(seconds / 0.02)):
             cluster.run(0.02)
             for node in cluster.nodes.values():
-                if len(node.placement.view.members) > 1:
+                if len(node.view.members) > 1:
                     assert set(node.find(b"".join(digests))) == everything, node.name
 
     for joiner in ("x1", "x2", "x3"):
@@ -83,8 +92,8 @@ def test_joins_and_leaves_cost_no_page_of_those_who_stay() -> None:
     watch(2 * TIMING.member_ttl_s)
 
 
-def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl() -> None:
-    cluster = SimCluster(4, 5)
+def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl(make_cluster: Make) -> None:
+    cluster = make_cluster(4, 5)
     cluster.run(10.0)
     digest = digest_of("doomed")
     cluster.nodes["n0004"].set_page(digest)
@@ -99,9 +108,11 @@ def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl() -> None:
     cluster.check_quiet()
 
 
-def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others() -> None:
+def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others(
+    make_cluster: Make,
+) -> None:
     """Its connections do not end: only that nothing is answered tells that it is gone."""
-    cluster = SimCluster(7, 5)
+    cluster = make_cluster(7, 5)
     cluster.run(10.0)
     digests = [digest_of(f"page {page}") for page in range(30)]
     for digest in digests:
@@ -117,62 +128,65 @@ def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others() -> 
         got.append(found)
         ended.append(cluster.net.now - began)
 
-    cluster.nodes["n0001"].reads.get(digests, done)
+    cluster.nodes["n0001"].get(digests, done)
     cluster.run(10.0)
     assert got == [set(digests)]
-    assert ended[0] > RPC_TIMEOUT_S, "somebody said that the machine was down"
-    cluster.nodes["n0002"].reads.get(digests, done)
-    cluster.run(RPC_TIMEOUT_S)
+    assert ended[0] > READ_TIMEOUT_S, "somebody said that the machine was down"
+    cluster.nodes["n0002"].get(digests, done)
+    cluster.run(READ_TIMEOUT_S)
     assert got[1:] == [set(digests)]
     cluster.start("n0004")
     cluster.run(QUIET_S)
     cluster.check_quiet()
 
 
-def test_a_record_of_a_process_that_ended_long_ago_is_a_failure_of_the_simulation() -> None:
+def test_a_record_of_a_process_that_ended_long_ago_is_a_failure_of_the_simulation(
+    make_cluster: Make,
+) -> None:
     """The check knows who is alive: a reader that takes no views any more is found out."""
-    cluster = SimCluster(8, 4)
+    cluster = make_cluster(8, 4)
     cluster.run(10.0)
     digest = digest_of("of a dead one")
     cluster.nodes["n0003"].set_page(digest)
     cluster.run(1.0)
     reader = cluster.nodes["n0001"]
-    rows = reader.reads.find_now(digest)
+    rows = reader.find_now(digest)
     assert rows
-    reader.act = lambda actions: None  # type: ignore[method-assign]
+    reader.daemon.cluster.act = lambda actions: None  # type: ignore[attr-defined]
     cluster.crash("n0003")
     cluster.run(2.0)
     cluster.check_truth(reader, rows)
     cluster.run(DEAD_ARE_KNOWN_S)
-    assert any(node.address.node_id == "n0003" for node in reader.placement.nodes.values())
+    assert any(node.address.node_id == "n0003" for node in reader.daemon.placement.nodes.values())
+    cluster.check_truth(reader, rows)
     with pytest.raises(AssertionError, match="dead for"):
-        cluster.check_truth(reader, rows)
+        cluster.run(0.0)
 
 
-def test_the_only_head_restarts_and_nobody_is_thrown_out() -> None:
-    cluster = SimCluster(5, 6)
+def test_the_only_head_restarts_and_nobody_is_thrown_out(make_cluster: Make) -> None:
+    cluster = make_cluster(5, 6)
     cluster.run(10.0)
-    before = {name: node.placement.view.number for name, node in cluster.nodes.items()}
-    members = {name: node.placement.nodes for name, node in cluster.nodes.items()}
+    before = {name: node.view.number for name, node in cluster.nodes.items()}
     cluster.crash("n0000")
     cluster.run(1.0)
     cluster.start("n0000")
     for _ in range(200):
         cluster.run(0.1)
         for name in cluster.names[1:]:
-            view = cluster.nodes[name].placement.view
+            view = cluster.nodes[name].view
             assert set(cluster.names[1:]) <= {m.node_id for m in view.members}
-    assert all(cluster.nodes[name].placement.view.number > before[name] for name in members)
+    assert all(cluster.nodes[name].view.number > before[name] for name in before)
     cluster.check_quiet()
 
 
-def test_the_second_head_takes_over_and_hands_back() -> None:
-    cluster = SimCluster(6, 5, heads=2)
+def test_the_second_head_takes_over_and_hands_back(make_cluster: Make) -> None:
+    cluster = make_cluster(6, 5, heads=2)
     cluster.run(10.0)
 
     def masters() -> set[tuple[str, ...]]:
         return {
-            tuple(m.node_id for m in n.membership.masters(n.clock)) for n in cluster.nodes.values()
+            tuple(m["node_id"] for m in n.ask(n.daemon.cluster.document)["masters"])
+            for n in cluster.nodes.values()
         }
 
     assert masters() == {("n0000", "n0001", "n0002")}
@@ -186,8 +200,8 @@ def test_the_second_head_takes_over_and_hands_back() -> None:
     cluster.check_quiet()
 
 
-def test_twenty_nodes_survive_a_bad_network() -> None:
-    cluster = SimCluster(99, 20, heads=3, drop=0.03, double=0.03, delay_s=0.2)
+def test_twenty_nodes_survive_a_bad_network(make_cluster: Make) -> None:
+    cluster = make_cluster(99, 20, heads=3, drop=0.03, double=0.03, delay_s=0.2)
     rng = random.Random(99)
     for step in range(150):
         cluster.run(0.1)

@@ -1,0 +1,258 @@
+"""A daemon's data plane in virtual time: FakeEngine, with gets, READs and hand-overs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from peercached.directory.placement import Node
+from peercached.events import _TROUBLE, LOOKUP, PEER_TROUBLE, PUBLISH
+from sim.fake_engine import RESIDENT, FakeEngine, digest_of, unpack_rows
+
+if TYPE_CHECKING:
+    from sim.cluster import SimNode
+
+GET_TIMEOUT_S = 2.0
+READ_TIMEOUT_S = 2.0
+PUBLISH_TIMEOUT_S = 1.0
+POOL_BYTES = 1 << 30
+PAGES_A_PART = 8
+
+Answer = Callable[[bytes], None]
+
+
+class SimEngine(FakeEngine):
+    """`node`: whose it is."""
+
+    def __init__(self, node: SimNode) -> None:
+        super().__init__()
+        super().stop()  # there is no file to wait for
+        self.taking = True
+        self._node = node
+        self._asked: dict[int, Answer] = {}
+        self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
+
+    # --- events
+
+    def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
+        ticket = super().post(kind, payload, left_s)
+        if self._node.process.on_readable is not None:
+            self._node.process.do(self._node.process.on_readable)
+        return ticket
+
+    def ask(self, kind: int, payload: bytes, left_s: float, done: Answer) -> None:
+        self._asked[self.post(kind, payload, left_s)] = done
+
+    def answer(self, ticket: int, payload: bytes) -> None:
+        self._asked.pop(ticket)(payload)
+
+    def stats(self) -> dict[str, Any]:
+        held = sum(length for _, length in self.pool.values())
+        pool = {"keys": len(self.pool), "payload_bytes": held, "capacity_bytes": POOL_BYTES}
+        return {"pool": pool}
+
+    def drop_node(self, index: int) -> None:
+        super().drop_node(index)
+        self.connected.pop(index, None)
+
+    def set_taking(self, taking: bool) -> None:
+        self.taking = taking
+
+    # --- pages that come and go
+
+    def publish(self, rows: bytes, done: Callable[[], None]) -> None:
+        self._node.cluster.is_true(self._node, rows)
+        digests = [row[0] for row in unpack_rows(rows)]
+
+        def answered(_: bytes) -> None:
+            for digest in digests:
+                if digest in self.published:
+                    self._node.cluster.shows(digest, self._node)
+            done()
+
+        self.ask(PUBLISH, rows, PUBLISH_TIMEOUT_S, answered)
+
+    def evict(self, digest: bytes) -> None:
+        self._node.cluster.hides(digest, self._node)
+        self.post(PUBLISH, self.drop_page(digest))
+
+    def _hide(self, digests: bytes) -> None:
+        for at in range(0, len(digests), 16):
+            self._node.cluster.hides(digests[at : at + 16], self._node)
+
+    def local_rows(self, digests: bytes) -> bytes:
+        self._hide(digests)  # asked for records that are about to be withdrawn
+        return super().local_rows(digests)
+
+    def remove_local(self, digests: bytes) -> bytes:
+        self._hide(digests)
+        return super().remove_local(digests)
+
+    drop_from_pool = remove_local
+
+    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
+        del bytes_max
+        digests = list(self.pool)
+        some = (digests[at : at + PAGES_A_PART] for at in range(0, len(digests), PAGES_A_PART))
+        return [(digest_of("ns"), 0, 0, b"".join(map(self._row, part))) for part in some], 0
+
+    def adopt(
+        self, holder: int, namespace_id: bytes, epoch: int, idle_ms: int, rows: bytes, ms: int
+    ) -> asyncio.Future[tuple[bytes, str, bool]]:
+        """The thread that does it waits for the future."""
+        del namespace_id, epoch, idle_ms, ms
+        adopted: asyncio.Future[tuple[bytes, str, bool]]
+        adopted = asyncio.get_running_loop().create_future()
+        here: list[bytes] = []
+        node = self._node.daemon.placement.nodes.get(holder)
+        left = {row[0] for row in unpack_rows(rows)}
+
+        def end() -> None:
+            self.reads_done(adopted, b"".join(here))
+
+        def read(digest: bytes, well: bool) -> None:
+            left.discard(digest)
+            if well:
+                here.append(digest)
+            if left:
+                return
+            new = [digest for digest in here if digest not in self.pool]
+            if new:
+                self.publish(b"".join(map(self.set_page, new)), end)
+            else:
+                end()
+
+        for row in unpack_rows(rows):
+            if row[0] in self.pool:
+                read(row[0], True)
+            else:
+                self._read(node, row[0], row[2], read)
+        return adopted
+
+    @staticmethod
+    def reads_done(adopted: asyncio.Future[tuple[bytes, str, bool]], digests: bytes) -> None:
+        if not adopted.done():
+            adopted.set_result((digests, "", False))
+
+    # --- a get: the pool, others, and once more for what led nowhere
+
+    def get(self, digests: list[bytes], done: Callable[[set[bytes]], None]) -> None:
+        """`done` gets the digests of the pages that were read."""
+        self._try(set(digests), set(), None, done)
+
+    def _usable(self, node: Node | None) -> bool:
+        placement = self._node.daemon.placement
+        return (
+            node is not None
+            and node is not placement.own
+            and placement.nodes.get(node.index) is node
+            and not node.suspect
+        )
+
+    def _try(
+        self,
+        wanted: set[bytes],
+        got: set[bytes],
+        failed: dict[bytes, Node] | None,
+        done: Callable[[set[bytes]], None],
+    ) -> None:
+        """`failed`: at whom the first try failed; None: this is the first."""
+        got |= {digest for digest in wanted if digest in self.pool}
+        wanted = wanted - got
+        cached: dict[bytes, tuple[Node, int]] = {}
+        if failed is None:
+            known = ((digest, self._locations.get(digest)) for digest in sorted(wanted))
+            cached = {d: there for d, there in known if there and self._usable(there[0])}
+        if not wanted:
+            done(got)
+            return
+
+        def located(rows: bytes) -> None:
+            self._node.cluster.check_truth(self._node, rows)
+            placement = self._node.daemon.placement
+            chosen, own = dict(cached), set[bytes]()
+            for digest, _, generation, _, _, holder, flags in unpack_rows(rows):
+                node = placement.nodes.get(holder)
+                if node is placement.own and flags & RESIDENT:
+                    own.add(digest)
+                if node is None or not self._usable(node) or not flags & RESIDENT:
+                    continue
+                before = chosen.get(digest)
+                if before is None or (failed is not None and failed.get(digest) is before[0]):
+                    chosen[digest] = self._locations[digest] = (node, generation)
+            left = dict(chosen)
+
+            def read(digest: bytes, well: bool) -> None:
+                if left.pop(digest, None) is None:
+                    return
+                if well:
+                    got.add(digest)
+                else:
+                    self._locations.pop(digest, None)
+                if not left:
+                    over()
+
+            def over() -> None:
+                # What nobody has, and what only suspects have, is not worth a second try.
+                led_nowhere = {d for d in wanted - got if d in chosen or d in own}
+                if failed is None and led_nowhere:
+                    tried = {d: chosen[d][0] for d in led_nowhere if d in chosen}
+                    self._try(led_nowhere, got, tried, done)
+                else:
+                    done(got)
+
+            if not left:
+                over()
+            for digest, (node, generation) in chosen.items():
+                self._read(node, digest, generation, read)
+
+        if order := sorted(wanted - cached.keys()):
+            self.ask(LOOKUP, b"".join(order), GET_TIMEOUT_S, located)
+        else:
+            located(b"")
+
+    def _read(
+        self, node: Node | None, digest: bytes, generation: int, done: Callable[[bytes, bool], None]
+    ) -> None:
+        us, answered = self._node, list[bool]()
+        if node is None or node.index not in self.connected:
+            us.process.do(lambda: done(digest, False))
+            return
+        to, net = node.address.node_id, us.cluster.net
+
+        def trouble(why: bytes) -> None:
+            head = _TROUBLE.pack(node.index, node.address.incarnation)
+            self.post(PEER_TROUBLE, head + why)
+
+        def late() -> None:
+            if not answered:
+                answered.append(False)
+                trouble(b"no answer")
+                done(digest, False)
+
+        def result(well: bool) -> None:
+            if not answered:
+                answered.append(well)
+                done(digest, well)
+
+        def refused() -> None:
+            trouble(b"refused")
+            result(False)
+
+        def asked() -> None:
+            there = us.cluster.process(node.address)
+            if there is None:
+                if not us.cluster.dark(to):
+                    net.carry(to, us.name, lambda: us.process.do(refused))
+                return
+
+            def look() -> None:
+                held = there.engine.pool.get(digest)
+                well = held is not None and held[0] == generation
+                net.carry(to, us.name, lambda: us.process.do(lambda: result(well)))
+
+            there.process.do(look)
+
+        net.carry(us.name, to, asked)
+        us.later(READ_TIMEOUT_S, late)
