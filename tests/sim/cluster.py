@@ -8,7 +8,7 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 from unittest import mock
@@ -134,8 +134,7 @@ class SimNode:
 
     def ask(self, work: Callable[[], Any]) -> Any:
         """At this very moment, although it may hang."""
-        with self.cluster.instead():
-            return self.process.run(work)
+        return self.process.run(work)
 
     # --- pages
 
@@ -189,7 +188,6 @@ class SimCluster:
     def __init__(
         self, seed: int, nodes: int, heads: int = 1, max_masters: int = 3, **net: float
     ) -> None:
-        logging.disable(logging.ERROR)
         self.net = Net(seed, **net)
         self.loop = Loop(self.net)
         self.network = Network(self.net, self.dark)
@@ -209,34 +207,45 @@ class SimCluster:
         self._calm_since = 0.0
         self._dark: set[str] = set()  # the machines that are down
         self._incarnations = count(1)
+        self._instead = contextlib.ExitStack()
+
+    def __enter__(self) -> SimCluster:
+        """Everything begins. Until the end there are the cluster's clock, dice and network instead
+        of the machine's."""
+        with contextlib.ExitStack() as stack:
+            self._replace(stack)
+            self._instead = stack.pop_all()
         for name in self.names:
             self.start(name)
+        return self
 
-    @contextlib.contextmanager
-    def instead(self) -> Iterator[None]:
-        """The cluster's clock, dice and network instead of the machine's."""
+    def __exit__(self, *_: object) -> None:
+        with self._instead:
+            self.loop.close()
+
+    def _replace(self, stack: contextlib.ExitStack) -> None:
         rng = self.net.rng
         dice = mock.Mock(spec_set=["uniform", "Random"])
         dice.uniform, dice.Random = rng.uniform, lambda: random.Random(rng.random())
         secrets = mock.Mock(spec_set=["token_bytes", "token_hex"])
         secrets.token_bytes, secrets.token_hex = rng.randbytes, lambda n: rng.randbytes(n).hex()
-        with contextlib.ExitStack() as stack:
-            for name, instead in (
-                ("time.monotonic", self.loop.time),
-                ("peercached.daemon.random", dice),
-                ("peercached.peer.streams.random", dice),
-                ("peercached.peer.client.secrets", secrets),
-                ("peercached.peer.auth.secrets", secrets),
-            ):
-                stack.enter_context(mock.patch(name, instead))
-            for owner, name, method in (
-                (grpc.aio, "insecure_channel", self.network.insecure_channel),
-                (grpc.aio, "server", self.network.server),
-                (Doors, "watch", _no_doors),
-            ):
-                stack.enter_context(mock.patch.object(owner, name, method))
-            stack.enter_context(self.loop.entered())
-            yield
+        for name, instead in (
+            ("time.monotonic", self.loop.time),
+            ("peercached.daemon.random", dice),
+            ("peercached.peer.streams.random", dice),
+            ("peercached.peer.client.secrets", secrets),
+            ("peercached.peer.auth.secrets", secrets),
+        ):
+            stack.enter_context(mock.patch(name, instead))
+        for owner, name, method in (
+            (grpc.aio, "insecure_channel", self.network.insecure_channel),
+            (grpc.aio, "server", self.network.server),
+            (Doors, "watch", _no_doors),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, method))
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.ERROR)
+        stack.enter_context(self.loop.entered())
 
     def run(self, seconds: float) -> None:
         calm = not (self.net.cuts or self.net.drop > CALM_DROP)
@@ -244,26 +253,17 @@ class SimCluster:
             self._calm_since = float("inf")
         elif self._calm_since == float("inf"):
             self._calm_since = self.net.now
-        with self.instead():
-            self.loop.run_until(self.net.now + seconds)
+        self.loop.run_until(self.net.now + seconds)
         self.loop.forget()
         assert not self.wrong, "\n".join(self.wrong)
         assert not self.loop.problems, "\n".join(self.loop.problems)
-
-    def __enter__(self) -> SimCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self.instead():
-            self.loop.close()
 
     # --- fates
 
     def start(self, name: str, cold: bool = False) -> SimNode:
         self._dark.discard(name)
         kept = None if cold else self.kept.get(name)
-        with self.instead():
-            node = self.nodes[name] = SimNode(self, name, next(self._incarnations), kept)
+        node = self.nodes[name] = SimNode(self, name, next(self._incarnations), kept)
         return node
 
     def took(self, node: SimNode, view: View) -> None:

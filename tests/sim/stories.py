@@ -122,8 +122,8 @@ def _pages(cluster: SimCluster, rng: random.Random) -> None:
     cluster.check_quiet()
 
 
-def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
-    cluster = SimCluster(
+def _calm(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
+    return SimCluster(
         seed,
         size,
         heads=heads,
@@ -131,19 +131,22 @@ def _formed(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.002, 0.02, 0.05]),
     )
+
+
+def _form(cluster: SimCluster, rng: random.Random) -> None:
     cluster.until_agreed(30.0)
     cluster.run(2.0)
     for digest in PAGES:
         for node in rng.sample(cluster.readers(), rng.choice([1, 1, 1, 2])):
             node.set_page(digest)
     cluster.run(2.0)
-    return cluster
 
 
 def planned(seed: int) -> SimCluster:
     rng = random.Random(seed)
     size = _size(seed, rng)
-    with _formed(seed, size, rng, rng.randint(1, 2)) as cluster:
+    with _calm(seed, size, rng, rng.randint(1, 2)) as cluster:
+        _form(cluster, rng)
         _planned(cluster, rng)
     return cluster
 
@@ -178,7 +181,8 @@ def _planned(cluster: SimCluster, rng: random.Random) -> None:
 def hung(seed: int) -> SimCluster:
     rng = random.Random(seed)
     heads = rng.randint(1, 3)
-    with _formed(seed, _size(seed, rng, 4), rng, heads) as cluster:
+    with _calm(seed, _size(seed, rng, 4), rng, heads) as cluster:
+        _form(cluster, rng)
         _hung(cluster, rng)
     return cluster
 
