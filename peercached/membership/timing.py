@@ -45,8 +45,9 @@ class Timing:
 
     @property
     def takeover_after_s(self) -> float:
-        """Silence of all masters after which the next nodes in order act as masters."""
-        return 3 * self.member_ttl_s
+        """Silence of all masters after which the next nodes in order act as masters. They give the
+        others another TTL: a part of a network without masters is whole again after two."""
+        return self.member_ttl_s
 
     @property
     def remember_gone_s(self) -> float:
