@@ -25,6 +25,9 @@ class Knowledge:
         self.told = told  # the highest number anybody mentioned
         self.told_at = float("-inf")  # when it went above the latest view's
         self._history = History()
+        self._timing = timing
+        self._returns_until = float("-inf")
+        self._next: View | None = None  # to go by later
 
     def beat(self, update: ViewUpdate | None = None) -> Heartbeat:
         return Heartbeat(self.own, self.latest.number, update)
@@ -59,14 +62,38 @@ class Knowledge:
         if not view.has(self.own.address) or self.own.state is State.LEFT:
             return []
         member = view.by_id[self.own.node_id]
-        if member.sequence > self.own.sequence:
+        if member.sequence > self.own.sequence:  # somebody has objected for us
+            self._return(now)
             self.own = replace(self.own, sequence=member.sequence)
-        self.view = view
+        self._next = view
+        lost = self._lost(view)
+        if any(self.table.gone(node_id) is None for node_id in lost):
+            self._return(now)  # nobody found them silent: their masters only do not know them yet
+        return [] if lost and now < self._returns_until else self._go_by_next()
+
+    @property
+    def waits_until(self) -> float:
+        """When to call waited()."""
+        return self._returns_until if self._next is not None else float("inf")
+
+    def waited(self, now: float) -> list[Action]:
+        return self._go_by_next() if now >= self.waits_until else []
+
+    def _go_by_next(self) -> list[Action]:
+        assert self._next is not None
+        self.view, self._next = self._next, None
         self.refused = ""
-        return [ViewChanged(view)]
+        return [ViewChanged(self.view)]
+
+    def _lost(self, view: View) -> list[str]:
+        """Whom it would cost us to go by it, beside those who have said that they leave."""
+        lost = [node_id for node_id in self.view.by_id if node_id not in view.by_id]
+        gone = {node_id: self.table.gone(node_id) for node_id in lost}
+        return [n for n in lost if (grave := gone[n]) is None or grave.state is not State.LEFT]
 
     def refuse(self, reason: str) -> list[Action]:
         first, self.refused = not self.refused, reason
+        self._next = None
         actions: list[Action] = [Refused(reason)] if first else []
         if self.view.number > 0:
             self.view = View.alone(self.own.address)
@@ -78,9 +105,15 @@ class Knowledge:
     def announce(self, state: State) -> None:
         self.own = replace(self.own, sequence=self.own.sequence + 1, state=state)
 
-    def object(self, sequence: int) -> None:
+    def object(self, sequence: int, now: float) -> None:
         """We are held for dead up to that sequence, and are not."""
+        self._return(now)
         self.own = replace(self.own, sequence=sequence + 1)
+
+    def _return(self, now: float) -> None:
+        """From the dead."""
+        if self.view.number and now >= self._returns_until:
+            self._returns_until = now + self._timing.member_ttl_s
 
     def accused(self) -> int | None:
         """The sequence up to which the table has us, or our node id, for dead."""
@@ -96,5 +129,5 @@ class Knowledge:
             return
         newest = known.age if known is not None else gone.age if gone is not None else (-1, 0, 0)
         if self.own.age <= newest:
-            self.object(newest[0])
+            self.object(newest[0], now)
         self.table.take(self.own, now)

@@ -115,11 +115,12 @@ class Membership:
             update = self._knowledge.whole(now) if link.send_view and self.latest.number else None
             link.send_view = False
             beats.append(SendBeat(link.endpoint, self._knowledge.beat(update)))
-        return beats + self._lead(now)
+        return beats + self._lead(now) + self._knowledge.waited(now)
 
     def next_at(self, now: float) -> float:
         """When to call tick() again at the latest."""
         at = min(now + self._timing.heartbeat_interval_s, self.links.next_at())
+        at = min(at, self._knowledge.waits_until)
         return max(min(at, self._office.next_at(now)), now)
 
     def _lead(self, now: float) -> list[Action]:
@@ -172,7 +173,7 @@ class Membership:
     def _object(self, sequence: int, now: float) -> None:
         """We are held for dead, and are not. A master says at once whom else it has with it, or
         its own would be taken in again one after the other."""
-        self._knowledge.object(sequence)
+        self._knowledge.object(sequence, now)
         self.links.beat_now(now, with_view=self._office.held)
 
     @property

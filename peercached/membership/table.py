@@ -6,7 +6,7 @@ masters that hear the same news in whatever order, and how often ever, end with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from peercached.membership.view import MEMBERS_MAX, Gone, Member, State
@@ -82,13 +82,15 @@ class Table:
             self._graves.pop(node_id, None)
         self.changes += 1
 
-    def graves(self, now: float, since_burial: int = 0) -> tuple[Gone, ...]:
-        """Who is gone, of the burials after that one; forgets what is too old."""
+    def graves(
+        self, now: float, since_burial: int = 0, also: Collection[str] = ()
+    ) -> tuple[Gone, ...]:
+        """Who is gone, of the burials after that one, and of those; forgets what is too old."""
         old = [n for n, g in self._graves.items() if now - g.since > self._remember_s]
         for node_id in old:
             del self._graves[node_id]
         return tuple(
             Gone(g.gone.node_id, g.gone.incarnation, g.gone.sequence, g.gone.state, now - g.since)
             for g in self._graves.values()
-            if g.serial > since_burial
+            if g.serial > since_burial or g.gone.node_id in also
         )

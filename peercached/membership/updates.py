@@ -51,8 +51,9 @@ class History:
             without = tuple(n for n in base.by_id if n not in newest.by_id)
             found = ViewUpdate(newest.number, changed, number, without)
             self._differences[number] = found
-        # The graves before it was told with that view.
-        gone = table.graves(now, burials)
+        # The graves before it were told with that view, unless it is another master's, who has
+        # not heard that somebody in it is dead and may know better.
+        gone = table.graves(now, burials, frozenset(found.without))
         return ViewUpdate(found.number, found.members, number, found.without, gone)
 
     def resolve(self, update: ViewUpdate) -> View | None:

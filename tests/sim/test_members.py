@@ -117,13 +117,9 @@ def test_masters_that_cannot_see_each_other_still_have_one_view() -> None:
     assert cluster.changes == before, "views alternate"
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_both_sides_of_a_partition_go_on_and_lose_their_own_for_moments_when_they_meet(
-    seed: int,
-) -> None:
-    """Those whom the others held for dead object one by one: until the masters have heard each
-    other, a view of the others may have one of them and not yet the rest."""
-    cluster = formed(9, heads=2, seed=seed)
+def test_both_sides_of_a_partition_go_on_and_agree_when_they_meet() -> None:
+    """tests/sim/test_meetings.py: that they lose nobody of their own meanwhile."""
+    cluster = formed(9, heads=2)
     small = ["n0000", "n0004"]
     large = [name for name in cluster.names if name not in small]
     cluster.cut(small, large)
@@ -132,18 +128,11 @@ def test_both_sides_of_a_partition_go_on_and_lose_their_own_for_moments_when_the
         for name in side:
             assert members(cluster.nodes[name].membership.view) == side
     cluster.net.cuts.clear()
-
-    def lost(side: list[str]) -> bool:
-        return any(
-            not set(side) <= set(members(cluster.nodes[name].membership.view)) for name in side
-        )
-
-    lost_s = 0.0
-    for _ in range(round(3 * TTL / 0.05)):
-        cluster.run(0.05)
-        lost_s += 0.05 * (lost(large) or lost(small))
-    assert lost_s <= 2 * TIMING.heartbeat_interval_s
+    assert cluster.until_agreed(TTL) <= TTL
+    before = cluster.changes
+    cluster.run(3 * TTL)
     assert cluster.agreed()
+    assert cluster.changes == before
 
 
 def test_a_restart_is_a_new_member_at_once_and_the_old_one_void() -> None:
@@ -217,7 +206,7 @@ def test_a_node_that_hangs_again_and_again_soon_changes_the_view_no_more(name: s
     assert cluster.until_agreed(6 * TTL) <= 6 * TTL, "it stays, and is let in soon"
 
 
-@pytest.mark.parametrize(("period_ttl", "even"), [(30.0, True), (13.0, False)])
+@pytest.mark.parametrize(("period_ttl", "even"), [(20.0, True), (13.0, False)])
 def test_a_node_that_restarts_every_few_minutes_soon_changes_the_view_no_more(
     period_ttl: float, even: bool
 ) -> None:

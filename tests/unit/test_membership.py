@@ -206,6 +206,17 @@ def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
     assert [g.node_id for g in update.gone] == ["in between"]
 
 
+def test_a_difference_says_of_everybody_it_takes_out_how_he_has_gone() -> None:
+    """The view that it changes may be another master's, to whom nobody has said it."""
+    history, table = History(), Table(100.0)
+    table.bury(gone("b"), NOW)
+    theirs = View.nothing().next([member("a"), member("b")])
+    history.add(theirs, table.burials)
+    history.add(theirs.next([member("a")]), table.burials)
+    update = history.update_for(theirs.number, table, NOW)
+    assert (update.without, [g.node_id for g in update.gone]) == (("b",), ["b"])
+
+
 # --- masters ----------------------------------------------------------------------------------
 
 
@@ -438,6 +449,76 @@ def test_old_joins_do_not_count_for_ever() -> None:
     for number in range(100):
         flap(flapping, 1, NOW + number * TIMING.flap_half_life_s)
     assert flapping.wait_s("x", 99, NOW + 100 * TIMING.flap_half_life_s) == 0.0
+
+
+# --- parts that meet again --------------------------------------------------------------------
+
+
+class Returning:
+    """Node x, which has been in a part with y, and hears of the other part's views."""
+
+    def __init__(self) -> None:
+        self.node = membership("x", ["a"])
+        self._latest = View.nothing()
+        self.told([member("x"), member("y")])
+        self.own_part = self.node.view
+
+    def told(self, members: list[Member], *graves: Gone, now: float = NOW) -> View:
+        self._latest = self._latest.next(members)
+        update = ViewUpdate(self._latest.number, self._latest.members, gone=graves)
+        self.node.on_heartbeat(Heartbeat(member("a"), self._latest.number, update), now)
+        return self._latest
+
+    def accused(self) -> None:
+        """Of being dead, as y is; it objects, and is the first to be heard."""
+        self.told([member("a")], gone("x"), gone("y"))
+        assert self.node.own.sequence == 1
+
+
+def test_who_returns_goes_by_no_view_without_those_he_returns_with() -> None:
+    x = Returning()
+    x.accused()
+    x.told([member("a"), member("x", 1)])
+    assert x.node.view == x.own_part
+    assert x.told([member("a"), member("x", 1), member("y", 1)]) == x.node.view
+
+
+def test_somebody_else_may_have_objected_for_him() -> None:
+    x = Returning()
+    x.told([member("a"), member("x", 1)], gone("y"))
+    assert x.node.view == x.own_part
+
+
+def test_he_waits_for_them_no_longer_than_a_ttl() -> None:
+    x = Returning()
+    x.accused()
+    partial = x.told([member("a"), member("x", 1)])
+    assert x.node.next_at(NOW + TIMING.member_ttl_s - 0.1) <= NOW + TIMING.member_ttl_s
+    x.node.tick(NOW + TIMING.member_ttl_s - 0.1)
+    assert x.node.view == x.own_part
+    x.node.tick(NOW + TIMING.member_ttl_s)
+    assert x.node.view == partial
+
+
+def test_he_does_not_wait_for_one_who_has_left() -> None:
+    x = Returning()
+    x.accused()
+    left = gone("y", 1, State.LEFT)
+    assert x.told([member("a"), member("x", 1)], left) == x.node.view
+
+
+def test_a_member_that_died_is_out_at_once() -> None:
+    x = Returning()
+    x.told([member("a"), member("x"), member("y")])
+    assert x.told([member("a"), member("x")], gone("y")) == x.node.view
+
+
+def test_a_member_of_whom_nobody_says_that_it_died_is_not_out_at_once() -> None:
+    """The master has been out of office, and knows only those whom it has heard since."""
+    x = Returning()
+    all_three = x.told([member("a"), member("x"), member("y")])
+    x.told([member("a"), member("x")])
+    assert x.node.view == all_three
 
 
 # --- one node ---------------------------------------------------------------------------------

@@ -1,0 +1,33 @@
+"""Parts of a partitioned cluster that meet again; `python -m sim.meetings` has more of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.meetings import meet
+from sim.members import TIMING, Members
+
+TTL = TIMING.member_ttl_s
+BLOCK = 20
+
+
+@pytest.mark.parametrize("block", range(15))
+def test_nobody_loses_members_of_its_own_part_when_parts_meet(block: int) -> None:
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        meeting = meet(seed)
+        story = "\n".join([f"seed {seed}: {meeting.what}", *meeting.told])
+        assert meeting.lost_s == 0.0, story
+        assert meeting.agreed_s <= TTL, story
+
+
+def test_who_returns_with_others_goes_on_without_one_that_has_died_soon() -> None:
+    """Nobody waits for him longer than for one who has died in a part that meets nobody."""
+    cluster = Members(1, 6, heads=1)
+    cluster.until_agreed(10.0)
+    small = ["n0003", "n0004", "n0005"]
+    cluster.cut(small, cluster.names[:3])
+    cluster.run(TIMING.takeover_after_s + 3 * TTL)
+    assert {m.node_id for m in cluster.nodes["n0003"].membership.view.members} == set(small)
+    cluster.crash("n0005")
+    cluster.net.cuts.clear()
+    assert cluster.until_agreed(1.5 * TTL) <= 1.5 * TTL
