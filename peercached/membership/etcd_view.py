@@ -2,8 +2,9 @@
 
 Each node has a key `PREFIX/nodes/NODE_ID`, under its lease, with its Member as value. The key
 `PREFIX/nodes/` itself, under no lease, is the stamp: counter and mark of the newest view. Members
-that the stamp does not fit become a view when somebody has put the next stamp, by compare-and-put,
-so all nodes have the same members under the same number, whenever they came and whatever they saw.
+that the stamp does not fit become a view when somebody has put the next stamp, which etcd takes
+only of a node that knows all keys. So all nodes have the same members under the same number,
+whenever they came and whatever they saw.
 
 etcd's own revisions would not do. An etcd that was made anew or restored from a backup counts from
 the past, and a key that is put again with the same member, because a lease was lost, would be a new
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from peercached.membership.office import VIEW_SPACING_PER_MEMBER_S, VIEW_SPACING_S
 from peercached.membership.timing import Timing
@@ -43,24 +45,20 @@ DOUBLINGS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """`revision`: of the key's last change, for the compare-and-put; 0: there is no such key.
-    `origin`: which node's start put the first stamp, kept by all that follow. With another one,
-    etcd was made anew."""
+    """`origin`: which node's start put the first stamp, kept by all that follow. With another one,
+    etcd was made anew. Number 0: there is none."""
 
     number: int = 0
     origin: str = ""
-    revision: int = 0
 
     @staticmethod
-    def of(value: bytes, revision: int) -> Stamp:
-        """Of what is no stamp only the revision counts: it is put anew."""
+    def of(value: bytes) -> Stamp:
+        """What is no stamp is put anew."""
         found = re.fullmatch(rb"(\d{1,12}) ([0-9a-f]{8}) ([!-~]{1,200})", value)
         if found is None:
-            return Stamp(revision=revision)
+            return Stamp()
         number = int(found[1]) << MARK_BITS | int(found[2], 16)
-        if number >= VIEW_NUMBER_MAX:
-            return Stamp(revision=revision)
-        return Stamp(number, found[3].decode(), revision)
+        return Stamp(number, found[3].decode()) if number < VIEW_NUMBER_MAX else Stamp()
 
     @property
     def value(self) -> bytes:
@@ -77,6 +75,7 @@ class EtcdView:
         self._timing = timing
         self._members: dict[str, Member] = {}
         self._mark = 0  # of all of them
+        self._missing: set[str] = set()  # of our view, kept up: hundreds may come at once
         self._stamp = Stamp()
         self._origin = ""  # of the stamp that made our view
         self._unfit_since: float | None = None  # when the keys began to differ from the stamp
@@ -89,8 +88,12 @@ class EtcdView:
         not run any more are suspects, not members for long."""
         others = [m for m in remembered.members if m.node_id != self._own.node_id]
         view = View.of(0, [*others, Member(self._own)])
-        self.view = View.numbered(remembered.counter, view)
+        self._go_by(View.numbered(remembered.counter, view))
         return self.view
+
+    def _go_by(self, view: View) -> None:
+        self.view = view
+        self._missing = {m.node_id for m in view.members if not self._has_now(m)}
 
     # --- what etcd has
 
@@ -99,6 +102,7 @@ class EtcdView:
         a lease this node makes no view without one who is in its own and may just not be back."""
         self._members = {member.node_id: member for member in members}
         self._mark = mark_of(self._members.values())
+        self._go_by(self.view)
         self._stamp = stamp
         self._tries = 0
         self._unfit_since = now
@@ -107,18 +111,23 @@ class EtcdView:
         self._is_behind = other or stamp.number >> MARK_BITS < self.view.counter
 
     def put(self, member: Member, now: float) -> None:
-        self._replace(self._members.get(member.node_id), member, now)
+        self._replace(member.node_id, member, now)
 
     def delete(self, node_id: str, now: float) -> None:
-        self._replace(self._members.get(node_id), None, now)
+        self._replace(node_id, None, now)
 
-    def _replace(self, old: Member | None, new: Member | None, now: float) -> None:
+    def _replace(self, node_id: str, new: Member | None, now: float) -> None:
+        old = self._members.pop(node_id, None)
         if old is not None:
-            del self._members[old.node_id]
             self._mark ^= mark_of((old,))
         if new is not None:
-            self._members[new.node_id] = new
+            self._members[node_id] = new
             self._mark ^= mark_of((new,))
+        expected = self.view.member(node_id)
+        if expected is None or self._has_now(expected):
+            self._missing.discard(node_id)
+        else:
+            self._missing.add(node_id)
         self._tries = 0
         if self._stamp.number == self.view.number == self.view.counter << MARK_BITS | self._mark:
             self._unfit_since = None  # as it was: who lost a lease has a new one
@@ -140,19 +149,17 @@ class EtcdView:
 
     def missing(self, now: float) -> list[str]:
         """Node ids of our view that are waited for. Older starts in the keys are a backup's."""
-        if now >= self._patient_until:
-            return []
-        return [m.node_id for m in self.view.members if not self._has_now(m.address)]
+        return sorted(self._missing) if now < self._patient_until else []
 
-    def _has_now(self, node: NodeAddress) -> bool:
-        found = self._members.get(node.node_id)
-        return found is not None and found.address.incarnation >= node.incarnation
+    def _has_now(self, member: Member) -> bool:
+        found = self._members.get(member.node_id)
+        return found is not None and found.address.incarnation >= member.address.incarnation
 
     # --- views
 
     def take(self, now: float) -> View | None:
         """The view that the stamp makes of the keys, if it is a new one."""
-        if self._is_behind and self.missing(now):
+        if self._is_behind and self._missing and now < self._patient_until:
             return None  # a newcomer's, who knows nothing of those who are about to come back
         members = self._there()
         number = View.numbered(self._stamp.number >> MARK_BITS, members).number
@@ -165,8 +172,15 @@ class EtcdView:
         self._origin = self._stamp.origin
         if number == self.view.number:
             return None
-        self.view = View(number, members.members, members.by_id)
+        self._go_by(View(number, members.members, members.by_id))
         return self.view
+
+    def _is_there(self) -> bool:
+        """This process, among those that can be in a view."""
+        if len(self._members) > MEMBERS_MAX:
+            return self._there().has(self._own)
+        found = self._members.get(self._own.node_id)
+        return found is not None and found.address.same_process(self._own)
 
     def _there(self) -> View:
         ids = sorted(self._members)[:MEMBERS_MAX]  # of too many, the same ones everywhere
@@ -175,25 +189,24 @@ class EtcdView:
     def due_at(self, now: float) -> float:
         """When this node is to compare keys and stamp, and to put a stamp if take() leaves them
         unfit; inf: not before they change."""
-        if self._unfit_since is None or not self._there().has(self._own):
+        if self._unfit_since is None or not self._is_there():
             return float("inf")
-        since = max(self._unfit_since, self._patient_until if self.missing(now) else 0.0)
+        since = max(self._unfit_since, self._patient_until if self._missing else 0.0)
         spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._members)
         return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 
     def _turn_s(self) -> float:
         """How long this node leaves it to others."""
+        lower = (m for i, m in self._members.items() if i < self._own.node_id)
         if self.view.number == 0:
-            before = sum(node_id < self._own.node_id for node_id in self._members)
-            later_s = NEWCOMER_S if self._stamp.number else 0.0
-        else:
-            established = (i for i, m in self._members.items() if self.view.has(m.address))
-            before = sum(node_id < self._own.node_id for node_id in established)
-            later_s = 0.0
-        return later_s + TURN_S * min(before, TURNS_MAX)
+            before = sum(1 for _ in islice(lower, TURNS_MAX))
+            return (NEWCOMER_S if self._stamp.number else 0.0) + TURN_S * before
+        established = (m for m in lower if self.view.has(m.address))
+        return TURN_S * sum(1 for _ in islice(established, TURNS_MAX))
 
     def next_stamp(self, now: float) -> Stamp:
-        """For the keys as they are, to be put if the key's last change was at its revision."""
+        """For the keys as they are, to be put if etcd has none that this node has not heard of: a
+        stamp for what has been before fits nothing, and makes the next view a new number."""
         self._tries += 1
         self._unfit_since = now
         members = self._there()
@@ -205,4 +218,4 @@ class EtcdView:
         ).number
         if members.members == self.view.members and self._stamp.number < self.view.number:
             number = self.view.number  # they are all there again: the view that everybody has
-        return Stamp(number, origin, self._stamp.revision)
+        return Stamp(number, origin)

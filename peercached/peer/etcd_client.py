@@ -12,6 +12,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from peercached.peer.tls import Tls
+from peercached.peer.within import within
 from peercached.proto import etcd_pb2 as pb
 from peercached.proto import etcd_pb2_grpc
 
@@ -67,7 +68,7 @@ class EtcdClient:
 
     async def _within(self, call: Any) -> Any:
         try:
-            return await asyncio.wait_for(call, self._timeout_s)
+            return await within(self._timeout_s, call)
         except asyncio.TimeoutError as error:
             raise EtcdError(f"etcd at {self.endpoint} did not answer in time") from error
         except grpc.aio.AioRpcError as error:
@@ -88,15 +89,18 @@ class EtcdClient:
         reply = await self._within(self._kv.Put(request, timeout=self._timeout_s))
         return int(reply.header.revision)
 
-    async def replace(self, key: bytes, value: bytes, lease: int, unchanged_since: int) -> bool:
-        """Puts if the key's last change was at that revision (0: there is no such key)."""
+    async def put_if(
+        self, key: bytes, value: bytes, lease: int, unchanged_since: int, prefix: bytes = b""
+    ) -> bool:
+        """Puts unless the key, or any with that prefix, was put after that revision."""
         request = pb.TxnRequest(
             compare=[
                 pb.Compare(
-                    result=pb.Compare.EQUAL,
+                    result=pb.Compare.LESS,
                     target=pb.Compare.MOD,
-                    key=key,
-                    mod_revision=unchanged_since,
+                    key=prefix or key,
+                    range_end=range_end(prefix) if prefix else b"",
+                    mod_revision=unchanged_since + 1,
                 )
             ],
             success=[

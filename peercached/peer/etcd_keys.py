@@ -21,22 +21,25 @@ class EtcdKeys:
     def __init__(self, prefix: str, node_id: str, view: EtcdView) -> None:
         self.stamp = f"{prefix.rstrip('/')}/nodes/".encode()
         self.own = self.stamp + node_id.encode()
+        self.revision = 0  # of the last change that is known here
         self._view = view
 
-    def reset(self, found: Iterable[etcd_pb2.KeyValue], now: float) -> etcd_pb2.KeyValue | None:
-        """All that there are now. Returns our own."""
+    def reset(
+        self, found: Iterable[etcd_pb2.KeyValue], revision: int, now: float
+    ) -> etcd_pb2.KeyValue | None:
+        """All that there are, read at that revision. Returns our own."""
+        self.revision = revision
         keys = {kv.key: kv for kv in found}
         stamp = keys.pop(self.stamp, None)
         members = [m for m in map(self._member_in, keys.values()) if m is not None]
-        self._view.reset(
-            members, Stamp.of(stamp.value, stamp.mod_revision) if stamp else Stamp(), now
-        )
+        self._view.reset(members, Stamp.of(stamp.value) if stamp else Stamp(), now)
         return keys.get(self.own)
 
     def learn(self, event: etcd_pb2.Event, now: float) -> None:
         kv, gone = event.kv, event.type == etcd_pb2.Event.DELETE
+        self.revision = kv.mod_revision
         if kv.key == self.stamp:
-            self._view.stamped(Stamp() if gone else Stamp.of(kv.value, kv.mod_revision), now)
+            self._view.stamped(Stamp() if gone else Stamp.of(kv.value), now)
             return
         member = None if gone else self._member_in(kv)
         if member is not None:

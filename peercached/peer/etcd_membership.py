@@ -13,7 +13,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,9 @@ from peercached.peer.cluster import Say
 from peercached.peer.etcd_client import EtcdClient, EtcdError
 from peercached.peer.etcd_epochs import EtcdEpochs
 from peercached.peer.etcd_keys import EtcdKeys
+from peercached.peer.first_to_fail import first_to_fail
 from peercached.peer.pings import reaches
+from peercached.peer.within import within
 from peercached.proto import etcd_pb2
 
 log = logging.getLogger(__name__)
@@ -98,13 +100,13 @@ class EtcdMembership:
         timing = self._timing
         claim_s = timing.lease_over_s + timing.retry_max_s + timing.etcd_deadline_s
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._tried.wait(), max(timeout_s, claim_s))
+            await within(max(timeout_s, claim_s), self._tried.wait())
 
     async def leave(self, timeout_s: float) -> None:
         await self._end()
         if self._lease:
             with contextlib.suppress(EtcdError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._client.revoke(self._lease), timeout_s)
+                await within(timeout_s, self._client.revoke(self._lease))
 
     async def stop(self) -> None:
         await self._end()
@@ -151,12 +153,12 @@ class EtcdMembership:
         if not self._lease or not await self._client.keep_alive(self._lease):
             self._lease = await self._client.grant(math.ceil(self._timing.member_ttl_s))
         found, revision = await self._client.read(self._keys.stamp)
-        own_key = self._keys.reset(found, time.monotonic())
+        own_key = self._keys.reset(found, revision, time.monotonic())
         async with self._client.watch(self._keys.stamp, revision + 1) as changes:
             await self._register(own_key)
             self.refused = self.problem = ""
             self._take()
-            await _first_to_fail(
+            await first_to_fail(
                 self._follow(changes),
                 self._stamping(),
                 self._keep(),
@@ -181,7 +183,7 @@ class EtcdMembership:
         if key is not None and key.lease == self._lease and other == self.own:
             return
         unchanged_since = 0 if key is None else key.mod_revision
-        if not await self._client.replace(
+        if not await self._client.put_if(
             self._keys.own, self._value(), self._lease, unchanged_since
         ):
             raise EtcdError("another process registers this node id at this moment")
@@ -260,10 +262,12 @@ class EtcdMembership:
             if now < due_at:
                 left_s = None if due_at == math.inf else due_at - now
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._unfit.wait(), left_s)
+                    await within(left_s, self._unfit.wait())
             elif not self._take() and self._state.due_at(now) <= now:
                 stamp = self._state.next_stamp(now)
-                await self._client.replace(self._keys.stamp, stamp.value, 0, stamp.revision)
+                await self._client.put_if(
+                    self._keys.stamp, stamp.value, 0, self._keys.revision, self._keys.stamp
+                )
 
     # --- for the daemon
 
@@ -282,16 +286,3 @@ class EtcdMembership:
     def say(self, say: Say) -> None:
         missing = self._state.missing(time.monotonic())
         etcd_report.say(say, self.view, self.refused, self.problem, missing)
-
-
-async def _first_to_fail(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs them until one raises; the others are ended then."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

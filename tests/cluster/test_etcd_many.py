@@ -1,4 +1,7 @@
-"""Many nodes' memberships in one process, on a real etcd: how few views they make."""
+"""Many nodes' memberships in one process, on a real etcd: how few views they make.
+
+The one process hears for all of them: 90 000 changes when 300 come at once, 10 s of its processor
+(docs/scaling.md), so 300 need a machine that does nothing else. A node by itself hears 300."""
 
 import asyncio
 import time
@@ -6,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
 from harness.etcd import Etcd
 
 from peercached.directory.epochs import Epochs
@@ -14,7 +18,6 @@ from peercached.peer.client import Peers
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 
-NODES = 60
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 
 
@@ -24,9 +27,10 @@ class NothingCleared:
 
 
 class Many:
-    def __init__(self, endpoint: str) -> None:
-        self.views: list[list[View]] = [[] for _ in range(NODES)]
-        self.memberships = [self._membership(endpoint, place) for place in range(NODES)]
+    def __init__(self, endpoint: str, size: int) -> None:
+        self.size = size
+        self.views: list[list[View]] = [[] for _ in range(size)]
+        self.memberships = [self._membership(endpoint, place) for place in range(size)]
 
     def _membership(self, endpoint: str, place: int) -> EtcdMembership:
         return EtcdMembership(
@@ -54,7 +58,7 @@ class Many:
     @property
     def one_view(self) -> bool:
         views = {membership.view.number for membership in self.memberships}
-        return len(views) == 1 and len(self.memberships[0].view.members) == NODES
+        return len(views) == 1 and len(self.memberships[0].view.members) == self.size
 
     @property
     def well(self) -> bool:
@@ -65,15 +69,15 @@ class Many:
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until, what
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
-async def many(etcd: Etcd) -> AsyncIterator[Many]:
-    found = Many(etcd.endpoint)
+async def many(etcd: Etcd, size: int) -> AsyncIterator[Many]:
+    found = Many(etcd.endpoint, size)
     try:
         for membership in found.memberships:
             membership.start()
@@ -88,13 +92,17 @@ def in_thread(call: Any) -> Any:
     return asyncio.get_running_loop().run_in_executor(None, call)
 
 
-def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd) -> None:
+SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("size", [60, pytest.param(150, marks=SLOW)])
+def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd, size: int) -> None:
     async def claim() -> None:
-        async with many(etcd) as nodes:
+        async with many(etcd, size) as nodes:
             made, stamp = nodes.made(), etcd.stamp()
-            assert made < NODES / 4
+            assert made < size / 4
             await in_thread(etcd.kill)
-            await until(lambda: len(nodes.problems) == NODES, "all miss etcd")
+            await until(lambda: len(nodes.problems) == size, "all miss etcd")
             await in_thread(etcd.start)
             await until(lambda: nodes.well, "etcd is back")
             assert (nodes.made(), etcd.stamp()) == (made, stamp)
@@ -102,7 +110,7 @@ def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd) -> None:
             await in_thread(etcd.begin_anew)
             await until(lambda: nodes.problems, "it is missed")
             await until(lambda: nodes.well and etcd.stamp(), "all are in the new one")
-            print(f"{made} views for {NODES} joins; anew in {time.monotonic() - began:.1f} s")
+            print(f"{made} views for {size} joins; anew in {time.monotonic() - began:.1f} s")
             assert (nodes.made(), etcd.stamp()) == (made, stamp)
 
-    asyncio.run(asyncio.wait_for(claim(), 90))
+    asyncio.run(claim())

@@ -50,7 +50,7 @@ class Node:
         if self.state.due_at(now) <= now:
             self._took(self.state.take(self.etcd.now))
             if self.state.due_at(now) <= now:
-                self.etcd.put_stamp(self.state.next_stamp(now))
+                self.etcd.put_stamp(self.state.next_stamp(now), self.heard)
 
     def _took(self, view: View | None) -> None:
         if view is not None:
@@ -76,7 +76,7 @@ class Etcd:
         """Empty, or from a backup."""
         self.members = {m.node_id: m for m in members or []}
         self.stamp = stamp or Stamp()
-        self.revision = max(self.stamp.revision, 1)
+        self.revision = 1
         self.events: list[tuple[str, object]] = []
         for node in self.nodes:
             node.connected = False
@@ -91,12 +91,12 @@ class Etcd:
         del self.members[node_id]
         self.events.append(("delete", node_id))
 
-    def put_stamp(self, stamp: Stamp) -> None:
+    def put_stamp(self, stamp: Stamp, heard: int) -> None:
         self.stamps_tried += 1
-        if stamp.revision == self.stamp.revision:
+        if all(kind == "delete" for kind, _ in self.events[heard:]):
             self.revision += 1
             self.stamps_put += 1
-            self.stamp = Stamp.of(stamp.value, self.revision)
+            self.stamp = Stamp.of(stamp.value)
             self.events.append(("stamp", self.stamp))
 
     def node(self, node_id: str, incarnation: int = 1) -> Node:
@@ -175,9 +175,7 @@ def test_a_backup_with_older_starts_and_members_long_gone() -> None:
     for node in nodes:  # views have gone on since the backup was made
         node.state.view = View.numbered(105, node.state.view)
         node.views.append(node.state.view)
-    etcd.begin_anew(
-        [member("a"), member("b", 0), member("x")], Stamp(50 << MARK_BITS | 7, "a/1", 40)
-    )
+    etcd.begin_anew([member("a"), member("b", 0), member("x")], Stamp(50 << MARK_BITS | 7, "a/1"))
     nodes[0].connect()
     etcd.run(1.0)
     assert nodes[0].state.missing(etcd.now) == ["b", "c"]
@@ -272,7 +270,7 @@ def test_a_stamp_that_is_none_or_was_deleted_is_put_anew() -> None:
         b"99999999999 00000000 a",
         b"1 00000000 ",
     ):
-        assert Stamp.of(value, 9) == Stamp(revision=9)
+        assert Stamp.of(value) == Stamp()
     etcd = Etcd()
     nodes = etcd.cluster("ab")
     before = agreed(nodes)
@@ -280,6 +278,23 @@ def test_a_stamp_that_is_none_or_was_deleted_is_put_anew() -> None:
     etcd.events.append(("stamp", Stamp()))
     etcd.run(1.0)
     assert agreed(nodes) == before == {etcd.stamp.number}
+
+
+def test_who_hears_late_puts_no_stamp_for_what_has_been() -> None:
+    etcd = Etcd()
+    nodes = etcd.cluster("abc")
+    before, stamps = agreed(nodes), etcd.stamps_put
+    etcd.begin_anew()
+    for node in nodes:
+        node.connect()
+    nodes[0].connected = False  # its own key is all that it has heard of when its patience ends
+    nodes[0].hear(1)
+    etcd.run(TIMING.lease_over_s + 1.0)
+    nodes[0].act()
+    nodes[0].connected = True
+    etcd.run(1.0)
+    assert agreed(nodes) == before == {etcd.stamp.number}
+    assert etcd.stamps_put == stamps + 1
 
 
 def test_a_cold_start_goes_by_the_remembered_view_with_itself_as_it_is_now() -> None:

@@ -1,0 +1,51 @@
+"""Waits that end when they are cancelled, whatever comes in the same moment."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from peercached.peer.within import within
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_in_the_moment_of_the_result_ends_the_loop(turns: int) -> None:
+    async def serve(event: asyncio.Event) -> None:
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(60.0, event.wait())
+            event.clear()
+
+    async def claim() -> None:
+        event = asyncio.Event()
+        task = asyncio.ensure_future(serve(event))
+        await asyncio.sleep(0.01)
+        event.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait((task,), timeout=1.0)
+        assert done and task.cancelled()
+
+    asyncio.run(claim())
+
+
+def test_it_gives_the_result_the_error_or_a_timeout() -> None:
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def fail() -> int:
+        raise LookupError
+
+    async def claim() -> None:
+        assert await within(1.0, answer()) == 7
+        assert await within(None, answer()) == 7
+        with pytest.raises(LookupError):
+            await within(1.0, fail())
+        never = asyncio.get_running_loop().create_future()
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0.01, never)
+        assert never.cancelled()
+
+    asyncio.run(claim())
