@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "bindings/packed.h"
+#include "bindings/shard_calls.h"
 #include "engine/engine.h"
 
 namespace peercached {
@@ -49,12 +50,6 @@ void check_namespace(const std::string& name) {
     throw std::invalid_argument("namespace: " + std::to_string(name.size()) + " bytes, " +
                                 std::to_string(kNamespaceBytesMax) + " are the limit");
   }
-}
-
-std::shared_ptr<const Ring> ring_of(const Engine& engine) {
-  auto ring = engine.ring();
-  if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
-  return ring;
 }
 
 Protocol protocol_of(const std::string& text) {
@@ -134,6 +129,7 @@ void bind_engine(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Engine> engine(module, "Engine");
   bind_operator(engine);
+  bind_directory(engine);
   engine
       .def(
           "__init__",
@@ -269,113 +265,19 @@ void bind_engine(nb::module_& module) {
       .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),
            nb::arg("incarnation"))
 
-      .def(
-          "set_ring",
-          [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
-            self.set_ring(std::make_shared<const Ring>(make_ring(positions, nodes, replicas)));
-          },
-          nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
-      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"))
-      .def(
-          "split",
-          [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {
-            return split_list(*ring_of(self), items, stride, first_only);
-          },
-          nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
-      .def(
-          "owners",
-          [](Engine& self, const nb::bytes& digest) { return owners_list(*ring_of(self), digest); },
-          nb::arg("digest"))
-      .def(
-          "ring_shares",
-          [](Engine& self, unsigned owners) { return shares_list(*ring_of(self), owners); },
-          nb::arg("owners") = 1)
-
-      .def(
-          "shard_apply",
-          [](Engine& self, HolderIndex holder, const nb::bytes& packed) {
-            const InPlace<RecordRow> rows(packed, "rows");
-            ShardApplied applied;
-            {
-              nb::gil_scoped_release unlocked;
-              applied = self.shard().apply(holder, rows);
-            }
-            return applied_tuple(applied);
-          },
-          nb::arg("holder"), nb::arg("rows"))
-      .def(
-          "shard_lookup",
-          [](Engine& self, const nb::bytes& packed) {
-            const InPlace<Digest> digests(packed, "digests");
-            std::vector<RecordRow> rows;
-            {
-              nb::gil_scoped_release unlocked;
-              self.shard().lookup(digests, rows);
-            }
-            return pack(rows);
-          },
-          nb::arg("digests"))
-      .def(
-          "shard_summary",
-          [](Engine& self, HolderIndex holder) {
-            auto ring = ring_of(self);
-            std::vector<BucketSummary> buckets(kSummaryBuckets);
-            {
-              nb::gil_scoped_release unlocked;
-              self.shard().summary(holder, *ring, kSelfHolder, buckets);
-            }
-            return pack(buckets);
-          },
-          nb::arg("holder"))
-      .def(
-          "shard_replace",
-          [](Engine& self, HolderIndex holder, unsigned bucket, Generation as_of,
-             const nb::bytes& packed) {
-            if (bucket >= kSummaryBuckets) {
-              throw std::invalid_argument("bucket: " + std::to_string(bucket) +
-                                          " is not below 256");
-            }
-            const InPlace<RecordRow> rows(packed, "rows");
-            auto ring = ring_of(self);
-            ShardApplied applied;
-            {
-              nb::gil_scoped_release unlocked;
-              applied = self.shard().replace(holder, bucket, as_of, *ring, kSelfHolder, rows);
-            }
-            return applied_tuple(applied);
-          },
-          nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
-      .def("shard_trim",
-           [](Engine& self) {
-             auto ring = ring_of(self);
-             nb::gil_scoped_release unlocked;
-             return self.shard().trim(*ring, kSelfHolder);
-           })
-      .def(
-          "shard_sweep", [](Engine& self, size_t records) { return self.shard().sweep(records); },
-          Unlocked(), nb::arg("records"))
-
       .def("pool_summaries",
            [](Engine& self) {
-             std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> result;
+             std::pair<Generation, OwnerSummaries> result;
              {
                nb::gil_scoped_release unlocked;
                result = self.pool_summaries();
              }
-             nb::dict by_owner;
-             for (const auto& [owner, buckets] : result.second) {
-               by_owner[nb::int_(owner)] = pack(buckets);
-             }
-             return nb::make_tuple(result.first, by_owner);
+             return nb::make_tuple(result.first, summaries_dict(result.second));
            })
       .def(
           "pool_rows",
           [](Engine& self, HolderIndex owner, const nb::bytes& mask) {
-            const auto buckets = unpack<uint8_t>(mask, "buckets");
-            if (buckets.size() != kSummaryBuckets) {
-              throw std::invalid_argument("buckets: a mask of 256 bytes is wanted, not " +
-                                          std::to_string(buckets.size()));
-            }
+            const auto buckets = bucket_mask(mask);
             std::pair<Generation, std::vector<RecordRow>> result;
             {
               nb::gil_scoped_release unlocked;

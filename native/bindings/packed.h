@@ -77,11 +77,6 @@ inline Digest unpack_digest(const nb::bytes& packed) {
   return digests[0];
 }
 
-inline nb::tuple applied_tuple(const ShardApplied& applied) {
-  return nb::make_tuple(applied.added, applied.changed, applied.withdrawn, applied.old,
-                        applied.full);
-}
-
 inline nb::list split_list(const Ring& ring, const nb::bytes& items, size_t stride,
                            bool first_only) {
   if (stride < sizeof(Digest) || items.size() % stride != 0) {
@@ -123,6 +118,7 @@ void bind_rows(nb::module_& module);
 void bind_tables(nb::module_& module);
 void bind_build(nb::module_& module);
 void bind_operator(nb::class_<Engine>& engine);
+void bind_directory(nb::class_<Engine>& engine);
 void bind_limits(nb::module_& module);
 void bind_bare_reads(nb::module_& module);
 

@@ -1,9 +1,11 @@
 // Single parts on their own, for property tests, the simulator and the benchmark.
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-#include "bindings/packed.h"
+#include "bindings/shard_calls.h"
 #include "common/copy.h"
+#include "engine/nodes.h"
 #include "pool/pool.h"
 
 namespace peercached {
@@ -147,26 +149,13 @@ void bind_tables(nb::module_& module) {
       .def(nb::init<uint64_t>(), nb::arg("capacity_entries"))
       .def("add_holder", &Shard::add_holder, nb::arg("holder"))
       .def("drop_holder", &Shard::drop_holder, nb::arg("holder"))
-      .def(
-          "apply",
-          [](Shard& self, HolderIndex holder, const nb::bytes& packed) {
-            const InPlace<RecordRow> rows(packed, "rows");
-            ShardApplied applied;
-            {
-              nb::gil_scoped_release unlocked;
-              applied = self.apply(holder, rows);
-            }
-            return applied_tuple(applied);
-          },
-          nb::arg("holder"), nb::arg("rows"))
-      .def(
-          "lookup",
-          [](Shard& self, const nb::bytes& packed) {
-            std::vector<RecordRow> rows;
-            self.lookup(InPlace<Digest>(packed, "digests"), rows);
-            return pack(rows);
-          },
-          nb::arg("digests"))
+      .def("swept", &Shard::swept, nb::arg("holder"))
+      .def("apply", &shard_apply, nb::arg("holder"), nb::arg("rows"))
+      .def("lookup", &shard_lookup, nb::arg("digests"))
+      .def("summary", &shard_summary, nb::arg("holder"), nb::arg("ring"), nb::arg("owner"))
+      .def("replace", &shard_replace, nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"),
+           nb::arg("rows"), nb::arg("ring"), nb::arg("owner"))
+      .def("trim", &shard_trim, nb::arg("ring"), nb::arg("owner"))
       .def("sweep", &Shard::sweep, nb::arg("records"))
       .def("stats", &shard_stats);
 
@@ -179,7 +168,35 @@ void bind_tables(nb::module_& module) {
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
       .def("owners", &owners_list, nb::arg("digest"))
       .def("split", &split_list, nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
-      .def("shares", &shares_list, nb::arg("owners") = 1);
+      .def("shares", &shares_list, nb::arg("owners") = 1)
+      .def(
+          "summaries",
+          [](const Ring& self, const nb::bytes& packed) {
+            OwnerSummaries by_owner;
+            add_to_summaries(by_owner, InPlace<RecordRow>(packed, "rows"), self);
+            return summaries_dict(by_owner);
+          },
+          nb::arg("rows"))
+      .def(
+          "rows_of",
+          [](const Ring& self, const nb::bytes& packed, HolderIndex owner, const nb::bytes& mask) {
+            std::vector<RecordRow> owned;
+            append_owned(owned, InPlace<RecordRow>(packed, "rows"), self, owner, bucket_mask(mask));
+            return pack(owned);
+          },
+          nb::arg("rows"), nb::arg("owner"), nb::arg("buckets"));
+
+  nb::class_<NodeTable>(module, "NodeTable")
+      .def(nb::init<std::string, Incarnation>(), nb::arg("self_id"), nb::arg("self_incarnation"))
+      .def(
+          "add",
+          [](NodeTable& self, const std::string& node_id, Incarnation incarnation,
+             const Shard& shard) {
+            return self.add(node_id, incarnation,
+                            [&](HolderIndex candidate) { return shard.swept(candidate); });
+          },
+          nb::arg("node_id"), nb::arg("incarnation"), nb::arg("shard"))
+      .def("drop", &NodeTable::drop, nb::arg("index"));
 
   nb::class_<PoolTable>(module, "PoolTable")
       .def(nb::init<uint64_t>(), nb::arg("pool_bytes"))

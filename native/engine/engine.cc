@@ -317,24 +317,12 @@ void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
   janitor_wake_.notify_one();
 }
 
-std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> Engine::pool_summaries()
-    const {
-  std::map<HolderIndex, std::vector<BucketSummary>> by_owner;
+std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
+  OwnerSummaries by_owner;
   auto ring = this->ring();
-  if (!ring) return {0, by_owner};
-  for (const auto& [owner, share] : ring->shares()) by_owner[owner].resize(kSummaryBuckets);
-  HolderIndex owners[kOwnersMax];
-  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
-    for (const RecordRow& row : rows) {
-      const uint64_t term = summary_term(row);
-      const unsigned count = ring->owners(row.digest, owners);
-      for (unsigned i = 0; i < count; ++i) {
-        BucketSummary& bucket = by_owner[owners[i]][bucket_of(row.digest)];
-        bucket.hash += term;
-        ++bucket.count;
-      }
-    }
-  });
+  if (!ring) return {0, std::move(by_owner)};
+  const Generation as_of = cold_->scan(
+      [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
   return {as_of, std::move(by_owner)};
 }
 
@@ -343,13 +331,8 @@ std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
   std::vector<RecordRow> out;
   auto ring = this->ring();
   if (!ring) return {0, out};
-  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
-    for (const RecordRow& row : rows) {
-      if (buckets[bucket_of(row.digest)] != 0 && ring->owned_by(row.digest, owner)) {
-        out.push_back(row);
-      }
-    }
-  });
+  const Generation as_of = cold_->scan(
+      [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });
   return {as_of, std::move(out)};
 }
 

@@ -39,6 +39,7 @@
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
+#include "shard/owner_records.h"
 #include "shard/shard.h"
 #include "transfer/fault/fault.h"
 #include "transfer/rdma/fabric.h"
@@ -193,7 +194,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // held[i] = 1: held here from now on for so long (engine/holds.h).
   void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // The generation to resync against, and the summaries of our records by owner.
-  std::pair<Generation, std::map<HolderIndex, std::vector<BucketSummary>>> pool_summaries() const;
+  std::pair<Generation, OwnerSummaries> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
   // Sentences for the log about who was refused, and what the disk does.

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, cast
 from unittest import mock
@@ -22,7 +22,7 @@ from peercached.directory.lookup import Lookup, LookupCounters
 from peercached.membership import NodeAddress, View
 from peercached.peer.auth import Secret
 from peercached.peer.doors import Doors
-from sim.engine import POOL_BYTES, SimEngine
+from sim.engine import SimEngine
 from sim.fake_engine import FakeNative, build_ring, unpack_rows
 from sim.loop import Loop, Process
 from sim.members import DATA_PORT, PEER_PORT, TIMING
@@ -38,6 +38,9 @@ CALM_DROP = 0.02
 # In a calm network a process is dead to everybody so long after its end: its TTL and probes; and if
 # the masters are dead too, others must take over first, and others again if those are dead.
 DEAD_ARE_KNOWN_S = 3 * TIMING.takeover_after_s + 2 * TIMING.member_ttl_s
+# By which nodes own parts of different sizes.
+POOLS_BYTES = (1 << 30, 1 << 30, 2 << 30, 5 << 30)
+POOL_CHANGED = 0.1
 
 
 class SimNode:
@@ -53,13 +56,14 @@ class SimNode:
 
     def _make(self, incarnation: int, kept: View | None) -> None:
         cluster, name = self.cluster, self.name
+        self.pool_bytes = cluster.pool_bytes(name, incarnation)
         self.engine = SimEngine(self)
         config = Config(
             node_id=name,
             host=name,
             meta_port=PEER_PORT,
             data_port=DATA_PORT,
-            pool_size=POOL_BYTES,
+            pool_size=self.pool_bytes,
             discovery_addr=[f"{head}:{PEER_PORT}" for head in cluster.heads],
             heartbeat_interval_s=TIMING.heartbeat_interval_s,
             member_ttl_s=TIMING.member_ttl_s,
@@ -183,11 +187,18 @@ class SimNode:
 class SimCluster:
     """`kept` are the views on the disks. `visible`: which live processes hold a page that their
     owners know. `gaps` counts how often a page was nowhere: what was visible all the time has the
-    same count after as before."""
+    same count after as before. `pools`: sizes, one of which each node has."""
 
     def __init__(
-        self, seed: int, nodes: int, heads: int = 1, max_masters: int = 3, **net: float
+        self,
+        seed: int,
+        nodes: int,
+        heads: int = 1,
+        max_masters: int = 3,
+        pools: Sequence[int] = POOLS_BYTES,
+        **net: float,
     ) -> None:
+        self._seed, self._pools = seed, pools
         self.net = Net(seed, **net)
         self.loop = Loop(self.net)
         self.network = Network(self.net, self.dark)
@@ -257,6 +268,12 @@ class SimCluster:
         self.loop.forget()
         assert not self.wrong, "\n".join(self.wrong)
         assert not self.loop.problems, "\n".join(self.loop.problems)
+
+    def pool_bytes(self, name: str, incarnation: int) -> int:
+        """The same at most starts of a node, for somebody changes some of them."""
+        start = random.Random(f"{self._seed} {name} {incarnation}")
+        usual = random.Random(f"{self._seed} {name}")
+        return (start if start.random() < POOL_CHANGED else usual).choice(self._pools)
 
     # --- fates
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from peercached.directory.placement import Node
 from peercached.events import _TROUBLE, LOOKUP, PEER_TROUBLE, PUBLISH
 from sim.fake_engine import RESIDENT, FakeEngine, digest_of, unpack_rows
+from sim.native_directory import SWEEP_RECORDS
 
 if TYPE_CHECKING:
     from sim.cluster import SimNode
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 GET_TIMEOUT_S = 2.0
 READ_TIMEOUT_S = 2.0
 PUBLISH_TIMEOUT_S = 1.0
-POOL_BYTES = 1 << 30
+# Until what a node has left in the shard is swept.
+JANITOR_S = 0.05
 PAGES_A_PART = 8
 
 Answer = Callable[[bytes], None]
@@ -28,6 +30,7 @@ class SimEngine(FakeEngine):
     def __init__(self, node: SimNode) -> None:
         super().__init__()
         super().stop()  # there is no file to wait for
+        self.swept_at_once = False
         self.taking = True
         self._node = node
         self._asked: dict[int, Answer] = {}
@@ -49,12 +52,17 @@ class SimEngine(FakeEngine):
 
     def stats(self) -> dict[str, Any]:
         held = sum(length for _, length in self.pool.values())
-        pool = {"keys": len(self.pool), "payload_bytes": held, "capacity_bytes": POOL_BYTES}
+        pool = {"keys": len(self.pool), "payload_bytes": held, "capacity_bytes": self._node.pool_bytes}
         return {"pool": pool}
 
     def drop_node(self, index: int) -> None:
         super().drop_node(index)
         self.connected.pop(index, None)
+        self._node.later(JANITOR_S, self._sweep)
+
+    def _sweep(self) -> None:
+        if self.shard_sweep(SWEEP_RECORDS):
+            self._node.later(JANITOR_S, self._sweep)
 
     def set_taking(self, taking: bool) -> None:
         self.taking = taking

@@ -41,7 +41,7 @@ def test_what_is_missing_in_the_shard_is_found_in_the_pool() -> None:
     own = Own()
     for number in range(20):
         own.set(f"page {number}")
-    own.engine.shard.clear()
+    own.engine.lose_records()
     own.shard.set_view(3)
     while own.scan_once():
         pass

@@ -17,7 +17,7 @@ class Owner:
 
     def __init__(self, capacity: int = 100) -> None:
         self.engine = FakeEngine(capacity)
-        self.engine.nodes[HOLDER] = ("holder", 7)
+        assert self.engine.add_node("holder", 7) == HOLDER
         self.engine.set_ring(*build_ring({"owner": SELF, "holder": HOLDER}), 2)
         self.side = OwnerSide(cast(Any, self.engine))
         self.side.set_view(1, [SELF, HOLDER])

@@ -1,0 +1,76 @@
+// The engine's ring and its shard of the directory.
+
+#include "bindings/shard_calls.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+std::shared_ptr<const Ring> ring_of(const Engine& engine) {
+  auto ring = engine.ring();
+  if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
+  return ring;
+}
+
+}  // namespace
+
+void bind_directory(nb::class_<Engine>& engine) {
+  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  engine
+      .def(
+          "set_ring",
+          [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
+            self.set_ring(std::make_shared<const Ring>(make_ring(positions, nodes, replicas)));
+          },
+          nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
+      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"))
+      .def(
+          "split",
+          [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {
+            return split_list(*ring_of(self), items, stride, first_only);
+          },
+          nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
+      .def(
+          "owners",
+          [](Engine& self, const nb::bytes& digest) { return owners_list(*ring_of(self), digest); },
+          nb::arg("digest"))
+      .def(
+          "ring_shares",
+          [](Engine& self, unsigned owners) { return shares_list(*ring_of(self), owners); },
+          nb::arg("owners") = 1)
+
+      .def(
+          "shard_apply",
+          [](Engine& self, HolderIndex holder, const nb::bytes& rows) {
+            return shard_apply(self.shard(), holder, rows);
+          },
+          nb::arg("holder"), nb::arg("rows"))
+      .def(
+          "shard_lookup",
+          [](Engine& self, const nb::bytes& digests) {
+            return shard_lookup(self.shard(), digests);
+          },
+          nb::arg("digests"))
+      .def(
+          "shard_summary",
+          [](Engine& self, HolderIndex holder) {
+            return shard_summary(self.shard(), holder, *ring_of(self), kSelfHolder);
+          },
+          nb::arg("holder"))
+      .def(
+          "shard_replace",
+          [](Engine& self, HolderIndex holder, unsigned bucket, Generation as_of,
+             const nb::bytes& rows) {
+            return shard_replace(self.shard(), holder, bucket, as_of, rows, *ring_of(self),
+                                 kSelfHolder);
+          },
+          nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
+      .def("shard_trim",
+           [](Engine& self) { return shard_trim(self.shard(), *ring_of(self), kSelfHolder); })
+      .def(
+          "shard_sweep", [](Engine& self, size_t records) { return self.shard().sweep(records); },
+          Unlocked(), nb::arg("records"));
+}
+
+}  // namespace peercached

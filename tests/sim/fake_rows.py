@@ -1,0 +1,18 @@
+"""Records as tuples, for tests: (digest, offset, generation, check, length, holder, flags)."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+ROW = struct.Struct("<16sQQIIHB5x")
+RESIDENT, WITHDRAW = 1, 2
+
+
+def digest_of(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def unpack_rows(rows: bytes) -> list[tuple[Any, ...]]:
+    return list(ROW.iter_unpack(rows))

@@ -1,0 +1,121 @@
+"""The directory's part of a data plane: native tables of one node, without an Engine around them.
+
+A mixin of fake_engine.py. The engine's janitor is a thread that sweeps what a node has left when it
+is dropped. Here that is done at once, or by shard_sweep() where `swept_at_once` is false."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peercached import _native
+from sim.fake_rows import ROW, unpack_rows
+from sim.rings import RingTable
+
+SWEEP_RECORDS = 4096
+# Of the table's address space; what is not used costs no memory.
+SHARD_CAPACITY = 1 << 20
+
+
+class NativeDirectory:
+    def __init__(self, shard_capacity: int = SHARD_CAPACITY) -> None:
+        self.swept_at_once = True
+        self.nodes: dict[int, tuple[str, int]] = {}
+        self.ring: RingTable | None = None
+        self.shard_final = False
+        self._numbers = _native.NodeTable("this node", 0)
+        self._known: set[bytes] = set()  # digests that there may be records of
+        self._new_shard(shard_capacity)
+
+    def _new_shard(self, capacity: int) -> None:
+        self._shard_capacity = capacity
+        self._table = _native.ShardTable(capacity)
+        for holder in (0, *self.nodes):
+            self._table.add_holder(holder)
+
+    # --- what tests see and do
+
+    @property
+    def shard(self) -> dict[tuple[bytes, int], tuple[Any, ...]]:
+        """(digest, holder) -> its record, of three holders a digest at most."""
+        rows = unpack_rows(self._table.lookup(b"".join(sorted(self._known))))
+        return {(row[0], row[5]): row for row in rows}
+
+    @property
+    def shard_capacity(self) -> int:
+        return self._shard_capacity
+
+    @shard_capacity.setter
+    def shard_capacity(self, capacity: int) -> None:
+        records = self.shard
+        self._new_shard(capacity)
+        for (_, holder), row in records.items():
+            self._table.apply(holder, ROW.pack(*row))
+
+    def lose_records(self) -> None:
+        self._new_shard(self._shard_capacity)
+
+    # --- nodes and ring
+
+    def add_node(self, node_id: str, incarnation: int) -> int:
+        index, new = self._numbers.add(node_id, incarnation, self._table)
+        if new:
+            self._table.add_holder(index)
+            self.nodes[index] = (node_id, incarnation)
+        return index
+
+    def drop_node(self, index: int) -> None:
+        del self.nodes[index]
+        self._numbers.drop(index)
+        self._table.drop_holder(index)
+        while self.swept_at_once and self.shard_sweep(SWEEP_RECORDS):
+            pass
+
+    def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
+        self.ring = RingTable(positions, nodes, replicas)
+
+    def set_shard_final(self, final: bool) -> None:
+        self.shard_final = final
+
+    def _ring(self) -> RingTable:
+        assert self.ring is not None
+        return self.ring
+
+    def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
+        return self._ring().split(items, stride, first_only)
+
+    def owners(self, digest: bytes) -> list[int]:
+        return self._ring().owners(digest)
+
+    def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
+        return self._ring().shares(owners)
+
+    # --- shard
+
+    def _note(self, rows: bytes) -> None:
+        self._known.update(row[0] for row in unpack_rows(rows))
+
+    def shard_apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]:
+        assert holder == 0 or holder in self.nodes
+        self._note(rows)
+        return self._table.apply(holder, rows)
+
+    def shard_lookup(self, digests: bytes) -> bytes:
+        return self._table.lookup(digests)
+
+    def shard_summary(self, holder: int) -> bytes:
+        ring = self._ring()
+        return self._table.summary(holder, ring.shared, ring.rank)
+
+    def shard_replace(
+        self, holder: int, bucket: int, as_of: int, rows: bytes
+    ) -> tuple[int, int, int, int, int]:
+        ring = self._ring()
+        self._note(rows)
+        return self._table.replace(holder, bucket, as_of, rows, ring.shared, ring.rank)
+
+    def shard_trim(self) -> int:
+        ring = self._ring()
+        return self._table.trim(ring.shared, ring.rank)
+
+    def shard_sweep(self, records: int) -> int:
+        return self._table.sweep(records)
