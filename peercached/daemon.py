@@ -122,7 +122,11 @@ class Daemon:
             self.trouble,
         )
         self.publisher = Publisher(
-            engine, self.local, self.streams, config.publish_timeout_ms / 1000
+            engine,
+            self.local,
+            self.streams,
+            config.publish_timeout_ms / 1000,
+            lambda rows, owned: self.placement.former_owners_of(rows, owned, time.monotonic()),
         )
         self.streams.publisher = self.publisher
         self.lookups = Lookups(

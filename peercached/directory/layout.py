@@ -21,6 +21,7 @@ NO_HOLDER = 0xFFFF
 _HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
 _FLAGS_AT = 42
 _WITHDRAW = 2
+_WITHDRAWN = (_WITHDRAW, _WITHDRAW | 1)  # of a page that was in the pool
 _ROW_U16 = ROW_BYTES // 2
 
 
@@ -58,6 +59,16 @@ def withdrawals_of(rows: bytes) -> bytes:
     return bytes(out)
 
 
+def withdrawn_in(rows: bytes) -> bytes:
+    """Those of the records that are taken back."""
+    flags = rows[_FLAGS_AT::ROW_BYTES]
+    count = sum(flags.count(value) for value in _WITHDRAWN)
+    if count in (0, len(flags)):
+        return rows if count else b""
+    each = (rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES))
+    return b"".join(row for row, flag in zip(each, flags, strict=True) if flag in _WITHDRAWN)
+
+
 def pack_mapping(mapping: dict[int, int]) -> bytes:
     """For Engine.map_rows: a u16 per index up to the largest, NO_HOLDER where there is none."""
     packed = array("H", [NO_HOLDER]) * (max(mapping, default=-1) + 1)
@@ -81,6 +92,8 @@ def bucket_counts(summary: bytes) -> list[int]:
 def bucket_groups(mask: bytes, summary: bytes, rows_max: int) -> list[bytes]:
     """Splits a mask into masks of about `rows_max` rows each at most, by our own counts."""
     groups: list[bytes] = []
+    if not any(mask):
+        return groups
     group, rows = bytearray(BUCKETS), 0
     for bucket, count in enumerate(bucket_counts(summary)):
         if not mask[bucket]:

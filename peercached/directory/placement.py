@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, SELF
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, digests_of
 from peercached.directory.native import Native, RingTable
 from peercached.directory.patience import Patience
 from peercached.membership import NodeAddress, State, View
@@ -159,4 +159,23 @@ class Placement:
             for index, part in ring.table.split(digests, DIGEST_BYTES):
                 if self.nodes.get(index) is ring.nodes.get(index) is not None:
                     parts.append((index, part))
+        return parts
+
+    def former_owners_of(
+        self, rows: bytes, owned: list[tuple[int, bytes]], now: float
+    ) -> list[tuple[int, bytes]]:
+        """Records by those living nodes, ourselves among them, that owned them before and keep them
+        still. `owned`: the same records by their owners, who are left out if they have them all."""
+        known = dict(owned)
+        parts: list[tuple[int, bytes]] = []
+        for ring in self._former:
+            if now >= ring.until:
+                continue
+            for index, part in ring.table.split(rows, ROW_BYTES):
+                if self.nodes.get(index) is not ring.nodes.get(index) or index not in self.nodes:
+                    continue
+                has = known.get(index, b"")
+                if self._native.missing(digests_of(part), has, ROW_BYTES):
+                    parts.append((index, part))
+                    known[index] = has + part
         return parts

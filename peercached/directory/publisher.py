@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from peercached.directory.layout import ROW_BYTES, SELF
+from peercached.directory.layout import ROW_BYTES, SELF, withdrawn_in
 from peercached.directory.local import LocalShard
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ class Streams(Protocol):
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         """Queues the records; True if the ticket will come back (acknowledged or lost)."""
+
+
+# (records, the same by their owners) -> those of them that others keep because they were owners.
+FormerOwners = Callable[[bytes, list[tuple[int, bytes]]], list[tuple[int, bytes]]]
 
 
 @dataclass(slots=True)
@@ -46,7 +50,9 @@ class Publisher:
         local: LocalShard,
         streams: Streams,
         timeout_s: float,
+        former_owners: FormerOwners = lambda rows, owned: [],
     ) -> None:
+        self._former_owners = former_owners
         self._engine = engine
         self._local = local
         self._streams = streams
@@ -67,7 +73,9 @@ class Publisher:
         waiting: dict[int, bytes] = {}
         accepted: list[bytes] = []
         complete = True
-        for owner, part in self._engine.split(rows, ROW_BYTES):
+        parts = self._engine.split(rows, ROW_BYTES)
+        self._take_back(rows, parts)
+        for owner, part in parts:
             if owner == SELF:
                 self._local.apply(part)
                 accepted.append(part)
@@ -86,7 +94,18 @@ class Publisher:
 
     def forward(self, rows: bytes) -> None:
         """Records that nobody waits for: withdrawals by eviction."""
-        for owner, part in self._engine.split(rows, ROW_BYTES):
+        parts = self._engine.split(rows, ROW_BYTES)
+        self._take_back(rows, parts)
+        self._send(parts)
+
+    def _take_back(self, rows: bytes, owned: list[tuple[int, bytes]]) -> None:
+        """Also from those who were owners before. They are asked still, and may be owners again in
+        the next view: a reader that is told of a page that is gone looks no further for another."""
+        if withdrawn := withdrawn_in(rows):
+            self._send(self._former_owners(withdrawn, owned))
+
+    def _send(self, parts: list[tuple[int, bytes]]) -> None:
+        for owner, part in parts:
             if owner == SELF:
                 self._local.apply(part)
             else:

@@ -1,0 +1,104 @@
+"""What is taken back is taken back also from those who were owners before and keep it still."""
+
+from typing import Any, cast
+
+import pytest
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of, unpack_rows
+
+from peercached.directory.layout import ROW_BYTES, SELF, withdrawals_of, withdrawn_in
+from peercached.directory.local import LocalShard
+from peercached.directory.placement import FORMER_S, Placement
+from peercached.directory.publisher import Publisher
+from peercached.membership import Member, NodeAddress, View
+
+NOW = 100.0
+OWN = NodeAddress("a", 1, "10.0.0.1", 1, 2)
+PAGES = [digest_of(f"page {page}") for page in range(400)]
+
+
+class Holder:
+    """Node a, in views with one owner a digest; notes what it offers to whom."""
+
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        engine = cast(Any, self.engine)
+        self.placement = Placement(engine, OWN, build_ring, cast(Any, FakeNative), 1)
+        self.now = NOW
+        self.offered: list[tuple[str, bytes]] = []
+        self.publisher = Publisher(
+            engine,
+            LocalShard(engine),
+            self,
+            1.0,
+            lambda rows, owned: self.placement.former_owners_of(rows, owned, self.now),
+        )
+        self.view(1, "b", "c")
+        self.view(2, "b", "c", "d")
+
+    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        name = self.placement.nodes[owner].address.node_id
+        self.offered += [(name, row[0]) for row in unpack_rows(rows)]
+        return True
+
+    def view(self, number: int, *others: str) -> None:
+        each = [OWN, *(NodeAddress(name, 1, "10.0.0.9", 1, 2) for name in others)]
+        self.placement.apply(View.of(number, map(Member, each)), self.now)
+
+    def owner(self, digest: bytes) -> str:
+        return self.placement.nodes[self.engine.owners(digest)[0]].address.node_id
+
+    def moved(self, before: str) -> list[bytes]:
+        """From that node to the newcomer d."""
+        old = FakeNative.RingTable(*build_ring({"a": SELF, "b": 1, "c": 2}), 1)
+        number = {"a": SELF, "b": 1, "c": 2}[before]
+        return [d for d in PAGES if self.owner(d) == "d" and old.owners(d) == [number]]
+
+
+@pytest.fixture
+def holder() -> Holder:
+    return Holder()
+
+
+def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Holder) -> None:
+    digest = holder.moved("b")[0]
+    holder.publisher.publish(holder.engine.set_page(digest), NOW, 1.0, lambda: None)
+    assert holder.offered == [("d", digest)]
+    holder.offered.clear()
+    holder.publisher.forward(holder.engine.drop_page(digest))
+    assert sorted(holder.offered) == [("b", digest), ("d", digest)]
+    holder.offered.clear()
+    gone = withdrawals_of(holder.engine.set_page(digest))
+    holder.publisher.publish(gone, NOW, 1.0, lambda: None)
+    assert sorted(holder.offered) == [("b", digest), ("d", digest)]
+
+
+def test_what_we_owned_ourselves_leaves_our_shard(holder: Holder) -> None:
+    digest = holder.moved("a")[0]
+    holder.engine.shard_apply(SELF, holder.engine.set_page(digest))
+    holder.publisher.forward(holder.engine.drop_page(digest))
+    assert holder.engine.shard == {}
+
+
+def test_nobody_is_told_twice_who_owns_them_all_as_before(holder: Holder) -> None:
+    stayed = [d for d in PAGES if holder.owner(d) == "b"]
+    for digest in stayed:
+        holder.engine.set_page(digest)
+    holder.publisher.forward(b"".join(map(holder.engine.drop_page, stayed)))
+    assert sorted(holder.offered) == sorted(("b", digest) for digest in stayed)
+
+
+def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
+    digest = holder.moved("b")[0]
+    holder.engine.set_page(digest)
+    holder.now += FORMER_S
+    holder.publisher.forward(holder.engine.drop_page(digest))
+    assert holder.offered == [("d", digest)]
+
+
+def test_withdrawals_are_told_from_other_records(holder: Holder) -> None:
+    rows = b"".join(map(holder.engine.set_page, PAGES[:4]))
+    gone = withdrawals_of(rows)
+    assert withdrawn_in(b"") == withdrawn_in(rows) == b""
+    assert withdrawn_in(gone) == gone
+    mixed = rows[:ROW_BYTES] + gone[ROW_BYTES:]
+    assert withdrawn_in(mixed) == gone[ROW_BYTES:]
