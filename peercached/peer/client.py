@@ -100,12 +100,22 @@ class PeerLink:
             and not self._closed
             and self._channel.get_state() is not grpc.ChannelConnectivity.READY
         ):
-            # Calls that wait in the old channel keep their time.
-            task = asyncio.ensure_future(self._channel.close(self._timeout_s))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-            self._open()
+            self._reopen()
         return self._stub
+
+    def _reopen(self) -> None:
+        # Calls that wait in the old channel keep their time.
+        task = asyncio.ensure_future(self._channel.close(self._timeout_s))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        self._open()
+
+    def try_at_once(self) -> None:
+        """A process is there that was not: the pause after attempts that failed need not be waited
+        out."""
+        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if not self._closed and self._channel.get_state() is failing:
+            self._reopen()
 
     async def close(self) -> None:
         self._closed = True

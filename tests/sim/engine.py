@@ -52,7 +52,11 @@ class SimEngine(FakeEngine):
 
     def stats(self) -> dict[str, Any]:
         held = sum(length for _, length in self.pool.values())
-        pool = {"keys": len(self.pool), "payload_bytes": held, "capacity_bytes": self._node.pool_bytes}
+        pool = {
+            "keys": len(self.pool),
+            "payload_bytes": held,
+            "capacity_bytes": self._node.pool_bytes,
+        }
         return {"pool": pool}
 
     def drop_node(self, index: int) -> None:

@@ -212,8 +212,10 @@ class Channel:
         return start
 
     def get_state(self) -> grpc.ChannelConnectivity:
-        ready = self._connection is not None
-        return grpc.ChannelConnectivity.READY if ready else grpc.ChannelConnectivity.IDLE
+        if self._connection is not None:
+            return grpc.ChannelConnectivity.READY
+        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return failing if self._broken else grpc.ChannelConnectivity.IDLE
 
     async def close(self, grace: float | None = None) -> None:
         del grace

@@ -52,3 +52,23 @@ def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) ->
             await link.call("Ping", pb.PingRequest())
 
     asyncio.run(run())
+
+
+def test_only_a_link_that_waits_after_a_failure_begins_anew() -> None:
+    """gRPC's pause before the next attempt is for an address where nobody is known to be."""
+
+    async def run() -> None:
+        link = nobody_there()
+        fresh = link._channel
+        link.try_at_once()
+        assert link._channel is fresh, "it has not failed yet"
+        with pytest.raises(Unreachable):
+            await link.ready()
+        link.try_at_once()
+        assert link._channel is not fresh
+        await link.close()
+        closed = link._channel
+        link.try_at_once()
+        assert link._channel is closed
+
+    asyncio.run(run())
