@@ -43,6 +43,12 @@ SEEDS ?= 1000
 sim: setup
 	@PYTHONPATH=tests $(PY) -m sim.stories $(SEEDS)
 
+## make sim-large [LARGE="300 1000 2000"]   one story of each kind with so many nodes (hours)
+LARGE ?= 300 1000 2000
+.PHONY: sim-large
+sim-large: setup
+	@PYTHONPATH=tests $(PY) -m sim.large $(LARGE)
+
 ## make scaling [NODES="100 1000 2000"]   the figures and the plot of docs/scaling.md, anew
 NODES ?= 100 1000 2000
 .PHONY: scaling

@@ -15,11 +15,11 @@ STEPS = 60
 LEAVES_S = 5.0
 
 
-def chaos(seed: int, nodes_max: int = 12) -> Members:
+def chaos(seed: int, nodes_max: int = 12, size: int = 0) -> Members:
     """Runs the story of that seed and returns the cluster in agreement; AssertionError with
     what every node believes if it comes to none."""
     rng = random.Random(seed)
-    size = rng.randint(2, nodes_max)
+    size = size or rng.randint(2, nodes_max)
     cluster = Members(
         seed,
         size,

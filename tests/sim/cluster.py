@@ -8,7 +8,7 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import count
 from typing import Any, cast
 from unittest import mock
@@ -28,6 +28,7 @@ from sim.loop import Loop, Process
 from sim.members import DATA_PORT, PEER_PORT, TIMING
 from sim.net import Net, Work
 from sim.rpc import Network
+from sim.sample import only_holders_tell
 
 REPLICAS = 2
 DRAIN_S = 10.0
@@ -51,6 +52,7 @@ class SimNode:
         rng = cluster.rng
         self.process = Process(cluster.loop, name, rng.uniform(-1e3, 1e3), rng.uniform(0.97, 1.03))
         self.views: list[View] = []
+        self.began = cluster.net.now
         self.ending = False  # it drains, or leaves
         self.process.run(self._make, incarnation, kept)
 
@@ -84,6 +86,8 @@ class SimNode:
             kept,
         )
         self.address = self.daemon.placement.own.address
+        if cluster.holders is not None:
+            only_holders_tell(self.daemon, cluster.holders)
         self.daemon.keeper.keep = self._took  # type: ignore[method-assign]
         cluster.loop.create_task(self._start())
 
@@ -187,7 +191,8 @@ class SimNode:
 class SimCluster:
     """`kept` are the views on the disks. `visible`: which live processes hold a page that their
     owners know. `gaps` counts how often a page was nowhere: what was visible all the time has the
-    same count after as before. `pools`: sizes, one of which each node has."""
+    same count after as before. `pools`: sizes, one of which each node has.
+    `holders`: see sample.py."""
 
     def __init__(
         self,
@@ -196,8 +201,10 @@ class SimCluster:
         heads: int = 1,
         max_masters: int = 3,
         pools: Sequence[int] = POOLS_BYTES,
+        holders: Container[str] | None = None,
         **net: float,
     ) -> None:
+        self.holders = holders
         self._seed, self._pools = seed, pools
         self.net = Net(seed, **net)
         self.loop = Loop(self.net)
@@ -426,6 +433,13 @@ class SimCluster:
             for node in self.nodes.values()
             if node.answers() and node.view.number and not node.ending
         ]
+
+    def holds(self, name: str) -> bool:
+        return self.holders is None or name in self.holders
+
+    def setters(self) -> list[SimNode]:
+        """Those of them that may have pages."""
+        return [node for node in self.readers() if self.holds(node.name)]
 
     def describe(self) -> str:
         return "\n".join(

@@ -116,6 +116,9 @@ class SimEngine(FakeEngine):
         del namespace_id, epoch, idle_ms, ms
         adopted: asyncio.Future[tuple[bytes, str, bool]]
         adopted = asyncio.get_running_loop().create_future()
+        if not self._node.cluster.holds(self._node.name):
+            adopted.set_result((b"", "it may have no pages", True))
+            return adopted
         here: list[bytes] = []
         node = self._node.daemon.placement.nodes.get(holder)
         left = {row[0] for row in unpack_rows(rows)}

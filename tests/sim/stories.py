@@ -20,14 +20,22 @@ from sim.chaos import chaos, members_trouble
 from sim.cluster import TIMING, SimCluster, SimNode
 from sim.fake_engine import digest_of
 from sim.members import Members
+from sim.sample import holders_of
 
 TTL_S = TIMING.member_ttl_s
 PAGES = [digest_of(f"page {page}") for page in range(40)]
 PAGES_AT_ONCE = 8
 # Who leaves has said so; if that was lost on the way to one, its next heartbeat brings it.
 LEAVERS_ARE_KNOWN_S = 2 * TIMING.heartbeat_interval_s
-# Of the stories with pages, every so many-th has 10 to 20 nodes, the others 3 to 6.
-WIDE_EVERY = 20
+PLANNED_MAX = 5  # changes
+# Who has just come has hands to shake, and knows no owners before those of its first view: what it
+# misses meanwhile does not count.
+NEWCOMER_S = 2.0
+# Of the stories, every so many-th has so many nodes, the others 3 to 6 (2 to 12 without pages).
+WIDE_EVERY, WIDE = 20, (10, 20)
+LARGE_EVERY, LARGE = 250, (50, 100)
+# From so many nodes on not all have pages.
+SAMPLED_FROM = 150
 
 
 class Reader:
@@ -46,6 +54,9 @@ class Reader:
         self.stopped = False
         self._next()
 
+    def _counts(self, reader: SimNode) -> bool:
+        return self._steady(reader) and self._cluster.net.now - reader.began > NEWCOMER_S
+
     def _next(self) -> None:
         if self.stopped:
             return
@@ -57,7 +68,7 @@ class Reader:
         before = {
             digest: cluster.gaps[digest]
             for digest in wanted
-            if self._steady(reader) and any(map(self._steady, cluster.visible[digest]))
+            if self._counts(reader) and any(map(self._steady, cluster.visible[digest]))
         }
         began = cluster.net.now
 
@@ -77,7 +88,7 @@ class Reader:
 
 def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
     """Some pages are set, or evicted where they are."""
-    nodes = cluster.readers()
+    nodes = cluster.setters()
     for digest in rng.sample(PAGES, pages if nodes else 0):
         node = rng.choice(nodes)
         if digest in node.engine.pool:
@@ -88,12 +99,24 @@ def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
 
 def _size(seed: int, rng: random.Random, least: int = 3) -> int:
     size = rng.randint(least, 6)
-    return rng.randint(10, 20) if seed % WIDE_EVERY == WIDE_EVERY - 1 else size
+    if seed % LARGE_EVERY == LARGE_EVERY - 1:
+        return rng.randint(*LARGE)
+    return rng.randint(*WIDE) if seed % WIDE_EVERY == WIDE_EVERY - 1 else size
 
 
-def pages(seed: int) -> SimCluster:
+def _holders(size: int) -> set[str] | None:
+    return holders_of(size) if size >= SAMPLED_FROM else None
+
+
+def members(seed: int, size: int = 0) -> Members:
+    if seed % LARGE_EVERY == LARGE_EVERY - 1:
+        size = size or random.Random(seed).randint(*LARGE)
+    return chaos(seed, size=size)
+
+
+def pages(seed: int, size: int = 0) -> SimCluster:
     rng = random.Random(seed)
-    size = _size(seed, rng)
+    size = size or _size(seed, rng)
     with SimCluster(
         seed,
         size,
@@ -102,6 +125,7 @@ def pages(seed: int) -> SimCluster:
         drop=rng.choice([0.0, 0.02, 0.1]),
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.01, 0.1, 0.5]),
+        holders=_holders(size),
     ) as cluster:
         _pages(cluster, rng)
     return cluster
@@ -130,6 +154,7 @@ def _calm(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
         drop=rng.choice([0.0, 0.01]),
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.002, 0.02, 0.05]),
+        holders=_holders(size),
     )
 
 
@@ -137,14 +162,14 @@ def _form(cluster: SimCluster, rng: random.Random) -> None:
     cluster.until_agreed(30.0)
     cluster.run(2.0)
     for digest in PAGES:
-        for node in rng.sample(cluster.readers(), rng.choice([1, 1, 1, 2])):
+        for node in rng.sample(cluster.setters(), rng.choice([1, 1, 1, 2])):
             node.set_page(digest)
     cluster.run(2.0)
 
 
-def planned(seed: int) -> SimCluster:
+def planned(seed: int, size: int = 0) -> SimCluster:
     rng = random.Random(seed)
-    size = _size(seed, rng)
+    size = size or _size(seed, rng)
     with _calm(seed, size, rng, rng.randint(1, 2)) as cluster:
         _form(cluster, rng)
         _planned(cluster, rng)
@@ -154,8 +179,8 @@ def planned(seed: int) -> SimCluster:
 def _planned(cluster: SimCluster, rng: random.Random) -> None:
     cluster.dead_are_known_s = LEAVERS_ARE_KNOWN_S
     reader = Reader(cluster, 0.05, lambda node: True)
-    for change in range(rng.randint(2, 5)):
-        up = list(cluster.nodes)
+    for change in range(rng.randint(2, PLANNED_MAX)):
+        up = [name for name in cluster.nodes if cluster.holds(name)]
         if len(up) > 2 and rng.random() < 0.6:
             name = rng.choice(up)
             cluster.leave(name, drain=True)
@@ -178,10 +203,10 @@ def _planned(cluster: SimCluster, rng: random.Random) -> None:
     cluster.check_quiet()
 
 
-def hung(seed: int) -> SimCluster:
+def hung(seed: int, size: int = 0) -> SimCluster:
     rng = random.Random(seed)
     heads = rng.randint(1, 3)
-    with _calm(seed, _size(seed, rng, 4), rng, heads) as cluster:
+    with _calm(seed, size or _size(seed, rng, 4), rng, heads) as cluster:
         _form(cluster, rng)
         _hung(cluster, rng)
     return cluster
@@ -194,8 +219,8 @@ def _hung(cluster: SimCluster, rng: random.Random) -> None:
     reader = Reader(cluster, 0.2, lambda node: node is not victim)
 
     def somebody_else_is_out() -> bool:
-        views = [cluster.nodes[name].view.by_id for name in others]
-        return any(name not in view for view in views for name in others)
+        views = {id(view): view for view in (cluster.nodes[name].view for name in others)}
+        return any(name not in view.by_id for view in views.values() for name in others)
 
     def nobody_else_goes(seconds: float) -> None:
         until = cluster.net.now + seconds
@@ -220,8 +245,8 @@ def _hung(cluster: SimCluster, rng: random.Random) -> None:
     cluster.check_quiet()
 
 
-KINDS: dict[str, Callable[[int], Members]] = {
-    "members": chaos,
+KINDS: dict[str, Callable[..., Members]] = {
+    "members": members,
     "pages": pages,
     "planned": planned,
     "hung": hung,

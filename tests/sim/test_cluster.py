@@ -40,6 +40,29 @@ def test_a_hung_master_costs_nobody_his_place_and_no_page_of_the_others(seed: in
     stories.hung(seed)
 
 
+@pytest.mark.parametrize("kind", stories.KINDS)
+def test_the_stories_of_thirty_nodes_end_as_well(kind: str) -> None:
+    assert len(stories.KINDS[kind](1, 30).names) == 30
+
+
+def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_others(
+    make_cluster: Make,
+) -> None:
+    cluster = make_cluster(9, 8, holders={"n0000", "n0003"})
+    cluster.run(10.0)
+    digests = [digest_of(f"page {page}") for page in range(50)]
+    for digest in digests:
+        cluster.nodes["n0003"].set_page(digest)
+    cluster.run(2.0)
+    owners = [node.name for node in cluster.nodes.values() if node.engine.shard]
+    assert len(owners) > 2
+    streams = {n: node.ask(node.daemon.streams.status) for n, node in cluster.nodes.items()}
+    assert [n for n, those in streams.items() if those] == ["n0000", "n0003"]
+    cluster.crash("n0004")
+    cluster.run(2 * TIMING.member_ttl_s)
+    cluster.check_quiet()
+
+
 def test_twenty_nodes_form_one_view_and_find_each_others_pages(make_cluster: Make) -> None:
     cluster = make_cluster(1, 20)
     cluster.run(5.0)

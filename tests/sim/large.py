@@ -1,0 +1,71 @@
+"""One story of each kind in large clusters: what invariants hold, and what that took.
+
+    PYTHONPATH=tests .venv/bin/python -m sim.large 300 1000 2000
+    PYTHONPATH=tests .venv/bin/python -m sim.large 1000 planned hung
+
+From 150 nodes on 30 of them have pages, and streams to all; the others are members, masters, owners
+and readers (sim/sample.py). Memory and time grow with nodes times those: some 50 KB a stream.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from collections import OrderedDict
+from unittest import mock
+
+from peercached.membership.updates import History, ViewUpdate
+from peercached.membership.view import View
+from sim import stories
+
+SEED = 1
+VIEWS_SHARED = 64
+
+
+def shared_views() -> mock._patch[object]:
+    """Every node puts its views together by itself; the same views, so they may be one in memory:
+    2000 nodes that keep 32 of 2000 members each would need many GB."""
+    plain = History.resolve
+    known: OrderedDict[int, View] = OrderedDict()
+
+    def resolve(history: History, update: ViewUpdate) -> View | None:
+        if update.base and update.base not in history._views:
+            return None
+        view = known.get(update.number) or plain(history, update)
+        if view is not None:
+            known[update.number] = view
+            while len(known) > VIEWS_SHARED:
+                known.popitem(last=False)
+        return view
+
+    return mock.patch.object(History, "resolve", resolve)
+
+
+def tell(kind: str, size: int) -> None:
+    began = time.process_time()
+    with shared_views():
+        cluster = stories.KINDS[kind](SEED, size)
+    memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    print(
+        f"{kind:>8} {size:5} nodes: {cluster.net.now:6.0f} s of theirs, "
+        f"{cluster.changes} views taken, {cluster.net.messages} messages, "
+        f"{time.process_time() - began:.0f} s of processor, {memory_gb:.1f} GB",
+        flush=True,
+    )
+
+
+def main(arguments: list[str]) -> None:
+    # Nearly all objects live as long as the cluster: looking for garbage among them takes longer
+    # than the story.
+    gc.set_threshold(100_000, 50, 1000)
+    kinds = [kind for kind in arguments if kind in stories.KINDS] or list(stories.KINDS)
+    for size in [int(size) for size in arguments if size.isdigit()] or [300]:
+        for kind in kinds:
+            tell(kind, size)
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

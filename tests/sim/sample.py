@@ -1,0 +1,50 @@
+"""Large clusters in which some nodes only may have pages.
+
+A daemon has a stream to every other, also while it has no pages: of a thousand daemons these are a
+million. Where only some may have any, the others have no streams, nobody waits for their records,
+and hands are shaken with holders only. All are members, masters, owners of records and readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from peercached.daemon import Daemon
+from peercached.directory.messages import Ack
+from peercached.directory.placement import Node
+
+HOLDERS = 30
+
+
+def holders_of(size: int) -> set[str]:
+    """The first three, who are heads, and every so many-th of the others; and newcomers."""
+    every = max((size - 3) // (HOLDERS - 3), 1)
+    some = {f"n{at:04}" for at in (*range(3), *range(3, size, every))}
+    return some | {f"x{newcomer}" for newcomer in range(10)}
+
+
+def only_holders_tell(daemon: Daemon, holders: Container[str]) -> None:
+    streams, side, views, nodes = (
+        daemon.streams, daemon.owner_side, daemon.views, daemon.placement.nodes
+    )  # fmt: skip
+    tells = daemon.placement.own.address.node_id in holders
+    set_streams, set_side, greet = streams.set_view, side.set_view, views._greet
+
+    def streams_to_all(number: int, added: list[Node], removed: list[Node]) -> None:
+        set_streams(number, added if tells else [], removed if tells else [])
+
+    def wait_for_holders(number: int, members: Iterable[int]) -> list[tuple[int, int, Ack]]:
+        told_by = (i for i in members if nodes[i].address.node_id in holders)
+        return set_side(number, told_by)
+
+    async def greet_holder(node: Node) -> None:
+        if node.address.node_id in holders:
+            await greet(node)
+
+    replaced: Any = streams
+    replaced.set_view = streams_to_all
+    replaced = side
+    replaced.set_view = wait_for_holders
+    replaced = views
+    replaced._greet = greet_holder
