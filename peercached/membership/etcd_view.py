@@ -147,6 +147,18 @@ class EtcdView:
     def member(self, node_id: str) -> Member | None:
         return self._members.get(node_id)
 
+    @property
+    def is_without_us(self) -> bool:
+        """The others have gone on without this process. It is not that etcd has lost us and many
+        of them, or what it knew."""
+        members = self._there()
+        number = View.numbered(self._stamp.number >> MARK_BITS, members).number
+        if self._is_behind or not self.view.number < number == self._stamp.number:
+            return False
+        others = len(self.view.members) - 1
+        missing = len(self._missing - {self._own.node_id})
+        return not members.has(self._own) and 2 * missing <= others
+
     def missing(self, now: float) -> list[str]:
         """Node ids of our view that are waited for. Older starts in the keys are a backup's."""
         return sorted(self._missing) if now < self._patient_until else []

@@ -65,6 +65,13 @@ class Joins:
         return min(max(least_s, SPARE * self.gap_s), timing.flap_wait_max_s)
 
 
+def waits_because(node_id: str, wait_s: float) -> str:
+    return (
+        f"{node_id} has come and gone too often lately: it is a member again when it has "
+        f"stayed for {wait_s:.0f} s more, and serves its own pages until then"
+    )
+
+
 @dataclass(slots=True)
 class _Waiting:
     incarnation: int

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from peercached.membership.claims import Claims
-from peercached.membership.flapping import Flapping
+from peercached.membership.flapping import Flapping, waits_because
 from peercached.membership.liveness import Liveness
 from peercached.membership.messages import Probe
 from peercached.membership.table import Table
@@ -75,7 +75,7 @@ class Master:
         if wait_s > 0:
             if member is not None:
                 self._void(member, now)
-            return Verdict.WAIT, _flaps(node_id, wait_s), 0
+            return Verdict.WAIT, waits_because(node_id, wait_s), 0
         newest = member.sequence if member is not None else gone.sequence if gone else -1
         joined = replace(sender, sequence=max(sender.sequence, newest + 1))
         if not self._table.take(joined, now):
@@ -143,10 +143,3 @@ class Master:
             member = self._table.member(node_id)
             if member is not None:
                 self._void(member, now)
-
-
-def _flaps(node_id: str, wait_s: float) -> str:
-    return (
-        f"{node_id} has come and gone too often lately: it is a member again when it has "
-        f"stayed for {wait_s:.0f} s more, and serves its own pages until then"
-    )

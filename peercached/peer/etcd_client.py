@@ -90,9 +90,16 @@ class EtcdClient:
         return int(reply.header.revision)
 
     async def put_if(
-        self, key: bytes, value: bytes, lease: int, unchanged_since: int, prefix: bytes = b""
+        self,
+        key: bytes,
+        value: bytes,
+        lease: int,
+        unchanged_since: int,
+        prefix: bytes = b"",
+        also: Sequence[pb.PutRequest] = (),
     ) -> bool:
         """Puts unless the key, or any with that prefix, was put after that revision."""
+        puts = [pb.PutRequest(key=key, value=value, lease=lease), *also]
         request = pb.TxnRequest(
             compare=[
                 pb.Compare(
@@ -103,9 +110,7 @@ class EtcdClient:
                     mod_revision=unchanged_since + 1,
                 )
             ],
-            success=[
-                pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, lease=lease)),
-            ],
+            success=[pb.RequestOp(request_put=put) for put in puts],
         )
         reply = await self._within(self._kv.Txn(request, timeout=self._timeout_s))
         return bool(reply.succeeded)
@@ -115,6 +120,13 @@ class EtcdClient:
             self._lease.LeaseGrant(pb.LeaseGrantRequest(TTL=ttl_s), timeout=self._timeout_s)
         )
         return int(reply.ID)
+
+    async def renewed_s_ago(self, lease: int) -> int | None:
+        """By etcd's clock. None: the lease is over."""
+        request = pb.LeaseTimeToLiveRequest(ID=lease)
+        reply = await self._within(self._lease.LeaseTimeToLive(request, timeout=self._timeout_s))
+        # An etcd that has just begun to lead gives more than was granted.
+        return max(int(reply.grantedTTL - reply.TTL), 0) if reply.TTL > 0 else None
 
     async def revoke(self, lease: int) -> None:
         """Its keys are gone when this returns."""

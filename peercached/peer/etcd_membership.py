@@ -19,19 +19,19 @@ from typing import Any
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import Member, NodeAddress, State, Timing, View
-from peercached.membership.claims import taken
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
-from peercached.peer import etcd_report, member_wire
+from peercached.peer import etcd_report
 from peercached.peer.client import Peers
 from peercached.peer.cluster import Say
 from peercached.peer.etcd_client import EtcdClient, EtcdError
 from peercached.peer.etcd_epochs import EtcdEpochs
+from peercached.peer.etcd_joins import EtcdJoins, WaitOver
 from peercached.peer.etcd_keys import EtcdKeys
+from peercached.peer.etcd_own_key import EtcdOwnKey, Taken, value_of
 from peercached.peer.first_to_fail import first_to_fail
 from peercached.peer.pings import reaches
 from peercached.peer.within import within
-from peercached.proto import etcd_pb2
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,6 @@ RENEWALS_APART_S = 1.0
 
 class _KeyLost(Exception):
     """Our key in etcd, or the lease that keeps it."""
-
-
-class _Taken(Exception):
-    """Another process has our node id in etcd."""
 
 
 class EtcdMembership:
@@ -76,10 +72,11 @@ class EtcdMembership:
         self._on_refused = on_refused
         self._state = EtcdView(address, timing)
         self._keys = EtcdKeys(prefix, address.node_id, self._state)
+        self._joins = EtcdJoins(client, prefix, address.node_id, timing)
+        self._own_key = EtcdOwnKey(client, self._keys, self._state, self._joins, address, timing)
         self._remembered = remembered
         self._lease = 0
         self._renewed_at = float("-inf")
-        self._claimed: tuple[NodeAddress, float] | None = None
         self._failures = 0
         self._tried = asyncio.Event()
         self._changed = asyncio.Event()
@@ -126,8 +123,12 @@ class EtcdMembership:
                     log.warning("membership is not kept up: %s", error)
                 self._go_on_without(str(error))
                 await self._client.use_next()
-            except _Taken as error:
+            except Taken as error:
                 self.problem = str(error)
+                if error.for_good:
+                    self._refuse(self.problem)
+            except WaitOver:
+                continue
             except _KeyLost as error:
                 log.warning("%s: this node registers again", error)
                 last, self._renewed_at = self._renewed_at, time.monotonic()
@@ -148,6 +149,12 @@ class EtcdMembership:
             self._on_view(self._state.begin_cold(remembered))
         self._tried.set()
 
+    def _refuse(self, reason: str) -> None:
+        first, self.refused = not self.refused, reason
+        self._tried.set()
+        if first:
+            self._on_refused(reason)
+
     async def _session(self) -> None:
         """Reads, watches, registers, and keeps the lease until something fails."""
         if not self._lease or not await self._client.keep_alive(self._lease):
@@ -155,52 +162,23 @@ class EtcdMembership:
         found, revision = await self._client.read(self._keys.stamp)
         own_key = self._keys.reset(found, revision, time.monotonic())
         async with self._client.watch(self._keys.stamp, revision + 1) as changes:
-            await self._register(own_key)
+            is_in = await self._own_key.put(self.own, own_key, self._lease)
             self.refused = self.problem = ""
-            self._take()
+            if is_in:
+                self._take()
+                part = [self._stamping(), self._announcing()]
+            else:
+                self._tried.set()
+                part = [self._joins.wait_out()]
             await first_to_fail(
                 self._follow(changes),
-                self._stamping(),
                 self._keep(),
-                self._announcing(),
                 self._epochs.follow(),
                 self._epochs.tell(),
+                *part,
             )
 
     # --- this node's key
-
-    async def _register(self, key: etcd_pb2.KeyValue | None) -> None:
-        """Our key, unless another process has it. An older start of ours gives way at once;
-        a process elsewhere until its lease is over. A key that is still ours stays untouched."""
-        other = self._state.member(self.own.node_id)
-        if other is not None and not other.address.same_process(self.own.address):
-            before = other.address
-            ours = before.endpoint == self.own.address.endpoint
-            if not (ours and before.incarnation < self.own.address.incarnation):
-                self._claim(before)
-                raise _Taken(taken(self.own.address, before))
-        self._claimed = None
-        if key is not None and key.lease == self._lease and other == self.own:
-            return
-        unchanged_since = 0 if key is None else key.mod_revision
-        if not await self._client.put_if(
-            self._keys.own, self._value(), self._lease, unchanged_since
-        ):
-            raise EtcdError("another process registers this node id at this moment")
-
-    def _value(self) -> bytes:
-        return bytes(member_wire.member_message(self.own).SerializeToString())
-
-    def _claim(self, other: NodeAddress) -> None:
-        """Another process has our node id. If it is dead its lease ends within the TTL."""
-        now = time.monotonic()
-        if self._claimed is None or not self._claimed[0].same_process(other):
-            self._claimed = (other, now)
-        if now - self._claimed[1] > self._timing.lease_over_s:
-            first, self.refused = not self.refused, taken(self.own.address, other)
-            self._tried.set()
-            if first:
-                self._on_refused(self.refused)
 
     async def _keep(self) -> None:
         pause_s = min(self._timing.heartbeat_interval_s, self._timing.member_ttl_s / 3)
@@ -225,7 +203,7 @@ class EtcdMembership:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._client.put(self._keys.own, self._value(), self._lease)
+            await self._client.put(self._keys.own, value_of(self.own), self._lease)
 
     # --- the others' keys
 
@@ -235,15 +213,11 @@ class EtcdMembership:
             changed = {event.kv.key for event in answer.events}
             for event in answer.events:
                 self._keys.learn(event, now)
-            if self._keys.own in changed and not self._is_registered():
+            if self._keys.own in changed and self._own_key.is_lost:
                 raise _KeyLost("our key in etcd is gone")
             if self._keys.stamp in changed:
                 self._take()
             self._unfit.set()
-
-    def _is_registered(self) -> bool:
-        found = self._state.member(self.own.node_id)
-        return found is not None and found.address.same_process(self.own.address)
 
     def _take(self) -> bool:
         view = self._state.take(time.monotonic())
@@ -285,4 +259,5 @@ class EtcdMembership:
 
     def say(self, say: Say) -> None:
         missing = self._state.missing(time.monotonic())
-        etcd_report.say(say, self.view, self.refused, self.problem, missing)
+        waits = self._joins.waits
+        etcd_report.say(say, self.view, self.refused, self.problem, waits, missing)

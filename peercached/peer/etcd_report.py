@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from peercached.membership import View
 from peercached.peer.cluster import Say
+from peercached.peer.membership_report import say_waits
 
 NAMES_MAX = 5
 
 
-def say(say: Say, view: View, refused: str, problem: str, missing: Sequence[str]) -> None:
-    """`problem`: empty while the session with etcd is up. `missing`: members of the view that
-    etcd does not have."""
+def say(
+    say: Say, view: View, refused: str, problem: str, waits: str, missing: Sequence[str]
+) -> None:
+    """`problem`: empty while the session with etcd is up. `waits`: why this node does not join yet,
+    empty if it may. `missing`: members of the view that etcd does not have."""
     if refused:
         say("error", f"Out of the cluster: {refused}.", "Restart it after that.")
     elif problem:
@@ -22,6 +25,8 @@ def say(say: Say, view: View, refused: str, problem: str, missing: Sequence[str]
             f"etcd keeps no membership for this node, which {go_on}: {problem}.",
             "Look at etcd and at etcd_endpoints; this node keeps trying.",
         )
+    elif waits:
+        say_waits(say, waits)
     elif missing:
         names = ", ".join(missing[:NAMES_MAX]) + (", ..." if len(missing) > NAMES_MAX else "")
         say(

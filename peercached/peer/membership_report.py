@@ -40,11 +40,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
         return
     waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
     if waits:
-        say(
-            "warning",
-            f"Not a member yet, so this node serves only its own pages: {waits[0].problem}.",
-            "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
-        )
+        say_waits(say, waits[0].problem)
     elif links and not membership.is_master(now) and not any(k.answered for k in links):
         _say_unreached(membership, say)
     elif links and membership.view.number == 0:
@@ -63,6 +59,14 @@ def say(membership: Membership, say: Say, now: float) -> None:
                     f"{what} {link.endpoint} cannot be reached: {link.problem}.",
                     "Start it, or mend the network; another node has taken its part meanwhile.",
                 )
+
+
+def say_waits(say: Say, reason: str) -> None:
+    say(
+        "warning",
+        f"Not a member yet, so this node serves only its own pages: {reason}.",
+        "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
+    )
 
 
 def _say_unreached(membership: Membership, say: Say) -> None:

@@ -18,6 +18,7 @@ from peercached.proto import etcd_pb2, etcd_pb2_grpc
 
 TTL_S = 2.0  # etcd grants no less
 NODES = b"/peercached/nodes/"
+JOINS = b"/peercached/joins/"
 _READY = "ready to serve client requests"
 
 
@@ -119,6 +120,23 @@ class Etcd:
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             return bool(stub.Range(request, timeout=5.0).kvs)
+
+    def joins_of(self, node_id: str) -> bytes:
+        """What is kept of them (peer/etcd_joins.py); empty: nothing."""
+        with grpc.insecure_channel(self.endpoint) as channel:
+            stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            request = etcd_pb2.RangeRequest(key=JOINS + node_id.encode())
+            found = stub.Range(request, timeout=5.0).kvs
+        return bytes(found[0].value) if found else b""
+
+    def put_joins_of(self, node_id: str, value: bytes) -> None:
+        """As if it had joined so often until now."""
+        with grpc.insecure_channel(self.endpoint) as channel:
+            kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]
+            granted = lease.LeaseGrant(etcd_pb2.LeaseGrantRequest(TTL=600), timeout=5.0).ID
+            request = etcd_pb2.PutRequest(key=JOINS + node_id.encode(), value=value, lease=granted)
+            kv.Put(request, timeout=5.0)
 
     def revoke_lease_of(self, node_id: str) -> None:
         """As `etcdctl lease revoke` does it. Its key is gone when this returns."""

@@ -297,6 +297,46 @@ def test_who_hears_late_puts_no_stamp_for_what_has_been() -> None:
     assert etcd.stamps_put == stamps + 1
 
 
+def gone_on_without(etcd: Etcd, names: str) -> list[bool]:
+    """They lose their leases while they hear nothing. What each finds when it asks again."""
+    out = [node for node in etcd.nodes if node.member.node_id in names]
+    for node in out:
+        node.connected = False
+        etcd.delete(node.member.node_id)
+    etcd.run(1.0)
+    for node in out:
+        node.state.reset(etcd.members.values(), etcd.stamp, etcd.now)
+    return [node.state.is_without_us for node in out]
+
+
+def test_the_others_go_on_without_one_that_lost_its_lease() -> None:
+    etcd = Etcd()
+    etcd.cluster("abcde")
+    assert gone_on_without(etcd, "b") == [True]
+
+
+def test_it_is_not_the_node_when_etcd_loses_most_of_them() -> None:
+    etcd = Etcd()
+    etcd.cluster("abcde")
+    assert gone_on_without(etcd, "abcd") == [False] * 4
+
+
+def test_nobody_has_gone_on_when_all_leases_are_lost_at_once() -> None:
+    etcd = Etcd()
+    etcd.cluster("abcde")
+    assert gone_on_without(etcd, "abcde") == [False] * 5
+
+
+@pytest.mark.parametrize("number", [0, 50 << MARK_BITS | 7, 500 << MARK_BITS | 7])
+def test_an_etcd_that_forgot_has_put_nobody_out(number: int) -> None:
+    etcd = Etcd()
+    nodes = etcd.cluster("abc")
+    etcd.begin_anew([member("a"), member("b")], Stamp(number, "other/1" if number else ""))
+    etcd.stamp = Stamp(View.numbered(number >> MARK_BITS, View.of(0, etcd.members.values())).number)
+    nodes[2].state.reset(etcd.members.values(), etcd.stamp, etcd.now)
+    assert not nodes[2].state.is_without_us
+
+
 def test_a_cold_start_goes_by_the_remembered_view_with_itself_as_it_is_now() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")

@@ -1,0 +1,29 @@
+"""Whose a node id is that another process has in etcd."""
+
+from __future__ import annotations
+
+from peercached.membership.timing import Timing
+from peercached.membership.view import Member, NodeAddress, Verdict
+
+
+class EtcdClaim:
+    """`now` is monotonic seconds."""
+
+    def __init__(self, own: NodeAddress, timing: Timing) -> None:
+        self._own = own
+        self._timing = timing
+        self._claimed: tuple[NodeAddress, float] | None = None
+
+    def judge(self, other: Member | None, now: float) -> Verdict:
+        """Of this node's key, which is `other` now. An older start of ours gives way at once, a
+        process elsewhere when its lease is over: WAIT for so long, then DUPLICATE."""
+        if other is None or other.address.same_process(self._own) or self._is_older(other.address):
+            self._claimed = None
+            return Verdict.ACCEPTED
+        if self._claimed is None or not self._claimed[0].same_process(other.address):
+            self._claimed = (other.address, now)
+        over = now - self._claimed[1] > self._timing.lease_over_s
+        return Verdict.DUPLICATE if over else Verdict.WAIT
+
+    def _is_older(self, other: NodeAddress) -> bool:
+        return other.endpoint == self._own.endpoint and other.incarnation < self._own.incarnation

@@ -1,0 +1,260 @@
+"""Nodes that come and go, in etcd mode: what the others see of it, on a real etcd."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from harness.cut_proxy import CutProxy
+from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.directory.epochs import Epochs
+from peercached.membership import NodeAddress, Timing, View
+from peercached.membership.flapping import FREE_JOINS
+from peercached.peer.client import Peers
+from peercached.peer.etcd_client import EtcdClient
+from peercached.peer.etcd_membership import EtcdMembership
+
+TIMING = Timing(heartbeat_interval_s=0.5, member_ttl_s=TTL_S)
+FLAPS = b"7.000 0.0 0.0 1"  # joins, all of them a moment ago
+
+
+class NothingCleared:
+    def some(self) -> list[tuple[bytes, int]]:
+        return []
+
+
+class Node:
+    """One membership; every start is a new incarnation."""
+
+    def __init__(self, etcd: Etcd, node_id: str, endpoint: str = "") -> None:
+        self.etcd = etcd
+        self.node_id = node_id
+        self.endpoint = endpoint or etcd.endpoint
+        self.incarnation = 0
+        self.views: list[View] = []
+
+    async def start(self) -> None:
+        self.incarnation += 1
+        self.membership = EtcdMembership(
+            NodeAddress(self.node_id, self.incarnation, "127.0.0.1", 1000 + ord(self.node_id), 1),
+            EtcdClient([self.endpoint], None, TIMING.etcd_deadline_s),
+            "/peercached",
+            TIMING,
+            cast(Peers, None),
+            cast(Epochs, NothingCleared()),
+            self.views.append,
+            lambda reason: None,
+        )
+        self.membership.start()
+        await self.membership.settle(0.0)
+
+    async def kill(self) -> None:
+        """Its lease ends with it, so that no test has to wait for that."""
+        await self.membership.stop()
+        if self.names_in_etcd:
+            await in_thread(lambda: self.etcd.revoke_lease_of(self.node_id))
+
+    @property
+    def names_in_etcd(self) -> bool:
+        return self.membership.view.number > 0
+
+    @property
+    def said(self) -> str:
+        sentences: list[str] = []
+        self.membership.say(lambda severity, sentence, remedy: sentences.append(sentence))
+        return " ".join(sentences)
+
+    @property
+    def waits(self) -> bool:
+        return "has come and gone too often" in self.said
+
+    @property
+    def names(self) -> str:
+        return "".join(m.node_id for m in self.membership.view.members)
+
+
+async def until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, what
+        await asyncio.sleep(0.01)
+
+
+def in_thread(call: Any) -> Any:
+    return asyncio.get_running_loop().run_in_executor(None, call)
+
+
+@asynccontextmanager
+async def cluster(*nodes: Node) -> AsyncIterator[None]:
+    for node in nodes:
+        await node.start()
+    try:
+        await all_in(nodes)
+        yield
+    finally:
+        for node in nodes:
+            await node.membership.stop()
+
+
+async def all_in(nodes: tuple[Node, ...]) -> None:
+    everybody = "".join(node.node_id for node in nodes)
+    await until(lambda: {node.names for node in nodes} == {everybody}, "one view of all")
+
+
+def run(claim: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(claim, 100))
+
+
+def test_one_that_is_killed_again_and_again_soon_changes_no_view(etcd: Etcd) -> None:
+    async def claim() -> None:
+        a, b = Node(etcd, "a"), Node(etcd, "b")
+        async with cluster(a, b):
+            free = 1
+            while not b.waits:
+                await b.kill()
+                await until(lambda: a.names == "a", "it is out")
+                await b.start()
+                await until(lambda: b.waits or a.names == "ab", "it waits or may join at once")
+                free += not b.waits
+            assert FREE_JOINS <= free <= FREE_JOINS + 1  # the first may have lost some weight
+            made, joins = len(a.views), etcd.joins_of("b").split()[0]
+            for _ in range(20):
+                await b.membership.stop()
+                await b.start()
+                assert b.waits
+            assert len(a.views) == made
+            await b.membership.stop()
+            assert etcd.joins_of("b").split()[0] == joins  # those of the wait do not count
+            await b.start()
+            began = time.monotonic()
+            await until(lambda: a.names == "ab", "who stays is let in")
+            assert time.monotonic() - began > TTL_S / 2
+            assert len(a.views) == made + 1
+            print(f"{len(a.views)} views for {b.incarnation} starts")
+
+    run(claim())
+
+
+def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
+    async def claim() -> None:
+        a, b = Node(etcd, "a"), Node(etcd, "b")
+        async with cluster(a, b):
+            for _ in range(4):
+                await b.membership.leave(1.0)
+                await b.start()
+                began = time.monotonic()
+                await until(lambda: b.names == "ab", "it is in")
+                assert time.monotonic() - began < TTL_S
+                assert not b.waits
+
+    run(claim())
+
+
+def test_who_loses_its_lease_in_the_wait_waits_anew(etcd: Etcd) -> None:
+    async def claim() -> None:
+        a, b = Node(etcd, "a"), Node(etcd, "b")
+        async with cluster(a, b):
+            await b.kill()
+            etcd.put_joins_of("b", FLAPS)
+            with CutProxy(etcd.endpoint) as proxy:
+                b.endpoint = proxy.endpoint
+                await b.start()
+                assert b.waits
+                proxy.cut()
+                await until(lambda: "did not answer" in b.said, "it misses etcd")
+                await asyncio.sleep(2 * TTL_S)  # its wait would be over, and its lease is
+                made = len(a.views)
+                proxy.mend()
+                await until(lambda: b.waits, "it waits anew")
+                assert len(a.views) == made
+                await until(lambda: a.names == "ab", "it has stayed")
+
+    run(claim())
+
+
+def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
+    async def claim() -> None:
+        a, b = Node(etcd, "a"), Node(etcd, "b")
+        async with cluster(a, b):
+            await b.kill()
+            etcd.put_joins_of("b", FLAPS.replace(b"7", b"8"))  # 4 TTL
+            await b.start()
+            began = time.monotonic()
+            await asyncio.sleep(2 * TTL_S)
+            await in_thread(etcd.kill)
+            await in_thread(etcd.start)
+            await until(lambda: b.waits, "it goes on waiting")
+            await until(lambda: a.names == "ab", "it has stayed")
+            assert time.monotonic() - began < 6 * TTL_S
+
+    run(claim())
+
+
+def test_hiccups_of_etcd_count_as_nobodys_joins(etcd: Etcd) -> None:
+    async def claim() -> None:
+        nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c")
+        async with cluster(*nodes):
+            joins = [etcd.joins_of(node.node_id) for node in nodes]
+            made = [len(node.views) for node in nodes]
+            assert all(value.startswith(b"1.000 ") for value in joins)
+            for _ in range(2):
+                await in_thread(etcd.kill)
+                await until(lambda: all("etcd keeps no" in n.said for n in nodes), "it is missed")
+                await in_thread(etcd.start)
+                await until(lambda: not any(node.said for node in nodes), "it is back")
+            for _ in range(8):  # all leases at once
+                for node in nodes:
+                    await in_thread(lambda node=node: etcd.revoke_lease_of(node.node_id))
+                await until(lambda: not any(node.said for node in nodes), "they are back")
+            assert [etcd.joins_of(node.node_id) for node in nodes] == joins
+            for _ in range(2):
+                await in_thread(etcd.begin_anew)
+                await until(lambda: any(node.said for node in nodes), "it is missed")
+                await until(
+                    lambda: etcd.stamp() and not any(node.said for node in nodes), "it is whole"
+                )
+            assert [etcd.joins_of(node.node_id) for node in nodes] == [b"", b"", b""]
+            assert [len(node.views) for node in nodes] == made
+
+    run(claim())
+
+
+def test_one_that_was_out_for_a_lost_lease_has_come_once_more(etcd: Etcd) -> None:
+    async def claim() -> None:
+        with CutProxy(etcd.endpoint) as proxy:
+            nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c", proxy.endpoint)
+            async with cluster(*nodes):
+                proxy.cut()
+                await until(lambda: nodes[0].names == "ab", "it is out")
+                proxy.mend()
+                await all_in(nodes)
+                joins = [float(etcd.joins_of(node.node_id).split()[0]) for node in nodes]
+                assert joins[:2] == [1.0, 1.0]
+                assert joins[2] > 1.9
+
+    run(claim())
+
+
+def test_a_daemon_that_flaps_starts_says_so_and_joins_later(
+    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    etcd.put_joins_of("c", FLAPS.replace(b"7", b"8"))
+    nodes = with_etcd(make_cluster, etcd.endpoint, 3, start=False)
+    for daemon in nodes.daemons:
+        daemon.start()
+    for daemon in nodes.daemons:
+        daemon.wait_ready()
+    assert "c has come and gone too often lately" in sentences(nodes[2])
+    eventually(lambda: names(nodes[0]) == ["a", "b"])
+    keys = keys_of("of a flapping node", 16)
+    pages = attach(nodes[2])
+    assert all(pages.set(keys))
+    assert pages.has(keys)
+    nodes.wait_complete()
+    eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found")
+    assert "too often" not in sentences(nodes[2])
