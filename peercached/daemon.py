@@ -177,6 +177,7 @@ class Daemon:
             engine.expel_reader,
         )
         self.servicer = PeerServicer(self.node, self.sessions, tls)
+        self.servicer.on_call = self.trouble.called_by
         self.server = PeerServer(self.servicer, tls)
         self.drain = Drain(
             engine,

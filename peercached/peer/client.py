@@ -43,6 +43,7 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 # Errors that say something of the peer's health, not of the call.
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -105,16 +106,17 @@ class PeerLink:
 
     def _reopen(self) -> None:
         # Calls that wait in the old channel keep their time.
-        task = asyncio.ensure_future(self._channel.close(self._timeout_s))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        for task in (asyncio.ensure_future(self._channel.close(self._timeout_s)), self._handshake):
+            if task is not None:
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        self._handshake = None
         self._open()
 
     def try_at_once(self) -> None:
-        """A process is there that was not: the pause after attempts that failed need not be waited
-        out."""
-        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if not self._closed and self._channel.get_state() is failing:
+        """A process is there that was not: neither the pause after attempts that failed, nor an
+        attempt that began before, need be waited for."""
+        if not self._closed and self._channel.get_state() in DISCONNECTED:
             self._reopen()
 
     async def close(self) -> None:

@@ -104,6 +104,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             lambda session: sessions.find(session) is not None,
             self.doors,
         )
+        self.on_call: Callable[[NodeAddress], None] = lambda caller: None
         # Set once there is somebody to answer (peer/relay.py).
         self.operate: Operate | None = None
         self.malformed = 0
@@ -130,6 +131,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 session = self._sessions.find(value)
                 if session is not None:
                     self.doors.proven(context.peer())
+                    self.on_call(session.caller)
                     return session
         # It ended between the gate and here.
         self.gate.unauthenticated += 1

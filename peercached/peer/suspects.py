@@ -25,6 +25,7 @@ class _Case:
     pause_s: float
     ping_at: float
     pinging: bool = False
+    silent_at: float = float("inf")  # when a ping was in vain, lately
 
 
 class Suspects:
@@ -71,8 +72,20 @@ class Suspects:
         case = self._cases.get(node.index)
         if case is not None and case.node is node:
             case.pinging = False
+            case.silent_at = now
             case.pause_s = min(2 * case.pause_s, PING_MAX_S)
             case.ping_at = now + case.pause_s
+
+    def calls(self, node: Node) -> bool:
+        """It did not answer a ping, and calls us now: it can be reached again, most likely. True if
+        it is asked sooner for that."""
+        case = self._cases.get(node.index)
+        if case is None or case.node is not node or case.pinging:
+            return False
+        soon = case.silent_at + PING_FIRST_S  # however often it calls
+        sooner = soon < case.ping_at
+        case.ping_at = min(case.ping_at, soon)
+        return sooner
 
     def forget(self, node: Node) -> None:
         """It is out of the view."""

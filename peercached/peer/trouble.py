@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
 from peercached.peer.suspects import Suspects
@@ -51,6 +52,13 @@ class Trouble:
         log.warning("%s is suspect: %s", node.address.node_id, reason)
         self.on_suspect(node)
         self._schedule()
+
+    def called_by(self, caller: NodeAddress) -> None:
+        """By a peer that may be suspect."""
+        node = self._placement.find(caller.node_id, caller.incarnation)
+        if node is not None and node.suspect and self.suspects.calls(node):
+            self._peers.link(node.address.endpoint).try_at_once()
+            self._schedule()
 
     def forget(self, node: Node) -> None:
         self.suspects.forget(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Coroutine
 from dataclasses import fields, replace
 from typing import Any
@@ -292,6 +293,27 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
             await second.set("later")
             assert await first.find("later") == {("later", "b")}
             await third.daemon.stop()
+
+    run(claim())
+
+
+def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            trouble = first.daemon.trouble
+            (peer,) = [
+                n
+                for n in first.daemon.placement.nodes.values()
+                if n is not first.daemon.placement.own
+            ]
+            trouble.suspect(peer, "silent")
+            (case,) = trouble.suspects._cases.values()
+            trouble.suspects.silent(peer, time.monotonic())
+            case.ping_at += 1000.0
+            trouble._schedule()
+            await eventually(lambda: not peer.suspect)  # by the next heartbeat of b
 
     run(claim())
 

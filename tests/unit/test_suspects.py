@@ -60,6 +60,31 @@ def test_a_peer_that_answers_and_fails_in_turn_is_trusted_later_each_time() -> N
     assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
 
 
+def test_a_silent_peer_that_calls_is_asked_soon_but_not_at_every_call() -> None:
+    suspects, peer = Suspects(), node()
+    suspects.suspect(peer, "silent", 0.0)
+    now = 0.0
+    for _ in range(5):
+        now = suspects.next_at()
+        suspects.due(now)
+        assert not suspects.calls(peer), "it is being asked"
+        suspects.silent(peer, now)
+    assert ping_at(suspects, now) > PING_FIRST_S
+    assert suspects.calls(peer)
+    assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
+    assert not suspects.calls(peer)
+    assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
+
+
+def test_a_peer_whose_data_port_fails_gains_nothing_by_its_calls() -> None:
+    suspects, peer = Suspects(), node()
+    for now in (0.0, 1.0):
+        suspects.suspect(peer, "its data port fails", now)
+        assert not suspects.calls(peer)
+        suspects.due(suspects.next_at())
+        suspects.answered(peer, now + 0.5)
+
+
 def test_another_node_with_the_index_inherits_nothing() -> None:
     suspects, old, new = Suspects(), node(), node()
     suspects.suspect(old, "silent", 0.0)
