@@ -56,6 +56,7 @@ scaling: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8"
 	@PYTHONPATH=tests $(PY) -m sim.scale $(NODES)
 	@PYTHONPATH=tests $(PY) -m sim.moves $(NODES)
+	@PYTHONPATH=tests $(PY) -m sim.sent
 	@PYTHONPATH=tests $(PY) -m sim.figures
 
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]

@@ -56,15 +56,22 @@ def plot() -> None:
     from matplotlib import pyplot as plt
 
     figures = load()
-    membership, moves = figures["membership"], figures["moves"]
-    made, ((agree, traffic), (least, shares)) = plt.subplots(2, 2, figsize=(10, 7))
+    membership, moves, sent = figures["membership"], figures["moves"], figures["sent"]
+    made, ((joins, crashes, traffic), (least, shares, streams)) = plt.subplots(
+        2, 3, figsize=(14, 7)
+    )
     _lines(
-        agree, membership, "all agree, s",
-        join_s="after a join", crash_s="after a crash", master_crash_s="first master crashed",
+        joins, membership, "all agree after a join, s", join_s="median", join_worst_s="worst"
     )  # fmt: skip
-    agree.set_ylim(bottom=0)
     _lines(
-        traffic, membership, "at rest, bytes/s",
+        crashes, membership, "all agree after a crash, s",
+        crash_s="of a node: median", crash_worst_s="worst",
+        master_crash_s="of the first master: median", master_crash_worst_s="worst",
+    )  # fmt: skip
+    joins.set_ylim(bottom=0)
+    crashes.set_ylim(bottom=0)
+    _lines(
+        traffic, membership, "membership at rest, bytes/s",
         member_bytes_s="a member", master_bytes_s="a master",
     )  # fmt: skip
     traffic.set_yscale("log")
@@ -77,6 +84,12 @@ def plot() -> None:
         shares, moves, "a node's share of the directory, of the mean",
         largest_share_of_mean="largest", smallest_share_of_mean="smallest",
     )  # fmt: skip
+    _lines(
+        streams, sent, "record streams after one event, bytes a node",
+        join_bytes_a_node="a join: median", join_bytes_a_node_worst="worst",
+        crash_bytes_a_node="a crash: median",
+    )  # fmt: skip
+    streams.set_ylim(bottom=0)
     made.tight_layout()
     made.savefig(PLOT, metadata={"Date": None})
 

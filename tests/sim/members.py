@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from itertools import count
 
 from peercached.membership import (
@@ -23,6 +22,7 @@ from peercached.membership import (
     View,
     ViewChanged,
 )
+from sim.calls import Calls
 from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
@@ -49,6 +49,7 @@ class Node:
             cluster.max_masters, remembered,
         )  # fmt: skip
         self._tick_at = float("inf")
+        self.calls = Calls(self)
         self.prepare()
 
     def prepare(self) -> None:
@@ -93,8 +94,7 @@ class Node:
             if isinstance(action, SendBeat):
                 self._send(action)
             elif isinstance(action, PushView):
-                to = action.to.node_id
-                self.net.send(self.name, to, partial(self.cluster.beat_to, to, action.beat))
+                self.calls.push(action)
             elif isinstance(action, Probe):
                 self._probe(action)
             elif isinstance(action, ViewChanged):
@@ -184,7 +184,8 @@ class Node:
 
 
 class Members:
-    """A cluster. `kept` are the views on the disks."""
+    """A cluster. `kept` are the views on the disks. `call_s`: how long a process is busy with a
+    call, its own pushes of views among them; 0: nothing takes time."""
 
     def __init__(
         self,
@@ -194,8 +195,10 @@ class Members:
         max_masters: int = 3,
         timing: Timing = TIMING,
         start: bool = True,
+        call_s: float = 0.0,
         **net: float,
     ) -> None:
+        self.call_s = call_s
         self.net = Net(seed, **net)
         self.rng = random.Random(seed + 1)
         self.timing, self.max_masters = timing, max_masters
@@ -251,7 +254,7 @@ class Members:
     ) -> None:
         node = self.nodes.get(name)
         if node is not None:
-            node.do(lambda: node.on_beat(beat, reply))
+            node.do(lambda: node.calls.serve(lambda: node.on_beat(beat, reply)))
 
     def cut(self, some: list[str], others: list[str], both_ways: bool = True) -> None:
         for a in some:

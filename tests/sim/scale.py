@@ -3,26 +3,42 @@
     PYTHONPATH=tests .venv/bin/python -m sim.scale 100 1000 2000
 
 The state machines and messages are the daemon's; time and network are virtual (one way 0.5 to
-5 ms, no loss). Bytes are those of the protobuf messages, plus what a call adds to them.
+5 ms, no loss). A process is busy with each call for CALL_S (calls.py). Bytes are those of the
+protobuf messages, plus what a call adds to them.
 """
 
 from __future__ import annotations
 
+import gc
+import random
 import sys
 from collections import defaultdict
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
-from peercached.membership import Heartbeat, HeartbeatAnswer
+from peercached.membership import Heartbeat, HeartbeatAnswer, Timing
 from peercached.peer import member_wire
 from sim import figures
+from sim.large import shared_views
 from sim.members import TIMING, Members
 
 # Frames, compressed headers (with the session) and TCP/IP of one unary call, both ways together,
 # half of it each. Two idle daemons in a network namespace of their own move 439 bytes for each
 # heartbeat with its answer; the messages are 50 of them.
 CALL_OVERHEAD_BYTES = 390
+# Of a processor, for one heartbeat with its answer: measured, see docs/scaling.md.
+CALL_S = 0.0004
 QUIET_S = 10.0
-LIMIT_S = 120.0
+MASTERS = 3
+SEEDS = 3
+EVENTS = 3  # of each kind and seed; of the first master one
+SLOW_FROM = 1000
+SETTINGS = {
+    "membership": TIMING,
+    # What docs/scaling.md recommends for a thousand nodes and more.
+    "membership_slow": Timing(heartbeat_interval_s=3.0, member_ttl_s=15.0),
+}
 
 
 class Meter:
@@ -74,45 +90,82 @@ class Meter:
         return self.sent[name] + self.received[name]
 
 
-def measure(nodes: int) -> dict[str, float]:
-    cluster = Members(nodes, nodes, heads=3, delay_s=0.005)
-    meter = Meter(cluster)
+class Trial:
+    """One cluster, and events that come to it at rest; figures by name, one for each event."""
+
+    def __init__(self, nodes: int, seed: int, timing: Timing) -> None:
+        self.found: dict[str, list[float]] = defaultdict(list)
+        self._cluster = Members(
+            seed, nodes, heads=3, delay_s=0.005, timing=timing, call_s=CALL_S, max_masters=MASTERS
+        )
+        self._meter = Meter(self._cluster)
+        self._rng = random.Random(seed)
+        self._rest_s = 2 * timing.member_ttl_s
+        self._limit_s = 24 * timing.member_ttl_s
+        self.found["form_s"].append(self._cluster.until_agreed(self._limit_s))
+
+    def run(self) -> None:
+        self._quiet()
+        names = self._cluster.names
+        for victim in self._rng.sample(names[MASTERS:], EVENTS):
+            self._event("crash", lambda victim=victim: self._cluster.crash(victim))
+            self._event("join", lambda victim=victim: self._cluster.start(victim))
+        self._event("master_crash", lambda: self._cluster.crash(names[0]))
+
+    def _quiet(self) -> None:
+        cluster, meter = self._cluster, self._meter
+        masters, others = cluster.names[:MASTERS], cluster.names[MASTERS:]
+        cluster.run(self._rest_s)
+        meter.clear()
+        cluster.run(QUIET_S)
+        member, master = (
+            sum(map(meter.both, some)) / len(some) / QUIET_S for some in (others, masters)
+        )
+        self.found["member_bytes_s"].append(member)
+        self.found["master_bytes_s"].append(master)
+
+    def _event(self, name: str, happens: Callable[[], object]) -> None:
+        """Whose cost is what the busiest master sends and receives more than at rest."""
+        cluster, meter = self._cluster, self._meter
+        cluster.run(self._rest_s)
+        meter.clear()
+        happens()
+        took_s = cluster.until_agreed(self._limit_s, 0.02)
+        quiet = took_s * self.found["master_bytes_s"][0]
+        busiest = max(map(meter.both, cluster.names[:MASTERS]))
+        self.found[f"{name}_s"].append(took_s)
+        self.found[f"{name}_master_bytes"].append(max(busiest - quiet, 0.0))
+
+
+def measure(nodes: int, timing: Timing) -> dict[str, float]:
+    """Of all events of all seeds the median and, of times, the worst."""
+    all_: dict[str, list[float]] = defaultdict(list)
+    for seed in range(SEEDS):
+        trial = Trial(nodes, seed, timing)
+        trial.run()
+        for name, values in trial.found.items():
+            all_[name] += values
     found: dict[str, float] = {"nodes": nodes}
-    found["form_s"] = cluster.until_agreed(LIMIT_S)
-    # The join of one more, from its start to the last node that has it in its view.
-    cluster.run(QUIET_S)
-    meter.clear()
-    cluster.run(QUIET_S)
-    masters = cluster.names[:3]
-    others = cluster.names[3:]
-    found["member_bytes_s"] = sum(map(meter.both, others)) / len(others) / QUIET_S
-    found["master_bytes_s"] = sum(map(meter.both, masters)) / 3 / QUIET_S
-    victim = cluster.names[-1]
-    cluster.crash(victim)
-    meter.clear()
-    found["crash_s"] = cluster.until_agreed(LIMIT_S, 0.02)
-    quiet = found["crash_s"] * found["master_bytes_s"]
-    found["crash_master_bytes"] = max(map(meter.both, masters)) - quiet
-    cluster.run(QUIET_S)
-    meter.clear()
-    cluster.start(victim)
-    found["join_s"] = cluster.until_agreed(LIMIT_S, 0.02)
-    quiet = found["join_s"] * found["master_bytes_s"]
-    found["join_master_bytes"] = max(map(meter.both, masters)) - quiet
-    cluster.run(QUIET_S)
-    cluster.crash(masters[0])
-    found["master_crash_s"] = cluster.until_agreed(LIMIT_S, 0.02)
+    for name, values in all_.items():
+        found[name] = median(values)
+        if name.endswith("_s") and not name.endswith("bytes_s"):
+            found[f"{name.removesuffix('_s')}_worst_s"] = max(values)
     return found
 
 
 def main(sizes: list[int]) -> None:
-    print(f"heartbeat {TIMING.heartbeat_interval_s} s, TTL {TIMING.member_ttl_s} s")
-    for size in sizes:
-        found = measure(size)
-        figures.keep("membership", found)
-        for name, value in found.items():
-            print(f"{name:>20} {value:12.2f}", flush=True)
+    for kind, timing in SETTINGS.items():
+        print(f"heartbeat {timing.heartbeat_interval_s} s, TTL {timing.member_ttl_s} s")
+        for size in sizes:
+            if kind != "membership" and size < SLOW_FROM:
+                continue
+            found = measure(size, timing)
+            figures.keep(kind, found)
+            for name, value in found.items():
+                print(f"{name:>26} {value:12.2f}", flush=True)
 
 
 if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])
+    gc.set_threshold(100_000, 50, 1000)  # see large.py
+    with shared_views():
+        main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])

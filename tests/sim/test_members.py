@@ -312,3 +312,15 @@ def test_large_clusters_agree_within_seconds(nodes: int) -> None:
     assert cluster.until_agreed(DETECTION_S + 2.0) <= DETECTION_S + 2.0
     cluster.start(cluster.names[-1])
     assert cluster.until_agreed(3.0) <= 3.0
+
+
+def test_who_tells_many_of_a_view_takes_the_time_of_as_many_calls() -> None:
+    def join_s(call_s: float) -> float:
+        cluster = Members(1, 40, max_masters=1, call_s=call_s, delay_s=0.001)
+        cluster.until_agreed(60.0)
+        cluster.run(2 * TIMING.member_ttl_s)
+        cluster.start("newcomer")
+        return cluster.until_agreed(60.0, 0.01)
+
+    assert join_s(0.0) < 0.1
+    assert 40 * 0.01 < join_s(0.01) < 3 * 40 * 0.01

@@ -1,0 +1,129 @@
+"""What travels on the record streams when a node joins, and when one crashes.
+
+    PYTHONPATH=tests .venv/bin/python -m sim.sent 20 60 100
+
+Counted in simulated clusters of whole daemons: the records that were sent against those that have
+an owner that they had not, and the bytes of all batches and acknowledgements.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from statistics import median
+
+from peercached.directory.layout import ROW_BYTES
+from peercached.directory.messages import Ack, Batch, Kind
+from peercached.directory.placement import Node
+from peercached.peer import wire
+from sim import figures
+from sim.cluster import TIMING, SimCluster, SimNode
+from sim.fake_engine import digest_of
+
+SEEDS = 3
+JOINS = 2  # in each cluster, and as many crashes
+PAGES_A_NODE = 30
+POOLS_ALIKE = (1 << 30,)
+# gRPC's and HTTP/2's frames and TCP/IP, of one message on a stream that stands.
+MESSAGE_OVERHEAD_BYTES = 5 + 9 + 52
+SYNC_S = 10.0
+
+
+class Counted:
+    """`counts` since it was last cleared, over all streams of the cluster."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.counts: Counter[str] = Counter()
+        self._cluster = cluster
+        self._known: set[SimNode] = set()
+
+    def listen(self) -> None:
+        """To nodes that are new, too."""
+        for node in self._cluster.nodes.values():
+            if node not in self._known:
+                self._known.add(node)
+                self._listen_to(node)
+
+    def _listen_to(self, node: SimNode) -> None:
+        plain = node.daemon.node.batch
+
+        def batch(holder: Node, sent: Batch) -> Ack | None:
+            address = holder.address
+            message = wire.batch_message(sent, address.node_id, address.incarnation)
+            self.counts["bytes"] += message.ByteSize() + MESSAGE_OVERHEAD_BYTES
+            self.counts["summaries"] += sent.kind is Kind.SUMMARY
+            if sent.kind in (Kind.ROWS, Kind.BUCKET):
+                self.counts["records"] += len(sent.payload) // ROW_BYTES
+            ack = plain(holder, sent)
+            if ack is not None:
+                self.counts["bytes"] += wire.ack_message(ack).ByteSize() + MESSAGE_OVERHEAD_BYTES
+            return ack
+
+        node.daemon.node.batch = batch  # type: ignore[method-assign]
+
+
+def _owned(cluster: SimCluster) -> set[tuple[bytes, str, str]]:
+    """(digest, its holder, one of its owners)"""
+    node = cluster.nodes[cluster.names[0]]
+    nodes, engine = node.daemon.placement.nodes, node.engine
+    return {
+        (digest, holder.name, nodes[owner].address.node_id)
+        for holder in cluster.nodes.values()
+        for digest in holder.engine.pool
+        for owner in engine.owners(digest)
+    }
+
+
+def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> None:
+    cluster.until_agreed(30.0)
+    cluster.run(SYNC_S / 2)
+    for page in range(pages):
+        cluster.rng.choice(cluster.readers()).set_page(digest_of(f"page {page}"))
+    cluster.run(SYNC_S / 2)
+    counted = Counted(cluster)
+
+    def event(name: str, happens: Callable[[], object]) -> None:
+        before = _owned(cluster)
+        counted.listen()
+        counted.counts.clear()
+        happens()
+        counted.listen()
+        cluster.run(SYNC_S + TIMING.member_ttl_s)
+        assert cluster.agreed(), cluster.describe()
+        moved = len(_owned(cluster) - before)
+        sent = counted.counts
+        found[f"{name}_moved_of_all_records"].append(moved / len(before))
+        found[f"{name}_sent_against_moved"].append(sent["records"] / max(moved, 1))
+        found[f"{name}_summaries_a_node"].append(sent["summaries"] / len(cluster.nodes))
+        found[f"{name}_bytes_a_node"].append(sent["bytes"] / len(cluster.nodes))
+
+    for newcomer in range(JOINS):
+        event("join", lambda newcomer=newcomer: cluster.start(f"newcomer-{newcomer}"))
+        event("crash", lambda newcomer=newcomer: cluster.crash(cluster.names[-1 - newcomer]))
+
+
+def measure(nodes: int) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for seed in range(SEEDS):
+        with SimCluster(seed, nodes, heads=3, delay_s=0.005, pools=POOLS_ALIKE) as cluster:
+            _events(cluster, PAGES_A_NODE * nodes, found)
+    figures_: dict[str, float] = {"nodes": nodes}
+    for name, values in found.items():
+        figures_[name] = median(values)
+        figures_[f"{name}_worst"] = max(values)
+    return figures_
+
+
+def main(sizes: list[int]) -> None:
+    gc.set_threshold(100_000, 50, 1000)  # see large.py
+    for size in sizes:
+        found = measure(size)
+        figures.keep("sent", found)
+        for name, value in found.items():
+            print(f"{name:>34} {value:12.5f}", flush=True)
+
+
+if __name__ == "__main__":
+    main([int(size) for size in sys.argv[1:]] or [20, 60, 100])
