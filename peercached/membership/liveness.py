@@ -29,6 +29,7 @@ class _Life:
     open: int = 0  # probes of this round that may still answer
     ends: float = 0.0
     in_vain: bool = False  # a whole round since `heard`
+    asked_again: bool = False  # since `heard`
 
 
 class Liveness:
@@ -63,6 +64,8 @@ class Liveness:
             self._lives[node_id] = self._new(incarnation, now)
             return
         life.direct = now
+        if life.in_vain:
+            self.ask_again(now)
         self._alive(life, now)
 
     def _alive(self, life: _Life, now: float) -> None:
@@ -70,6 +73,16 @@ class Liveness:
         life.next_round = now + self._timing.suspect_after_s
         life.round = life.open = 0
         life.in_vain = False
+        life.asked_again = False
+
+    def ask_again(self, now: float) -> None:
+        """One is back whom nobody reached: very likely a network is. The others get a round of
+        probes over that before they are dead, and no more than one."""
+        for life in self._lives.values():
+            if life.in_vain and not life.asked_again:
+                life.in_vain, life.asked_again = False, True
+                life.round = life.open = 0  # one that is under way began before
+                life.next_round = now
 
     def hears(self, node_id: str, incarnation: int, now: float) -> bool:
         """We have it from itself that it lives."""

@@ -71,6 +71,7 @@ class Master:
             if sender.sequence <= gone.sequence:
                 # Perhaps a late message of a dead process. A living one will object.
                 return Verdict.WAIT, "it was found silent", max(gone.sequence, 1)
+            self.liveness.ask_again(now)
         wait_s = self._flapping.wait_s(node_id, address.incarnation, now)
         if wait_s > 0:
             if member is not None:

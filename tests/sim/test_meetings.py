@@ -17,7 +17,7 @@ def test_nobody_loses_members_of_its_own_part_when_parts_meet(block: int) -> Non
         meeting = meet(seed)
         story = "\n".join([f"seed {seed}: {meeting.what}", *meeting.told])
         assert meeting.lost_s == 0.0, story
-        assert meeting.agreed_s <= TTL, story
+        assert meeting.agreed_s <= 1.5 * TTL, story
 
 
 def test_who_returns_with_others_goes_on_without_one_that_has_died_soon() -> None:

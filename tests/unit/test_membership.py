@@ -349,6 +349,29 @@ def test_a_newer_process_of_a_lower_incarnation_gets_a_higher_sequence() -> None
     assert head.view.by_id["b"].sequence == old.sequence + 1
 
 
+def test_when_one_is_back_the_others_are_asked_once_more_before_they_are_dead() -> None:
+    life = Liveness(TIMING)
+    for name in "xyz":
+        life.heard(name, 1, NOW)
+    now = NOW + TIMING.member_ttl_s
+
+    def in_vain(name: str) -> None:
+        life.probed(name, life.begin(name, 1, now), False, now)
+
+    for name in "xyz":
+        in_vain(name)
+    assert life.dead(now) == ["x", "y", "z"]
+    life.heard("x", 1, now)
+    assert life.dead(now) == []
+    assert life.due(now, 0.0) == ["y", "z"]
+    in_vain("y")
+    assert life.dead(now) == ["y"]
+    life.probed("z", life.begin("z", 1, now), True, now)
+    in_vain("x")
+    life.heard("x", 1, now)
+    assert life.dead(now) == ["y"], "once is enough"
+
+
 # --- hysteresis -------------------------------------------------------------------------------
 
 
