@@ -427,11 +427,11 @@ class SimCluster:
         assert not self.wrong, "\n".join(self.wrong)
 
     def readers(self) -> list[SimNode]:
-        """Members that are not about to leave."""
+        """Members whose workers can call, and that are not about to leave."""
         return [
             node
             for node in self.nodes.values()
-            if node.answers() and node.view.number and not node.ending
+            if node.answers() and node.engine.serves and node.view.number and not node.ending
         ]
 
     def holds(self, name: str) -> bool:

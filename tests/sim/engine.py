@@ -32,9 +32,13 @@ class SimEngine(FakeEngine):
         super().stop()  # there is no file to wait for
         self.swept_at_once = False
         self.taking = True
+        self.serves = False  # workers can attach
         self._node = node
         self._asked: dict[int, Answer] = {}
         self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
+
+    def start(self) -> None:
+        self.serves = True
 
     # --- events
 

@@ -7,6 +7,7 @@ members   everything goes wrong that can; membership alone, so that there can be
 pages     the same with pages that are set, evicted, looked up and read meanwhile
 planned   joins, drains, leaves and restarts: nobody misses a page that was visible all the time
 hung      a master hangs: nobody but it is thrown out, nobody misses a page of the others
+parted    the network is cut in two: each part has its own pages, also when they meet again
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ PAGES_AT_ONCE = 8
 # Who leaves has said so; if that was lost on the way to one, its next heartbeat brings it.
 LEAVERS_ARE_KNOWN_S = 2 * TIMING.heartbeat_interval_s
 PLANNED_MAX = 5  # changes
-# Who has just come has hands to shake, and knows no owners before those of its first view: what it
-# misses meanwhile does not count.
+# Who has just come knows no owners before those of its first view: what it misses meanwhile does
+# not count.
 NEWCOMER_S = 2.0
+# From a cut until each part goes by its own view: one with a master, and one that has to make some.
+PARTED_S, TAKEN_OVER_S = 1.5 * TTL_S, 2.5 * TTL_S
 # Of the stories, every so many-th has so many nodes, the others 3 to 6 (2 to 12 without pages).
 WIDE_EVERY, WIDE = 20, (10, 20)
 LARGE_EVERY, LARGE = 250, (50, 100)
@@ -245,11 +248,56 @@ def _hung(cluster: SimCluster, rng: random.Random) -> None:
     cluster.check_quiet()
 
 
+def parted(seed: int, size: int = 0) -> SimCluster:
+    rng = random.Random(seed)
+    with _calm(seed, size or _size(seed, rng, 4), rng, rng.randint(1, 3)) as cluster:
+        _form(cluster, rng)
+        _parted(cluster, rng)
+    return cluster
+
+
+def _parted(cluster: SimCluster, rng: random.Random) -> None:
+    names = list(cluster.names)
+    one = set(rng.sample(names, rng.randint(1, len(names) - 1)))
+    other = set(names) - one
+    cluster.cut(sorted(one), sorted(other))
+    readers = [Reader(cluster, 0.05, one_of(part)) for part in (one, other)]
+    led = [any(name in part for name in names[:3]) for part in (one, other)]
+
+    def misses_nothing(seconds: float, who: list[Reader]) -> None:
+        cluster.run(seconds)
+        for reader in who:
+            assert not reader.missed, "\n".join(reader.missed)
+
+    cluster.run(PARTED_S)
+    for reader in readers:
+        reader.missed.clear()
+    # A part with a master has found the others dead; one without makes masters first.
+    misses_nothing(TAKEN_OVER_S - PARTED_S, [r for r, has in zip(readers, led, strict=True) if has])
+    for reader in readers:
+        reader.missed.clear()
+    misses_nothing(TTL_S, readers)
+    cluster.net.cuts.clear()
+    cluster.until_agreed(3 * TTL_S)
+    misses_nothing(TTL_S, readers)
+    readers.append(Reader(cluster, 0.05, lambda node: True))
+    misses_nothing(TTL_S, readers)
+    for reader in readers:
+        reader.stopped = True
+    cluster.run(2.0)
+    cluster.check_quiet()
+
+
+def one_of(names: set[str]) -> Callable[[SimNode], bool]:
+    return lambda node: node.name in names
+
+
 KINDS: dict[str, Callable[..., Members]] = {
     "members": members,
     "pages": pages,
     "planned": planned,
     "hung": hung,
+    "parted": parted,
 }
 
 

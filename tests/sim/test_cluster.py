@@ -63,6 +63,11 @@ def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_ot
     cluster.check_quiet()
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_parts_of_a_network_have_their_own_pages_also_when_they_meet_again(seed: int) -> None:
+    stories.parted(seed)
+
+
 def test_twenty_nodes_form_one_view_and_find_each_others_pages(make_cluster: Make) -> None:
     cluster = make_cluster(1, 20)
     cluster.run(5.0)
@@ -71,6 +76,16 @@ def test_twenty_nodes_form_one_view_and_find_each_others_pages(make_cluster: Mak
             node.set_page(digest_of(f"{name}/{page}"))
     cluster.run(2.0)
     cluster.check_quiet()
+
+
+def test_workers_are_served_once_the_members_can_be_read_from(make_cluster: Make) -> None:
+    cluster = make_cluster(1, 8)
+    cluster.run(5.0)
+    newcomer = cluster.start("x")
+    while not newcomer.engine.serves:
+        cluster.run(0.001)
+    assert len(newcomer.view.members) == 9
+    assert len(newcomer.engine.connected) == 8
 
 
 def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered(make_cluster: Make) -> None:
