@@ -1,7 +1,8 @@
 """Many nodes' memberships in one process, on a real etcd: how few views they make.
 
 The one process hears for all of them: 90 000 changes when 300 come at once, 10 s of its processor
-(docs/scaling.md), so 300 need a machine that does nothing else. A node by itself hears 300."""
+(docs/scaling.md), so 300 need a machine that does nothing else, and 150 half a processor at the
+least: with less, leases end before their turn comes. A node by itself hears 300."""
 
 import asyncio
 import time
