@@ -64,6 +64,9 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1
 FLUSH_S = 1.0
 LEAVE_S = 0.5
+# At start, until the others have told their records. A member that hangs is not waited for longer.
+START_SYNC_S = 0.5
+START_LOOK_S = 0.01
 SERVER_GRACE_S = 0.2
 
 
@@ -264,6 +267,7 @@ class Daemon:
             if self.cluster.refused:
                 raise StartRefused(self.cluster.refused)
             await self._learn_what_was_cleared()
+            await self._hear_of_all_pages()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may have told of some
         start_engine(self.engine, self.config)
@@ -274,6 +278,15 @@ class Daemon:
         masters = {str(master["node_id"]) for master in self.cluster.document()["masters"]}
         timeout_s = self.config.rpc_timeout_ms / 1000
         await catch_up(self.epochs, self.peers, others, masters, timeout_s)
+
+    async def _hear_of_all_pages(self) -> None:
+        """Others may have come at the same time, and own both copies of a record with us before
+        anybody has told them: workers would miss pages that were found all the time."""
+        deadline = time.monotonic() + START_SYNC_S
+        while self.owner_side.unsynced():
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(START_LOOK_S)
 
     async def stop(self) -> None:
         """Leaves, flushes the streams, ends what runs; each within a bound."""

@@ -52,7 +52,6 @@ class SimNode:
         rng = cluster.rng
         self.process = Process(cluster.loop, name, rng.uniform(-1e3, 1e3), rng.uniform(0.97, 1.03))
         self.views: list[View] = []
-        self.began = cluster.net.now
         self.ending = False  # it drains, or leaves
         self.process.run(self._make, incarnation, kept)
 

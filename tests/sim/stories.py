@@ -29,9 +29,6 @@ PAGES_AT_ONCE = 8
 # Who leaves has said so; if that was lost on the way to one, its next heartbeat brings it.
 LEAVERS_ARE_KNOWN_S = 2 * TIMING.heartbeat_interval_s
 PLANNED_MAX = 5  # changes
-# Who has just come knows no owners before those of its first view: what it misses meanwhile does
-# not count.
-NEWCOMER_S = 2.0
 # From a cut until each part goes by its own view: one with a master, and one that has to make some.
 PARTED_S, TAKEN_OVER_S = 1.5 * TTL_S, 2.5 * TTL_S
 # Of the stories, every so many-th has so many nodes, the others 3 to 6 (2 to 12 without pages).
@@ -57,9 +54,6 @@ class Reader:
         self.stopped = False
         self._next()
 
-    def _counts(self, reader: SimNode) -> bool:
-        return self._steady(reader) and self._cluster.net.now - reader.began > NEWCOMER_S
-
     def _next(self) -> None:
         if self.stopped:
             return
@@ -71,7 +65,7 @@ class Reader:
         before = {
             digest: cluster.gaps[digest]
             for digest in wanted
-            if self._counts(reader) and any(map(self._steady, cluster.visible[digest]))
+            if self._steady(reader) and any(map(self._steady, cluster.visible[digest]))
         }
         began = cluster.net.now
 
