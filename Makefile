@@ -37,7 +37,7 @@ python-test: setup
 	@tools/bootstrap --etcd --prometheus
 	@$(PY) -m pytest -m "not slow" $(ARGS)
 
-## make sim [SEEDS=1000]   whole clusters in virtual time: that many stories of each of four kinds
+## make sim [SEEDS=1000]   whole clusters in virtual time: that many stories of each kind
 SEEDS ?= 1000
 .PHONY: sim
 sim: setup

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, View
@@ -98,8 +99,8 @@ class Flapping:
                     joins.and_one(now, self._timing) if joins is not None else Joins.first(now)
                 )
                 self._waiting.pop(node_id, None)
-        if len(self._joins) > MEMBERS_MAX:
-            oldest = min(self._joins, key=lambda n: self._joins[n].weighed_at)
+        too_many = len(self._joins) - MEMBERS_MAX
+        for oldest in nsmallest(too_many, self._joins, lambda n: self._joins[n].weighed_at):
             del self._joins[oldest]
             self._waiting.pop(oldest, None)
 

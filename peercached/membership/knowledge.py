@@ -65,9 +65,9 @@ class Knowledge:
         if member.sequence > self.own.sequence:  # somebody has objected for us
             self._return(now)
             self.own = replace(self.own, sequence=member.sequence)
-        self._next = view
+        waiting, self._next = self._next is not None, view
         lost = self._lost(view)
-        if any(self.table.gone(node_id) is None for node_id in lost):
+        if not waiting and any(self.table.gone(node_id) is None for node_id in lost):
             self._return(now)  # nobody found them silent: their masters only do not know them yet
         return [] if lost and now < self._returns_until else self._go_by_next()
 

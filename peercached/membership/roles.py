@@ -40,8 +40,13 @@ class Roles:
             return self._first(self._limit)
         heard = [k.heard for k in self._links if k.is_head or k.endpoint in self._endpoints]
         silence_s = now - max(heard, default=now)
-        silent = int(silence_s / self._timing.takeover_after_s)
-        return self._first(self._limit * (1 + min(silent, TAKEOVERS_MAX)))
+        return self._first(self._limit * (1 + self._takeovers(silence_s)))
+
+    def _takeovers(self, silence_s: float) -> int:
+        over_s = silence_s - self._timing.takeover_after_s
+        if over_s < 0:
+            return 0
+        return min(1 + int(over_s / self._timing.takeover_again_s), TAKEOVERS_MAX)
 
     def _first(self, limit: int) -> tuple[Member, ...]:
         found = self._by_limit.get(limit)

@@ -50,6 +50,11 @@ class Timing:
         return self.member_ttl_s
 
     @property
+    def takeover_again_s(self) -> float:
+        """From then on until as many more do: the first have made their view then, if they can."""
+        return 3 * self.member_ttl_s
+
+    @property
     def remember_gone_s(self) -> float:
         """How long it is known that a member is gone. Longer than any message is under way."""
         return 20 * self.member_ttl_s

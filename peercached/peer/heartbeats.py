@@ -31,6 +31,7 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.cluster import Say
 from peercached.peer.pings import reaches
+from peercached.peer.within import within
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -100,9 +101,7 @@ class Heartbeats:
             self._wake.clear()
             self._sleeps_until = self._membership.next_at(time.monotonic())
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    self._wake.wait(), max(self._sleeps_until - time.monotonic(), 0.0)
-                )
+                await within(max(self._sleeps_until - time.monotonic(), 0.0), self._wake.wait())
 
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -236,7 +235,7 @@ class Heartbeats:
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
 
     async def stop(self) -> None:
-        for task in (self._loop_task, *self._tasks):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tasks = [task for task in (self._loop_task, *self._tasks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -38,7 +38,7 @@ RESTART_S = 1.0
 CALM_DROP = 0.02
 # In a calm network a process is dead to everybody so long after its end: its TTL and probes; and if
 # the masters are dead too, others must take over first, and others again if those are dead.
-DEAD_ARE_KNOWN_S = 3 * TIMING.takeover_after_s + 2 * TIMING.member_ttl_s
+DEAD_ARE_KNOWN_S = TIMING.takeover_after_s + 2 * TIMING.takeover_again_s + 2 * TIMING.member_ttl_s
 # By which nodes own parts of different sizes.
 POOLS_BYTES = (1 << 30, 1 << 30, 2 << 30, 5 << 30)
 POOL_CHANGED = 0.1

@@ -14,6 +14,7 @@ from unittest import mock
 
 from peercached.membership import View
 from sim import stories
+from sim.cluster import SimCluster, SimNode
 from sim.members import Members, Node
 from sim.net import Net, Work
 
@@ -22,17 +23,28 @@ def fingerprint(kind: str, seed: int) -> str:
     """Of when each thing was to happen (in the order of asking for it), and of who took which view
     when: messages, calls, time-outs, ticks and reads are all among them."""
     print_of = blake2b(digest_size=8)
-    plain_after, plain_keep = Net.after, Members._keep
+    plain_after, plain_keep, plain_took = Net.after, Members._keep, SimCluster.took
 
     def after(net: Net, delay_s: float, work: Work) -> None:
         print_of.update(f"{net.now!r} {delay_s!r}\n".encode())
         plain_after(net, delay_s, work)
 
-    def keep(cluster: Members, node: Node, view: View) -> None:
+    def note(node: Node | SimNode, view: View) -> None:
         print_of.update(f"{node.name} {node.address.incarnation} {view.number}\n".encode())
+
+    def keep(cluster: Members, node: Node, view: View) -> None:
+        note(node, view)
         plain_keep(cluster, node, view)
 
-    with mock.patch.object(Net, "after", after), mock.patch.object(Members, "_keep", keep):
+    def took(cluster: SimCluster, node: SimNode, view: View) -> None:
+        note(node, view)
+        plain_took(cluster, node, view)
+
+    with (
+        mock.patch.object(Net, "after", after),
+        mock.patch.object(Members, "_keep", keep),
+        mock.patch.object(SimCluster, "took", took),
+    ):
         cluster = stories.KINDS[kind](seed)
     return f"{kind} {seed}: {cluster.net.messages} messages, {print_of.hexdigest()}"
 

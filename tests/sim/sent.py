@@ -23,6 +23,7 @@ from sim.cluster import TIMING, SimCluster, SimNode
 from sim.fake_engine import digest_of
 
 SEEDS = 3
+LARGE = 100  # of so many nodes one seed, with one of each
 JOINS = 2  # in each cluster, and as many crashes
 PAGES_A_NODE = 30
 POOLS_ALIKE = (1 << 30,)
@@ -99,14 +100,14 @@ def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> N
         found[f"{name}_summaries_a_node"].append(sent["summaries"] / len(cluster.nodes))
         found[f"{name}_bytes_a_node"].append(sent["bytes"] / len(cluster.nodes))
 
-    for newcomer in range(JOINS):
+    for newcomer in range(JOINS if len(cluster.nodes) < LARGE else 1):
         event("join", lambda newcomer=newcomer: cluster.start(f"newcomer-{newcomer}"))
         event("crash", lambda newcomer=newcomer: cluster.crash(cluster.names[-1 - newcomer]))
 
 
 def measure(nodes: int) -> dict[str, float]:
     found: dict[str, list[float]] = defaultdict(list)
-    for seed in range(SEEDS):
+    for seed in range(SEEDS if nodes < LARGE else 1):
         with SimCluster(seed, nodes, heads=3, delay_s=0.005, pools=POOLS_ALIKE) as cluster:
             _events(cluster, PAGES_A_NODE * nodes, found)
     figures_: dict[str, float] = {"nodes": nodes}

@@ -644,3 +644,16 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path
     store = Store(f"{tmp_path}/none", "b")
     store.save(View.nothing().next([member("a")]))
     assert "No such file" in store.problem
+
+
+def test_joins_of_names_that_never_come_again_are_forgotten() -> None:
+    """As of pods, which have another name each time."""
+    flapping = Flapping(TIMING)
+    view = View.of(1, [Member(NodeAddress("stays", 1, "h", 1, 2))])
+    for start in range(1, 4):
+        names = [f"pod-{start * MEMBERS_MAX + i}" for i in range(MEMBERS_MAX - 1)]
+        members = [Member(NodeAddress(name, 1, "h", 1, 2)) for name in names]
+        after = View.of(start + 1, [*members, *view.members[-1:]])
+        flapping.saw(view, after, float(start))
+        view = after
+    assert len(flapping._joins) <= MEMBERS_MAX
