@@ -78,6 +78,9 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
     for name, arguments in commands.items():
         result = ctl(nodes[1], name, *arguments, "--json")
         assert result.exit_code in judging.get(name, {exits.OK}), (name, result.output)
+        if result.exit_code == exits.NO_PYVERBS and name == "devices":
+            assert "pyverbs is not installed" in result.output + result.stderr
+            continue
         json.loads(result.stdout)
 
 
