@@ -63,6 +63,9 @@ def members_trouble(
 def _one_fate(cluster: Members | SimCluster, rng: random.Random) -> None:
     up = list(cluster.nodes)
     down = [name for name in cluster.names if name not in cluster.nodes]
+    if not up:  # the last ones were leaving
+        cluster.start(rng.choice(down))
+        return
     fate = rng.random()
     if fate < 0.15 and len(up) > 1:
         cluster.crash(rng.choice(up), machine=rng.random() < 0.5)
