@@ -22,6 +22,7 @@ from peercached.directory.lookup import Lookup, LookupCounters
 from peercached.membership import NodeAddress, View
 from peercached.peer.auth import Secret
 from peercached.peer.doors import Doors
+from sim.agreement import Agreement
 from sim.engine import SimEngine
 from sim.fake_engine import FakeNative, build_ring, unpack_rows
 from sim.loop import Loop, Process
@@ -187,7 +188,7 @@ class SimNode:
         return lookup.rows()
 
 
-class SimCluster:
+class SimCluster(Agreement):
     """`kept` are the views on the disks. `visible`: which live processes hold a page that their
     owners know. `gaps` counts how often a page was nowhere: what was visible all the time has the
     same count after as before. `pools`: sizes, one of which each node has.
@@ -326,13 +327,6 @@ class SimCluster:
         seconds = DRAIN_S if drain else 0.0
         node.process.do(lambda: node.stop(seconds))
 
-    def cut(self, some: list[str], others: list[str], both_ways: bool = True) -> None:
-        for a in some:
-            for b in others:
-                self.net.cuts.add((a, b))
-                if both_ways:
-                    self.net.cuts.add((b, a))
-
     def dark(self, name: str) -> bool:
         """Nothing there says that nobody listens: whoever asks waits for an answer."""
         return name in self._dark
@@ -382,23 +376,6 @@ class SimCluster:
                         f"{node.name} was given a record of a process dead for {dead_s:.1f} s: "
                         f"{record}"
                     )
-
-    def agreed(self) -> bool:
-        """All live nodes have one view, of exactly all live processes."""
-        live = {(n.name, n.address.incarnation) for n in self.nodes.values()}
-        if len({n.view.number for n in self.nodes.values()}) != 1:
-            return False
-        view = next(iter(self.nodes.values())).view
-        return {(m.node_id, m.address.incarnation) for m in view.members} == live
-
-    def until_agreed(self, limit_s: float, step_s: float = 0.1) -> float:
-        """Seconds until then. AssertionError with the views at the limit."""
-        began = self.net.now
-        while not self.agreed():
-            if self.net.now - began > limit_s:
-                raise AssertionError(f"no agreement after {limit_s} s:\n{self.describe()}")
-            self.run(step_s)
-        return self.net.now - began
 
     def check_quiet(self) -> None:
         """When nothing happens any more: one view of all, and every live page of a live holder is

@@ -22,6 +22,7 @@ from peercached.membership import (
     View,
     ViewChanged,
 )
+from sim.agreement import Agreement
 from sim.calls import Calls
 from sim.net import Net
 
@@ -58,6 +59,10 @@ class Node:
     @property
     def clock(self) -> float:
         return self.skew_s + self.drift * self.net.now
+
+    @property
+    def view(self) -> View:
+        return self.membership.view
 
     def do(self, work: Callable[[], None]) -> None:
         """Now, or when it is no longer hung, or never if it is down."""
@@ -183,7 +188,7 @@ class Node:
             reply(answer)
 
 
-class Members:
+class Members(Agreement):
     """A cluster. `kept` are the views on the disks. `call_s`: how long a process is busy with a
     call, its own pushes of views among them; 0: nothing takes time."""
 
@@ -255,33 +260,6 @@ class Members:
         node = self.nodes.get(name)
         if node is not None:
             node.do(lambda: node.calls.serve(lambda: node.on_beat(beat, reply)))
-
-    def cut(self, some: list[str], others: list[str], both_ways: bool = True) -> None:
-        for a in some:
-            for b in others:
-                self.net.cuts.add((a, b))
-                if both_ways:
-                    self.net.cuts.add((b, a))
-
-    # --- what must hold
-
-    def agreed(self) -> bool:
-        """All live nodes have one view, of exactly all live processes."""
-        live = {(n.name, n.address.incarnation) for n in self.nodes.values()}
-        views = {n.membership.view.number for n in self.nodes.values()}
-        if len(views) != 1:
-            return False
-        view = next(iter(self.nodes.values())).membership.view
-        return {(m.node_id, m.address.incarnation) for m in view.members} == live
-
-    def until_agreed(self, limit_s: float, step_s: float = 0.1) -> float:
-        """Seconds until then. AssertionError with the views at the limit."""
-        began = self.net.now
-        while not self.agreed():
-            if self.net.now - began > limit_s:
-                raise AssertionError(f"no agreement after {limit_s} s:\n{self.describe()}")
-            self.run(step_s)
-        return self.net.now - began
 
     def describe(self) -> str:
         lines = []

@@ -1,0 +1,130 @@
+"""Hysteresis: which nodes that come and go wait, and how long."""
+
+from __future__ import annotations
+
+from math import log2
+
+import pytest
+
+from peercached.membership import Member, NodeAddress, Timing, View
+from peercached.membership.flapping import FREE_JOINS, SPARE, STEADY, Flapping, Joins
+from peercached.membership.view import MEMBERS_MAX
+
+TIMING = Timing(1.0, 5.0)
+NOW = 1000.0
+
+
+def member(node_id: str, incarnation: int = 1) -> Member:
+    return Member(NodeAddress(node_id, incarnation, node_id, 1, 2))
+
+
+def flap(flapping: Flapping, times: int, now: float) -> None:
+    view = View.nothing().next([member("a")])
+    for number in range(times):
+        both = view.next([member("a"), member("x", incarnation=number + 1)])
+        flapping.saw(view, both, now)
+        view = both
+
+
+def test_a_few_restarts_are_free_and_what_goes_on_waits_ever_longer() -> None:
+    waits = []
+    for times in range(int(FREE_JOINS) + 3):
+        flapping = Flapping(TIMING)
+        flap(flapping, times, NOW)
+        waits.append(flapping.wait_s("x", 99, NOW))
+    free, damped = waits[: int(FREE_JOINS)], waits[int(FREE_JOINS) :]
+    assert free == [0.0] * int(FREE_JOINS)
+    assert damped == [5.0, 10.0, 20.0]
+    flap(flapping, 50, NOW)
+    assert flapping.wait_s("x", 99, NOW) == TIMING.flap_wait_max_s
+
+
+def stays(flapping: Flapping, incarnation: int, now: float) -> float:
+    """It sends heartbeats, one a second, until it is let in: after how long."""
+    until = now
+    while flapping.wait_s("x", incarnation, until) > 0:
+        until += 1.0
+        assert until < now + 2 * TIMING.flap_wait_max_s
+    return until - now
+
+
+def test_who_stays_is_let_in_when_its_wait_is_over_and_that_has_a_bound() -> None:
+    for times, wait_s in ((7, 10.0), (9, 40.0), (500, TIMING.flap_wait_max_s)):
+        flapping = Flapping(TIMING)
+        flap(flapping, times, NOW)
+        assert stays(flapping, 99, NOW + 1.0) == wait_s
+
+
+def test_a_wait_is_over_only_for_one_that_was_there_for_all_of_it() -> None:
+    flapping = Flapping(TIMING)
+    flap(flapping, 7, NOW)
+    now = NOW
+    for incarnation in range(10, 60):  # a restart every 8 s of the 10 that it has to wait
+        for second in range(8):
+            assert flapping.wait_s("x", incarnation, now) == 10.0 - second
+            now += 1.0
+    for _ in range(50):  # it hangs, again and again
+        assert flapping.wait_s("x", 60, now) == 10.0
+        assert flapping.wait_s("x", 60, now + 1.0) == 9.0
+        now += 1.0 + TIMING.suspect_after_s
+    assert stays(flapping, 60, now) == 10.0, "it waits no longer for having tried so often"
+
+
+def test_who_comes_back_after_a_long_quiet_time_does_not_wait() -> None:
+    flapping = Flapping(TIMING)
+    flap(flapping, 7, NOW)
+    assert flapping.wait_s("x", 99, NOW) == 10.0
+    assert flapping.wait_s("x", 100, NOW + 2 * TIMING.flap_half_life_s) == 0.0
+
+
+def joined_every(gap_s: float, times: int) -> tuple[Joins, float]:
+    joins, now = Joins.first(NOW), NOW
+    for _ in range(times - 1):
+        now += gap_s
+        joins = joins.and_one(now, TIMING)
+    return joins, now
+
+
+@pytest.mark.parametrize("gap_s", [30.0, 100.0, 200.0])
+def test_who_goes_with_some_regularity_waits_longer_than_it_lasts(gap_s: float) -> None:
+    joins, now = joined_every(gap_s, 20)
+    assert joins.flapping(now + gap_s, TIMING)
+    assert joins.wait_s(TIMING) >= SPARE * gap_s * 0.999
+    assert joins.wait_s(TIMING) <= TIMING.flap_wait_max_s
+
+
+def test_the_gaps_that_count_are_the_latest() -> None:
+    joins, now = joined_every(1000.0, 5)
+    for _ in range(40):
+        now += 60.0
+        joins = joins.and_one(now, TIMING)
+    assert joins.gap_s == pytest.approx(60.0, rel=0.2)
+
+
+def test_a_flapping_node_is_one_until_few_of_its_joins_are_left() -> None:
+    joins, now = joined_every(1.0, 7)
+    after_s = TIMING.flap_half_life_s * log2(joins.weight / STEADY)
+    assert joins.flapping(now + after_s - 1.0, TIMING)
+    assert not joins.flapping(now + after_s + 1.0, TIMING)
+    again = joins.and_one(now + after_s + 1.0, TIMING)
+    assert not again.flapping(now + after_s + 2.0, TIMING), "steady: joins are free again"
+
+
+def test_old_joins_do_not_count_for_ever() -> None:
+    flapping = Flapping(TIMING)
+    for number in range(100):
+        flap(flapping, 1, NOW + number * TIMING.flap_half_life_s)
+    assert flapping.wait_s("x", 99, NOW + 100 * TIMING.flap_half_life_s) == 0.0
+
+
+def test_joins_of_names_that_never_come_again_are_forgotten() -> None:
+    """As of pods, which have another name each time."""
+    flapping = Flapping(TIMING)
+    view = View.of(1, [member("stays")])
+    for start in range(1, 4):
+        names = [f"pod-{start * MEMBERS_MAX + i}" for i in range(MEMBERS_MAX - 1)]
+        members = [member(name) for name in names]
+        after = View.of(start + 1, [*members, *view.members[-1:]])
+        flapping.saw(view, after, float(start))
+        view = after
+    assert len(flapping._joins) <= MEMBERS_MAX
