@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from hashlib import blake2b
 
 DIGEST_BYTES = 16
 ROW_BYTES = 48
 BUCKETS = 256
 SUMMARY_BYTES = BUCKETS * 16
 ZERO_SUMMARY = bytes(SUMMARY_BYTES)
+FINGERPRINT_BYTES = 16
 HOLDERS_NAMED_MAX = 3  # of a page, by a lookup; the owner knows of all
 SELF = 0  # this daemon's holder index
 NO_HOLDER = 0xFFFF
@@ -75,6 +77,10 @@ def pack_mapping(mapping: dict[int, int]) -> bytes:
     for source, target in mapping.items():
         packed[source] = target
     return packed.tobytes()
+
+
+def fingerprint_of(summary: bytes) -> bytes:
+    return blake2b(summary, digest_size=FINGERPRINT_BYTES).digest()
 
 
 def differing_buckets(ours: bytes, theirs: bytes) -> bytes:

@@ -9,6 +9,7 @@ from enum import Enum, auto
 class Kind(Enum):
     HELLO = auto()  # begins a stream epoch; always number 1
     ROWS = auto()  # records to apply
+    FINGERPRINT = auto()  # of the summary, which for most owners is all that they need
     SUMMARY = auto()  # what we have, by bucket
     BUCKET = auto()  # one bucket, whole
     SYNC_DONE = auto()  # all differing buckets were sent
@@ -30,7 +31,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    sequence: int  # all up to here are applied; with `differing`: the summary's own number
+    sequence: int  # all up to here are applied; with an answer: the question's own number
     gap: bool = False
-    differing: bytes = b""
+    same: bool | None = None  # the answer to a fingerprint
+    differing: bytes = b""  # the answer to a summary
     refused_full: int = 0

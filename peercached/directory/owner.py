@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.layout import (
     BUCKETS,
+    FINGERPRINT_BYTES,
     ROW_BYTES,
     SELF,
     SUMMARY_BYTES,
     check_packed,
     differing_buckets,
+    fingerprint_of,
 )
 from peercached.directory.messages import Ack, Batch, Kind
 
@@ -20,14 +22,17 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+_QUESTION_BYTES = {Kind.FINGERPRINT: FINGERPRINT_BYTES, Kind.SUMMARY: SUMMARY_BYTES}
+
+
 @dataclass(slots=True)
 class _Holder:
     epoch: int = 0
     expected: int = 1
     gap: bool = False  # said so; silent until the next hello
-    complete: bool = True  # nothing was refused since the last summary
-    # A summary made for a view that we do not have yet: answered when we do.
-    waiting: tuple[int, int, bytes] | None = None  # sequence, view, summary
+    complete: bool = True  # nothing was refused since the last resync began
+    # A question made for a view that we do not have yet: answered when we do.
+    waiting: Batch | None = None
 
 
 class OwnerSide:
@@ -58,13 +63,12 @@ class OwnerSide:
         for holder in wanted:
             self._holders.setdefault(holder, _Holder())
         self._unsynced = set(wanted)
-        self._say_final()
         answers = []
         for holder, state in self._holders.items():
-            if state.waiting is not None and state.waiting[1] <= number:
-                sequence, _, summary = state.waiting
+            if (question := state.waiting) is not None and question.view_number <= number:
                 state.waiting = None
-                answers.append((holder, state.epoch, self._compare(holder, sequence, summary)))
+                answers.append((holder, state.epoch, self._compare(holder, question)))
+        self._say_final()
         return answers
 
     def own_records_in_sync(self, view_number: int) -> None:
@@ -116,8 +120,7 @@ class OwnerSide:
         return Ack(state.expected - 1, gap=True)
 
     def _apply(self, holder: int, state: _Holder, batch: Batch) -> Ack:
-        sequence, payload = batch.sequence, batch.payload
-        full = 0
+        payload, full = batch.payload, 0
         if batch.kind is Kind.ROWS:
             check_packed(payload, ROW_BYTES, "records")
             full = self._engine.shard_apply(holder, payload)[4]
@@ -126,16 +129,17 @@ class OwnerSide:
             if not 0 <= batch.bucket < BUCKETS:
                 raise ValueError(f"bucket {batch.bucket}: there are {BUCKETS}")
             full = self._engine.shard_replace(holder, batch.bucket, batch.as_of, payload)[4]
-        elif batch.kind is Kind.SUMMARY:
-            if len(payload) != SUMMARY_BYTES:
-                raise ValueError(f"a summary of {len(payload)} bytes, not {SUMMARY_BYTES}")
+        elif batch.kind in _QUESTION_BYTES:
+            what, size = batch.kind.name.lower(), _QUESTION_BYTES[batch.kind]
+            if len(payload) != size:
+                raise ValueError(f"a {what} of {len(payload)} bytes, not {size}")
             state.complete = True
             if batch.view_number > self._view_number:
                 # With our older ring we would compare other digests than the holder did.
-                state.waiting = (sequence, batch.view_number, payload)
-                return Ack(sequence)
+                state.waiting = batch
+                return Ack(batch.sequence)
             state.waiting = None
-            return self._compare(holder, sequence, payload)
+            return self._compare(holder, batch)
         elif batch.view_number == self._view_number and state.complete:  # Kind.SYNC_DONE
             self._unsynced.discard(holder)
         if full:
@@ -143,11 +147,16 @@ class OwnerSide:
             self.refused_full += full
             state.complete = False
             self._unsynced.add(holder)
-        return Ack(sequence, refused_full=full)
+        return Ack(batch.sequence, refused_full=full)
 
-    def _compare(self, holder: int, sequence: int, summary: bytes) -> Ack:
+    def _compare(self, holder: int, question: Batch) -> Ack:
         ours = self._engine.shard_summary(holder)
-        return Ack(sequence, differing=differing_buckets(ours, summary))
+        if question.kind is Kind.SUMMARY:
+            return Ack(question.sequence, differing=differing_buckets(ours, question.payload))
+        same = fingerprint_of(ours) == question.payload
+        if same and question.view_number == self._view_number:
+            self._unsynced.discard(holder)
+        return Ack(question.sequence, same=same)
 
     def closed(self, holder: int, epoch: int) -> None:
         """The connection of that epoch ended: what the holder does now, we do not hear."""

@@ -4,6 +4,7 @@ Records go out in numbered batches, a window of them at a time, and are acknowle
 the owner may have missed something (a new connection, a gap, a full queue, a new view), a
 *resync* compares and repairs:
 
+    fingerprint of what we have, in summary ->   <- the same: that was all
     summary of 256 buckets ->   <- which differ
     those buckets, whole   ->
     what changed meanwhile ->       (the echo, see below)
@@ -28,6 +29,7 @@ from peercached.directory.layout import (
     ROW_BYTES,
     ZERO_SUMMARY,
     bucket_groups,
+    fingerprint_of,
 )
 from peercached.directory.messages import Ack, Batch, Kind
 from peercached.directory.refusals import Refusals
@@ -40,7 +42,7 @@ ECHO_BYTES_MAX = 1 << 20
 # Rows asked of the pool at once during a resync: 12 MB.
 GROUP_ROWS_MAX = 250_000
 ACK_TIMEOUT_S = 5.0
-# An owner answers a summary only once it has our view; views spread within a heartbeat.
+# An owner answers a question only once it has our view; views spread within a heartbeat.
 ANSWER_TIMEOUT_S = 10.0
 
 
@@ -91,7 +93,7 @@ class HolderStream:
         self._attempt = 0
         self._attempt_at = 0.0
         self._summary = ZERO_SUMMARY
-        self._summary_sequence = 0
+        self._asked_sequence = 0
         self._groups: deque[bytes] = deque()
         self._echo: deque[bytes] | None = None  # not None: rows that are sent are kept
         self._echo_bytes = 0
@@ -205,8 +207,11 @@ class HolderStream:
         self.resyncs += 1
         self._summary = summary
         self._as_of = as_of
-        self._summary_sequence = 0  # numbered when sent
-        self._control.append(self._make(Kind.SUMMARY, summary))
+        self._ask(Kind.FINGERPRINT, fingerprint_of(summary))
+
+    def _ask(self, kind: Kind, payload: bytes) -> None:
+        self._asked_sequence = 0  # numbered when sent
+        self._control.append(self._make(kind, payload))
         self._phase = _Phase.AWAIT_ANSWER
 
     def give_rows(self, attempt: int, as_of: int, buckets: Mapping[int, bytes]) -> None:
@@ -238,8 +243,8 @@ class HolderStream:
         batch.sequence = self._sequence
         batch.epoch = self._epoch
         batch.sent_at = now
-        if batch.kind is Kind.SUMMARY:
-            self._summary_sequence = batch.sequence
+        if batch.kind in (Kind.FINGERPRINT, Kind.SUMMARY):
+            self._asked_sequence = batch.sequence
             self._attempt_at = now
         self._unacked.append(batch)
         self._unacked_bytes += len(batch.payload)
@@ -320,13 +325,16 @@ class HolderStream:
             if batch.kind is Kind.SYNC_DONE and self._phase is _Phase.FINISHING:
                 self._phase = _Phase.SYNCED
         self._acknowledged = max(self._acknowledged, ack.sequence)
-        if ack.differing and ack.sequence == self._summary_sequence:
-            self._answer(ack.differing)
+        if self._phase is _Phase.AWAIT_ANSWER and ack.sequence == self._asked_sequence:
+            if ack.same:
+                self._phase = _Phase.SYNCED
+            elif ack.same is not None:
+                self._ask(Kind.SUMMARY, self._summary)
+            elif ack.differing:
+                self._answer(ack.differing)
         return done
 
     def _answer(self, differing: bytes) -> None:
-        if self._phase is not _Phase.AWAIT_ANSWER:
-            return
         if len(differing) != BUCKETS:
             self.broken = f"the owner's mask has {len(differing)} bytes, not {BUCKETS}"
             return
@@ -348,10 +356,10 @@ class HolderStream:
             self.overdue = True
         elif (
             self._phase is _Phase.AWAIT_ANSWER
-            and self._summary_sequence
+            and self._asked_sequence
             and now - self._attempt_at > ANSWER_TIMEOUT_S
         ):
-            self.broken = f"no answer to a summary for {ANSWER_TIMEOUT_S:g} s"
+            self.broken = f"the owner has not compared what it has for {ANSWER_TIMEOUT_S:g} s"
 
     # --- for status and a clean stop
 

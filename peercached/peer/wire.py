@@ -63,6 +63,8 @@ def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBat
         message.hello.node_id = node_id
         message.hello.incarnation = incarnation
         message.hello.stream_epoch = batch.epoch
+    elif batch.kind is Kind.FINGERPRINT:
+        message.fingerprint = batch.payload
     elif batch.kind is Kind.SUMMARY:
         message.summary = batch.payload
     elif batch.kind is Kind.BUCKET:
@@ -82,6 +84,8 @@ def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
     elif body == "hello":
         epoch = message.hello.stream_epoch
         kind, payload, bucket, as_of = Kind.HELLO, b"", 0, 0
+    elif body == "fingerprint":
+        kind, payload, bucket, as_of = Kind.FINGERPRINT, message.fingerprint, 0, 0
     elif body == "summary":
         kind, payload, bucket, as_of = Kind.SUMMARY, message.summary, 0, 0
     elif body == "bucket":
@@ -100,10 +104,12 @@ def ack_message(ack: Ack) -> pb.PublishAck:
     return pb.PublishAck(
         sequence=ack.sequence,
         gap=ack.gap,
+        same=ack.same,
         differing=ack.differing,
         refused_full=ack.refused_full,
     )
 
 
 def ack_of(message: pb.PublishAck) -> Ack:
-    return Ack(message.sequence, message.gap, message.differing, message.refused_full)
+    same = message.same if message.HasField("same") else None
+    return Ack(message.sequence, message.gap, same, message.differing, message.refused_full)

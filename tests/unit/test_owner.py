@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from sim.fake_engine import ROW, FakeEngine, build_ring, digest_of
 
-from peercached.directory.layout import SELF, ZERO_SUMMARY
+from peercached.directory.layout import SELF, ZERO_SUMMARY, fingerprint_of
 from peercached.directory.messages import Batch, Kind
 from peercached.directory.owner import OwnerSide
 
@@ -100,6 +100,17 @@ def test_not_by_what_was_compared_for_another_view(owner: Owner) -> None:
     owner.sync(1)
     assert not owner.final(2)
     owner.sync(2)
+    assert owner.final(2)
+
+
+def test_by_a_fingerprint_of_what_is_here_for_this_view(owner: Owner) -> None:
+    owner.side.set_view(2, [SELF, HOLDER])
+    owner.side.own_records_in_sync(2)
+    owner.send(Kind.FINGERPRINT, fingerprint_of(b"x" * 4096), 2)
+    assert not owner.final(2), "the holder has other records"
+    owner.send(Kind.FINGERPRINT, fingerprint_of(ZERO_SUMMARY), 1)
+    assert not owner.final(2), "of another view"
+    owner.send(Kind.FINGERPRINT, fingerprint_of(ZERO_SUMMARY), 2)
     assert owner.final(2)
 
 

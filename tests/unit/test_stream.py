@@ -12,6 +12,7 @@ from sim.wire import HOLDER_AT_OWNER, Pair
 from peercached.directory import stream as stream_module
 from peercached.directory.layout import ROW_BYTES, digests_of, holders_of, pack_mapping
 from peercached.directory.messages import Kind
+from peercached.directory.stream import Want
 
 
 def pages(count: int, prefix: str = "p") -> list[bytes]:
@@ -51,6 +52,54 @@ def test_an_empty_pool_is_in_sync_without_any_bucket(pair: Pair) -> None:
     assert pair.side.final(pair.view)
 
 
+def kinds_sent(pair: Pair) -> list[Kind]:
+    """Until it has come to rest."""
+    sent: list[Kind] = []
+    for _ in range(20):
+        pair.scan()
+        pair.send()
+        sent += [batch.kind for batch in pair.to_owner]
+        pair.deliver()
+        pair.acknowledge()
+    return sent
+
+
+def wanted_by_resync(pair: Pair) -> Want:
+    """What it wants of the pool once the owner has told what differs."""
+    pair.stream.resync()
+    pair.scan()
+    for _ in range(2):
+        pair.send()
+        pair.deliver()
+        pair.acknowledge()
+    want = pair.stream.wanted()
+    assert want is not None and want.mask
+    return want
+
+
+def test_an_owner_that_has_it_all_is_sent_a_fingerprint_and_nothing_more(pair: Pair) -> None:
+    for digest in pages(100):
+        pair.set(digest)
+    pair.settle()
+    pair.side.set_view(2, [HOLDER_AT_OWNER])
+    pair.side.own_records_in_sync(2)
+    assert not pair.side.final(2)
+    pair.stream.set_view(2)
+    assert kinds_sent(pair) == [Kind.FINGERPRINT]
+    assert pair.stream.in_sync
+    assert pair.side.final(2)
+
+
+def test_a_record_that_the_owner_lost_shows_in_the_fingerprint(pair: Pair) -> None:
+    kept, lost = pages(2)
+    pair.set(kept)
+    pair.holder.set_page(lost)
+    pair.stream.resync()
+    resync = [Kind.FINGERPRINT, Kind.SUMMARY, Kind.BUCKET, Kind.SYNC_DONE]
+    assert kinds_sent(pair) == [Kind.ROWS, *resync]
+    assert pair.at_owner == pair.in_pool
+
+
 def test_a_reconnect_sends_only_the_buckets_that_differ(pair: Pair) -> None:
     for digest in pages(100):
         pair.set(digest)
@@ -59,14 +108,7 @@ def test_a_reconnect_sends_only_the_buckets_that_differ(pair: Pair) -> None:
     missed = digest_of("missed")
     pair.holder.set_page(missed)  # its record never reached the stream
     pair.connect()
-    sent: list[Kind] = []
-    for _ in range(20):
-        pair.scan()
-        pair.send()
-        sent += [batch.kind for batch in pair.to_owner]
-        pair.deliver()
-        pair.acknowledge()
-    assert sent.count(Kind.BUCKET) == 1
+    assert kinds_sent(pair).count(Kind.BUCKET) == 1
     assert pair.at_owner == pair.in_pool
 
 
@@ -191,14 +233,7 @@ def test_what_is_kept_to_be_sent_again_behind_a_resync_is_bounded(
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     monkeypatch.setattr(stream_module, "ECHO_BYTES_MAX", 2 * ROW_BYTES)
     pair.holder.set_page(pages(1, "lost")[0])
-    pair.stream.resync()
-    pair.scan()
-    pair.send()
-    pair.deliver()
-    pair.acknowledge()
-    want = pair.stream.wanted()
-    assert want is not None
-    assert want.mask
+    want = wanted_by_resync(pair)
     pair.stream.scanning(want)
     for digest in pages(10):
         pair.set(digest)
@@ -245,13 +280,7 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
     doomed, other = digest_of("doomed"), digest_of("other")
     pair.holder.set_page(doomed)
     pair.holder.set_page(other)
-    pair.stream.resync()
-    summary_only(pair)
-    pair.send()
-    pair.deliver()
-    pair.acknowledge()
-    want = pair.stream.wanted()
-    assert want is not None and want.mask
+    want = wanted_by_resync(pair)
     pair.stream.scanning(want)
     as_of, rows = pair.holder.pool_rows(1, want.mask)  # sees the doomed page
     pair.evict(doomed)
@@ -263,25 +292,11 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
     assert doomed not in {digest for digest, _ in pair.at_owner}
 
 
-def summary_only(pair: Pair) -> None:
-    want = pair.stream.wanted()
-    if want is not None and not want.mask:
-        pair.stream.scanning(want)
-        as_of, summaries = pair.holder.pool_summaries()
-        pair.stream.give_summary(want.attempt, as_of, summaries[1])
-
-
 def test_new_records_do_not_wait_for_a_resync(pair: Pair) -> None:
     for digest in pages(500):
         pair.holder.set_page(digest)
-    pair.stream.resync()
-    summary_only(pair)
-    pair.send()
-    pair.deliver()
-    pair.acknowledge()  # the mask has come; the scan of the pool has not begun to answer
-    want = pair.stream.wanted()
-    assert want is not None and want.mask
-    pair.stream.scanning(want)
+    want = wanted_by_resync(pair)
+    pair.stream.scanning(want)  # it takes its time
     assert pair.set(digest_of("new"), ticket=5)
     pair.send()
     pair.deliver()
@@ -289,7 +304,7 @@ def test_new_records_do_not_wait_for_a_resync(pair: Pair) -> None:
     assert pair.done == [5]
 
 
-def test_a_summary_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pair) -> None:
+def test_a_fingerprint_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pair) -> None:
     for digest in pages(30):
         pair.set(digest)
     pair.settle()
@@ -300,8 +315,26 @@ def test_a_summary_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pai
     [(holder, epoch, ack)] = pair.side.set_view(2, [HOLDER_AT_OWNER])
     assert (holder, epoch) == (HOLDER_AT_OWNER, pair.side_epoch)
     pair.side.own_records_in_sync(2)
+    assert pair.side.final(2)
     pair.to_holder.append(ack)
     pair.acknowledge()
+    assert pair.stream.in_sync
+
+
+def test_a_summary_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pair) -> None:
+    for digest in pages(30):
+        pair.holder.set_page(digest)
+    pair.stream.set_view(2)
+    for batch in (Kind.FINGERPRINT, Kind.SUMMARY):
+        pair.settle()
+        [(_, _, ack)] = pair.side.set_view(2, [HOLDER_AT_OWNER])
+        pair.side.own_records_in_sync(2)
+        assert not pair.side.final(2)
+        pair.to_holder.append(ack)
+        pair.acknowledge()
+        pair.send()
+        if batch is Kind.FINGERPRINT:  # the owner comes by an older view once more
+            pair.side.set_view(1, [HOLDER_AT_OWNER])
     pair.settle()
     assert pair.stream.in_sync
     assert pair.side.final(2)
@@ -379,6 +412,23 @@ def test_malformed_batches_are_refused_with_the_value(pair: Pair) -> None:
     pair.send()
     pair.to_owner[0].payload = b"x" * 47
     with pytest.raises(ValueError, match="47 bytes is not a multiple of 48"):
+        pair.deliver()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("fingerprint", 16), ("summary", 4096)])
+def test_questions_of_another_length_are_refused_with_theirs(
+    pair: Pair, kind: str, size: int
+) -> None:
+    pair.holder.set_page(digest_of("lost"))
+    pair.stream.resync()
+    pair.scan()
+    pair.send()
+    while pair.to_owner[0].kind is not Kind[kind.upper()]:
+        pair.deliver()
+        pair.acknowledge()
+        pair.send()
+    pair.to_owner[0].payload = b"x" * 17
+    with pytest.raises(ValueError, match=f"a {kind} of 17 bytes, not {size}"):
         pair.deliver()
 
 
