@@ -44,7 +44,7 @@ class ViewChanges:
             daemon.connects.forget(node)
             daemon.sessions.drop(node.address)
         for node in change.added:
-            daemon.peers.link(node.address.endpoint).try_at_once()
+            daemon.peers.try_at_once(node.address.endpoint)
         number = daemon.placement.view.number
         answers = daemon.owner_side.set_view(number, daemon.placement.nodes)
         daemon.streams.set_view(number, change.added, change.removed)

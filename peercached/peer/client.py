@@ -293,6 +293,11 @@ class Peers:
             link = self._links[endpoint] = self._make(endpoint)
         return link
 
+    def try_at_once(self, endpoint: str) -> None:
+        """See PeerLink; where nobody has wanted a link yet, the first who does makes one."""
+        if (link := self._links.get(endpoint)) is not None:
+            link.try_at_once()
+
     def keep_only(self, endpoints: set[str]) -> list[PeerLink]:
         """Returns the others, to be closed."""
         gone = [endpoint for endpoint in self._links if endpoint not in endpoints]

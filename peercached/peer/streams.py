@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 RECONNECT_FIRST_S = 0.05
 RECONNECT_MAX_S = 2.0
+# What is overdue is so after seconds, and there may be thousands of streams.
+CHECK_EVERY_S = 0.25
 
 
 class _Line:
@@ -70,6 +72,7 @@ class Streams:
         self._lines: dict[int, _Line] = {}
         self._epochs = count(1)
         self._scan_wanted = asyncio.Event()
+        self._check_at = 0.0
         self._scanner: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -126,8 +129,11 @@ class Streams:
         self._scan_wanted.set()
 
     def check(self, now: float) -> None:
-        """Called a few times a second: overdue acknowledgements end a connection, and what was
-        refused for want of room is tried again."""
+        """Called at least as often as that is done: overdue acknowledgements end a connection, and
+        what was refused for want of room is tried again."""
+        if now < self._check_at:
+            return
+        self._check_at = now + CHECK_EVERY_S
         self._local.check(now)
         for line in self._lines.values():
             line.stream.check(now)

@@ -57,7 +57,7 @@ class Trouble:
         """By a peer that may be suspect."""
         node = self._placement.find(caller.node_id, caller.incarnation)
         if node is not None and node.suspect and self.suspects.calls(node):
-            self._peers.link(node.address.endpoint).try_at_once()
+            self._peers.try_at_once(node.address.endpoint)
             self._schedule()
 
     def forget(self, node: Node) -> None:
