@@ -86,7 +86,7 @@ test-rdma: setup-rdma build/native/rdma_test
 
 ## make test-rdma-quick   those of them that need seconds [ARGS="-k NAME"]
 test-rdma-quick: setup-rdma
-	@tests/rdma/vm --nodes 4 -- $(PY) -m pytest -m "not slow" tests/rdma $(ARGS)
+	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest -m "not slow" --timeout 600 tests/rdma $(ARGS)
 
 ## make test-sglang   with the real SGLang on a CPU, in .venv-sglang [ARGS="-k NAME"] [TORCH_ARGS=...]
 .PHONY: test-sglang
