@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache, partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -61,22 +62,29 @@ class Network:
         return Server(self)
 
 
+class _Method(NamedTuple):
+    path: str
+    serialize: Callable[[Any], bytes]
+    deserialize: Callable[[bytes], Any]
+
+
+_method = lru_cache(maxsize=None)(_Method)
+
+
 class _Call:
     """The caller's side of a call."""
 
     _numbers = count(1)
 
-    def __init__(
-        self, channel: Channel, method: str, serialize: Any, deserialize: Any, metadata: Any
-    ) -> None:
+    def __init__(self, channel: Channel, method: _Method, metadata: Any) -> None:
         self.number = next(_Call._numbers)
-        self.method = method
+        self.method = method.path
         self.metadata = tuple(metadata or ())
         self.process = channel.process
         self.connection: _Connection | None = None
         self.status: tuple[Code, str] | None = None
         self._channel = channel
-        self._serialize, self._deserialize = serialize, deserialize
+        self._serialize, self._deserialize = method.serialize, method.deserialize
         self._unsent: list[bytes] = []
         self._inbox: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -188,28 +196,36 @@ class Channel:
         self._closed = False
         network.channels[self.process][self] = None
 
+    # A stub has some thirty of these, and there are as many stubs as links: no closures.
+
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
     ) -> Any:
-        def start(request: Any, timeout: float | None = None, metadata: Any = None) -> Any:
-            call = _Call(self, method, request_serializer, response_deserializer, metadata)
-            call.send(request)
-            if timeout is not None:
-                call.deadline(timeout)
-            self._start(call)
-            return call.unary()
-
-        return start
+        return partial(
+            Channel._unary, self, _method(method, request_serializer, response_deserializer)
+        )
 
     def stream_stream(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
     ) -> Any:
-        def start(metadata: Any = None) -> _Call:
-            call = _Call(self, method, request_serializer, response_deserializer, metadata)
-            self._start(call)
-            return call
+        return partial(
+            Channel._stream, self, _method(method, request_serializer, response_deserializer)
+        )
 
-        return start
+    def _unary(
+        self, method: _Method, request: Any, timeout: float | None = None, metadata: Any = None
+    ) -> Any:
+        call = _Call(self, method, metadata)
+        call.send(request)
+        if timeout is not None:
+            call.deadline(timeout)
+        self._start(call)
+        return call.unary()
+
+    def _stream(self, method: _Method, metadata: Any = None) -> _Call:
+        call = _Call(self, method, metadata)
+        self._start(call)
+        return call
 
     def get_state(self) -> grpc.ChannelConnectivity:
         if self._connection is not None:

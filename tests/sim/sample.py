@@ -15,10 +15,14 @@ from peercached.directory.messages import Ack
 from peercached.directory.placement import Node
 
 HOLDERS = 30
+FROM_NODES = 150
 
 
-def holders_of(size: int) -> set[str]:
-    """The first three, who are heads, and every so many-th of the others; and newcomers."""
+def holders_of(size: int) -> set[str] | None:
+    """The first three, who are heads, and every so many-th of the others; and newcomers. None: all
+    may have pages."""
+    if size < FROM_NODES:
+        return None
     every = max((size - 3) // (HOLDERS - 3), 1)
     some = {f"n{at:04}" for at in (*range(3), *range(3, size, every))}
     return some | {f"x{newcomer}" for newcomer in range(10)}

@@ -3,7 +3,8 @@
     PYTHONPATH=tests .venv/bin/python -m sim.sent 20 60 100
 
 Counted in simulated clusters of whole daemons: the records that were sent against those that have
-an owner that they had not, and the bytes of all batches and acknowledgements.
+an owner that they had not, and the bytes of all batches and acknowledgements, for each node that
+has pages. In a large cluster these are some only (sample.py), each with streams to all.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from peercached.peer import wire
 from sim import figures
 from sim.cluster import TIMING, SimCluster, SimNode
 from sim.fake_engine import digest_of
+from sim.sample import holders_of
 
 SEEDS = 3
 LARGE = 100  # of so many nodes one seed, with one of each
 JOINS = 2  # in each cluster, and as many crashes
-PAGES_A_NODE = 30
+PAGES_A_NODE = 30  # of those that have any
 POOLS_ALIKE = (1 << 30,)
 # gRPC's and HTTP/2's frames and TCP/IP, of one message on a stream that stands.
 MESSAGE_OVERHEAD_BYTES = 5 + 9 + 52
@@ -54,6 +56,7 @@ class Counted:
             address = holder.address
             message = wire.batch_message(sent, address.node_id, address.incarnation)
             self.counts["bytes"] += message.ByteSize() + MESSAGE_OVERHEAD_BYTES
+            self.counts["fingerprints"] += sent.kind is Kind.FINGERPRINT
             self.counts["summaries"] += sent.kind is Kind.SUMMARY
             if sent.kind in (Kind.ROWS, Kind.BUCKET):
                 self.counts["records"] += len(sent.payload) // ROW_BYTES
@@ -80,8 +83,9 @@ def _owned(cluster: SimCluster) -> set[tuple[bytes, str, str]]:
 def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> None:
     cluster.until_agreed(30.0)
     cluster.run(SYNC_S / 2)
+    setters = cluster.setters()
     for page in range(pages):
-        cluster.rng.choice(cluster.readers()).set_page(digest_of(f"page {page}"))
+        cluster.rng.choice(setters).set_page(digest_of(f"page {page}"))
     cluster.run(SYNC_S / 2)
     counted = Counted(cluster)
 
@@ -97,18 +101,21 @@ def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> N
         sent = counted.counts
         found[f"{name}_moved_of_all_records"].append(moved / len(before))
         found[f"{name}_sent_against_moved"].append(sent["records"] / max(moved, 1))
-        found[f"{name}_summaries_a_node"].append(sent["summaries"] / len(cluster.nodes))
-        found[f"{name}_bytes_a_node"].append(sent["bytes"] / len(cluster.nodes))
+        holders = len(cluster.setters())
+        for what in ("fingerprints", "summaries", "bytes"):
+            found[f"{name}_{what}_a_node"].append(sent[what] / holders)
 
     for newcomer in range(JOINS if len(cluster.nodes) < LARGE else 1):
-        event("join", lambda newcomer=newcomer: cluster.start(f"newcomer-{newcomer}"))
+        event("join", lambda newcomer=newcomer: cluster.start(f"x{newcomer}"))
         event("crash", lambda newcomer=newcomer: cluster.crash(cluster.names[-1 - newcomer]))
 
 
 def measure(nodes: int) -> dict[str, float]:
     found: dict[str, list[float]] = defaultdict(list)
     for seed in range(SEEDS if nodes < LARGE else 1):
-        with SimCluster(seed, nodes, heads=3, delay_s=0.005, pools=POOLS_ALIKE) as cluster:
+        with SimCluster(
+            seed, nodes, heads=3, delay_s=0.005, pools=POOLS_ALIKE, holders=holders_of(nodes)
+        ) as cluster:
             _events(cluster, PAGES_A_NODE * nodes, found)
     figures_: dict[str, float] = {"nodes": nodes}
     for name, values in found.items():

@@ -34,8 +34,6 @@ PARTED_S, TAKEN_OVER_S = 1.5 * TTL_S, 2.5 * TTL_S
 # Of the stories, every so many-th has so many nodes, the others 3 to 6 (2 to 12 without pages).
 WIDE_EVERY, WIDE = 20, (10, 20)
 LARGE_EVERY, LARGE = 250, (50, 100)
-# From so many nodes on not all have pages.
-SAMPLED_FROM = 150
 
 
 class Reader:
@@ -101,10 +99,6 @@ def _size(seed: int, rng: random.Random, least: int = 3) -> int:
     return rng.randint(*WIDE) if seed % WIDE_EVERY == WIDE_EVERY - 1 else size
 
 
-def _holders(size: int) -> set[str] | None:
-    return holders_of(size) if size >= SAMPLED_FROM else None
-
-
 def members(seed: int, size: int = 0) -> Members:
     if seed % LARGE_EVERY == LARGE_EVERY - 1:
         size = size or random.Random(seed).randint(*LARGE)
@@ -122,7 +116,7 @@ def pages(seed: int, size: int = 0) -> SimCluster:
         drop=rng.choice([0.0, 0.02, 0.1]),
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.01, 0.1, 0.5]),
-        holders=_holders(size),
+        holders=holders_of(size),
     ) as cluster:
         _pages(cluster, rng)
     return cluster
@@ -151,7 +145,7 @@ def _calm(seed: int, size: int, rng: random.Random, heads: int) -> SimCluster:
         drop=rng.choice([0.0, 0.01]),
         double=rng.choice([0.0, 0.1]),
         delay_s=rng.choice([0.002, 0.02, 0.05]),
-        holders=_holders(size),
+        holders=holders_of(size),
     )
 
 
