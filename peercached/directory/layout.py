@@ -22,8 +22,8 @@ NO_HOLDER = 0xFFFF
 
 _HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
 _FLAGS_AT = 42
+_RESIDENT = 1
 _WITHDRAW = 2
-_WITHDRAWN = (_WITHDRAW, _WITHDRAW | 1)  # of a page that was in the pool
 _ROW_U16 = ROW_BYTES // 2
 
 
@@ -61,14 +61,14 @@ def withdrawals_of(rows: bytes) -> bytes:
     return bytes(out)
 
 
-def withdrawn_in(rows: bytes) -> bytes:
-    """Those of the records that are taken back."""
+def gone_from_pool(rows: bytes) -> bytes:
+    """Those of the records that take a page back, or say that it is on the holder's disk only."""
     flags = rows[_FLAGS_AT::ROW_BYTES]
-    count = sum(flags.count(value) for value in _WITHDRAWN)
-    if count in (0, len(flags)):
-        return rows if count else b""
+    resident = flags.count(_RESIDENT)
+    if resident in (0, len(flags)):
+        return b"" if resident else rows
     each = (rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES))
-    return b"".join(row for row, flag in zip(each, flags, strict=True) if flag in _WITHDRAWN)
+    return b"".join(row for row, flag in zip(each, flags, strict=True) if flag != _RESIDENT)
 
 
 def pack_mapping(mapping: dict[int, int]) -> bytes:

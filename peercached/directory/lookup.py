@@ -182,8 +182,17 @@ class Lookup:
             )
         if final or was_overdue:
             return []  # if it was overdue, the others were asked already
-        missing = self._native.missing(ask.digests, rows, ROW_BYTES)
+        readable = self._readable(rows, named)
+        missing = self._native.missing(ask.digests, readable, ROW_BYTES)
         return self._elsewhere(missing, ask.tried) if missing else []
+
+    def _readable(self, rows: bytes, named: dict[int, Node]) -> bytes:
+        """Not of ourselves, who have evicted it, nor of a suspect: others may know of one more."""
+        silent = {i for i, node in named.items() if i == SELF or node.suspect}
+        if not silent:
+            return rows
+        kept = {i: NO_HOLDER if i in silent else i for i in named}
+        return self._native.map_rows(rows, pack_mapping(kept))
 
     def _ask(self, ask: Ask) -> list[Ask]:
         owner, digests = ask.owner, ask.digests

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from peercached.directory.layout import ROW_BYTES, SELF, withdrawn_in
+from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool
 from peercached.directory.local import LocalShard
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ class Publisher:
 
     def _take_back(self, rows: bytes, owned: list[tuple[int, bytes]]) -> None:
         """Also from those who were owners before. They are asked still, and may be owners again in
-        the next view: a reader that is told of a page that is gone looks no further for another."""
-        if withdrawn := withdrawn_in(rows):
-            self._send(self._former_owners(withdrawn, owned))
+        the next view: a reader that is told of a page that is gone looks no further for another; a
+        page on disk can be READ only after its holder was asked for it."""
+        if gone := gone_from_pool(rows):
+            self._send(self._former_owners(gone, owned))
 
     def _send(self, parts: list[tuple[int, bytes]]) -> None:
         for owner, part in parts:

@@ -3,9 +3,9 @@
 from typing import Any, cast
 
 import pytest
-from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of, unpack_rows
+from sim.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of, unpack_rows
 
-from peercached.directory.layout import ROW_BYTES, SELF, withdrawals_of, withdrawn_in
+from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool, withdrawals_of
 from peercached.directory.local import LocalShard
 from peercached.directory.placement import FORMER_S, Placement
 from peercached.directory.publisher import Publisher
@@ -72,6 +72,16 @@ def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Hol
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
 
 
+def test_that_a_page_is_on_disk_only_goes_to_the_owner_before_too(holder: Holder) -> None:
+    digest = holder.moved("b")[0]
+    ((_, offset, generation, check, length, self_, _),) = unpack_rows(
+        holder.engine.set_page(digest)
+    )
+    del offset
+    holder.publisher.forward(ROW.pack(digest, 0, generation + 1, check, length, self_, 0))
+    assert sorted(holder.offered) == [("b", digest), ("d", digest)]
+
+
 def test_what_we_owned_ourselves_leaves_our_shard(holder: Holder) -> None:
     digest = holder.moved("a")[0]
     holder.engine.shard_apply(SELF, holder.engine.set_page(digest))
@@ -98,7 +108,7 @@ def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
 def test_withdrawals_are_told_from_other_records(holder: Holder) -> None:
     rows = b"".join(map(holder.engine.set_page, PAGES[:4]))
     gone = withdrawals_of(rows)
-    assert withdrawn_in(b"") == withdrawn_in(rows) == b""
-    assert withdrawn_in(gone) == gone
+    assert gone_from_pool(b"") == gone_from_pool(rows) == b""
+    assert gone_from_pool(gone) == gone
     mixed = rows[:ROW_BYTES] + gone[ROW_BYTES:]
-    assert withdrawn_in(mixed) == gone[ROW_BYTES:]
+    assert gone_from_pool(mixed) == gone[ROW_BYTES:]

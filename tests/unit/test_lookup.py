@@ -98,6 +98,22 @@ def test_only_what_is_missing_is_asked_again() -> None:
     assert ask_of(more).digests == digests[:16] + digests[32:]
 
 
+@pytest.mark.parametrize("holder", ["a", "c"])
+def test_who_names_only_a_holder_that_cannot_be_read_is_not_the_last_to_be_asked(
+    holder: str,
+) -> None:
+    """Ourselves, who have evicted the page, or a suspect."""
+    reader = Reader("b", "c", "d")
+    digests = reader.digests_of("b", "d", count=2)
+    reader.node("c").suspect = True
+    rows = record(digests[:16], 0) + record(digests[16:], 1)
+    for final, more in ((False, [digests[:16]]), (True, [])):
+        lookup = reader.lookup(digests)
+        asks = lookup.answered(ask_of(lookup.start()), rows, [(holder, 1), ("b", 1)], final)
+        assert [ask.digests for ask in asks] == more
+        assert len(lookup.rows()) == len(rows), "it may answer again"
+
+
 def test_our_own_shard_is_final_only_when_all_holders_are_in_sync_with_it() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("a", "b")
