@@ -236,6 +236,7 @@ class Daemon:
             random.Random(),
             config.max_masters,
             remembered,
+            self.placement.suspects,
         )
         return Heartbeats(
             membership, timing, self.peers, self.epochs, self.views.apply, self._on_refused

@@ -150,6 +150,10 @@ class Placement:
         node = self._by_id.get(node_id)
         return node if node is not None and node.address.incarnation == incarnation else None
 
+    def suspects(self, address: NodeAddress) -> bool:
+        node = self.find(address.node_id, address.incarnation)
+        return node is not None and node.suspect
+
     def former_owners(self, digests: bytes, now: float) -> list[tuple[int, bytes]]:
         """Digests by those living nodes that owned them in the views before this one."""
         parts: list[tuple[int, bytes]] = []

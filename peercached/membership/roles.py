@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from peercached.membership.links import Links
 from peercached.membership.order import masters_of
 from peercached.membership.timing import Timing
-from peercached.membership.view import NO_HEAD, Member, View
+from peercached.membership.view import NO_HEAD, Member, NodeAddress, View
 
 # When nobody answers, more and more nodes take over; not without bound.
 TAKEOVERS_MAX = 8
 
 
 class Roles:
-    """A calculation on the latest view and on who answers. Not thread safe."""
+    """A calculation on the latest view and on who answers. Not thread safe. `suspected`: whether a
+    node does not answer, as far as others than the masters are asked for anything."""
 
-    def __init__(self, limit: int, timing: Timing, links: Links) -> None:
+    def __init__(
+        self,
+        limit: int,
+        timing: Timing,
+        links: Links,
+        suspected: Callable[[NodeAddress], bool] = lambda address: False,
+    ) -> None:
         self._limit = limit
         self._timing = timing
         self._links = links
+        self._suspected = suspected
         self._view = View.nothing()
         self._own: Member | None = None
-        self._by_limit: dict[int, tuple[Member, ...]] = {}
+        self._proper: tuple[Member, ...] = ()
+        self._acting: tuple[Member, ...] = ()  # beside them, in the last silence
+        self._acting_as_of = (0, float("-inf"))  # takeovers, time
         self._own_proper = False  # this node is within the limit
         self._endpoints: frozenset[str] = frozenset()  # of the proper masters
 
@@ -29,18 +41,18 @@ class Roles:
         if view is self._view and own is self._own:
             return
         self._view, self._own = view, own
-        self._by_limit.clear()
-        proper = self._first(self._limit)
-        self._own_proper = any(m.address.node_id == own.address.node_id for m in proper)
-        self._endpoints = frozenset(m.address.endpoint for m in proper)
+        self._proper = masters_of(self._candidates(), self._limit)
+        self._acting_as_of = (0, float("-inf"))
+        self._own_proper = any(m.address.node_id == own.address.node_id for m in self._proper)
+        self._endpoints = frozenset(m.address.endpoint for m in self._proper)
 
     def masters(self, now: float) -> tuple[Member, ...]:
         """In order. When none of them has answered for long, as many again take over."""
         if self._own_proper:
-            return self._first(self._limit)
+            return self._proper
         heard = [k.heard for k in self._links if k.is_head or k.endpoint in self._endpoints]
-        silence_s = now - max(heard, default=now)
-        return self._first(self._limit * (1 + self._takeovers(silence_s)))
+        takeovers = self._takeovers(now - max(heard, default=now))
+        return self._proper + self._next(takeovers, now) if takeovers else self._proper
 
     def _takeovers(self, silence_s: float) -> int:
         over_s = silence_s - self._timing.takeover_after_s
@@ -48,15 +60,26 @@ class Roles:
             return 0
         return min(1 + int(over_s / self._timing.takeover_again_s), TAKEOVERS_MAX)
 
-    def _first(self, limit: int) -> tuple[Member, ...]:
-        found = self._by_limit.get(limit)
-        if found is None:
-            members, own = self._view.members, self._own
-            assert own is not None
-            if own.head_rank != NO_HEAD:  # it may begin a cluster, or take its place in one again
-                members = (*(m for m in members if m.node_id != own.node_id), own)
-            found = self._by_limit[limit] = masters_of(members, limit)
-        return found
+    def _candidates(self) -> tuple[Member, ...]:
+        members, own = self._view.members, self._own
+        assert own is not None
+        if own.head_rank != NO_HEAD:  # it may begin a cluster, or take its place in one again
+            members = (*(m for m in members if m.node_id != own.node_id), own)
+        return members
+
+    def _next(self, takeovers: int, now: float) -> tuple[Member, ...]:
+        """Of those who may be alive: a whole rack, or all but a rack, may be gone at once."""
+        counted, as_of = self._acting_as_of
+        if counted != takeovers or now - as_of > self._timing.heartbeat_interval_s / 10:
+            self._acting_as_of = (takeovers, now)
+            proper = {m.node_id for m in self._proper}
+            living = (
+                m
+                for m in self._candidates()
+                if m.node_id not in proper and not self._suspected(m.address)
+            )
+            self._acting = masters_of(living, self._limit * takeovers)
+        return self._acting
 
     def within(self, now: float) -> bool:
         """This node is one of them."""

@@ -5,7 +5,7 @@ roles.py (who is a master), office.py (what it does as one)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from peercached.membership.claims import taken
 from peercached.membership.knowledge import Knowledge
@@ -42,7 +42,7 @@ class Membership:
     `heads` are the configured endpoints in order; `own_rank` is this node's place among them,
     None if it is no head. Without heads the node is a cluster of its own. `remembered` is the
     last view of an earlier start (store.py): whom to ask beside the heads, and whether this
-    node was a master.
+    node was a master. `suspected`: see roles.py.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Membership:
         rng: random.Random,
         max_masters: int = 3,
         remembered: View | None = None,
+        suspected: Callable[[NodeAddress], bool] = lambda address: False,
     ) -> None:
         self.address = address
         self._timing = timing
@@ -70,7 +71,7 @@ class Membership:
             now,
             rng,
         )
-        self._roles = Roles(max_masters, timing, self.links)
+        self._roles = Roles(max_masters, timing, self.links, suspected)
         ranks = (i for i, m in enumerate(then[:max_masters]) if m.node_id == address.node_id)
         rank = cold_rank(own.head_rank, next(ranks, None), max_masters)
         self._office = Office(self._knowledge, self.links, self._roles, timing, rank, now, rng)

@@ -69,6 +69,19 @@ def test_parts_of_a_network_have_their_own_pages_also_when_they_meet_again(seed:
     stories.parted(seed)
 
 
+@pytest.mark.parametrize("gone", [12, 4])
+def test_when_a_rack_dies_with_all_masters_the_first_of_the_others_take_over(
+    make_cluster: Make, gone: int
+) -> None:
+    """However many come before them in order."""
+    cluster = make_cluster(3, 16, max_masters=1)
+    cluster.until_agreed(30.0)
+    cluster.run(2.0)
+    for name in cluster.names[:gone]:
+        cluster.crash(name, machine=True)
+    assert cluster.until_agreed(4 * TIMING.member_ttl_s)
+
+
 def test_twenty_nodes_form_one_view_and_find_each_others_pages(make_cluster: Make) -> None:
     cluster = make_cluster(1, 20)
     cluster.run(5.0)

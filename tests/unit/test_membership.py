@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 
@@ -548,17 +549,36 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path
 
 
 def test_the_first_who_take_over_have_time_for_their_view_before_more_do() -> None:
-    now, own = NOW, member("z")
-    view = View.nothing().next([member(name) for name in "abcdefz"])
-    links = Links([], [f"{name}:1" for name in "ab"], TIMING, now, random.Random(1))
-    roles = Roles(2, TIMING, links)
-    roles.follow(view, own)
-
-    def acting(silence_ttl: float) -> str:
-        found = roles.masters(now + silence_ttl * TIMING.member_ttl_s)
-        return "".join(m.node_id for m in found)
-
+    suspects: set[str] = set()
+    acting = who_acts(suspects)
     assert acting(0.9) == "ab"
     assert acting(1.1) == "abcd"
     assert acting(3.9) == "abcd"
     assert acting(4.1) == "abcdef"
+
+
+def test_who_is_suspected_takes_over_nothing_and_the_next_ones_need_not_wait_for_it() -> None:
+    suspects = {"b", "c", "e"}
+    acting = who_acts(suspects)
+    assert acting(0.9) == "ab", "masters are asked as long as they are masters"
+    assert acting(1.1) == "abdf"
+    suspects.clear()
+    assert acting(1.1) == "abdf", "not looked up for every heartbeat"
+    assert acting(1.5) == "abcd"
+    suspects |= set("cdef")
+    assert acting(2.0) == "abgz"
+    assert acting(4.1) == "abgz"
+
+
+def who_acts(suspects: set[str]) -> Callable[[float], str]:
+    """In the eyes of z, when nobody has answered for so many TTL."""
+    view = View.nothing().next([member(name) for name in "abcdefgz"])
+    links = Links([], [f"{name}:1" for name in "ab"], TIMING, NOW, random.Random(1))
+    roles = Roles(2, TIMING, links, lambda address: address.node_id in suspects)
+    roles.follow(view, member("z"))
+
+    def acting(silence_ttl: float) -> str:
+        found = roles.masters(NOW + silence_ttl * TIMING.member_ttl_s)
+        return "".join(m.node_id for m in found)
+
+    return acting
