@@ -3,8 +3,9 @@
     PYTHONPATH=tests .venv/bin/python -m sim.large 300 1000 2000
     PYTHONPATH=tests .venv/bin/python -m sim.large 1000 planned hung
 
-From 150 nodes on 30 of them have pages, and streams to all; the others are members, masters, owners
-and readers (sim/sample.py). Memory and time grow with nodes times those: some 50 KB a stream.
+From 150 nodes on 30 of them have pages and streams to all, from 1500 on 15; the others are
+members, masters, owners and readers (sim/sample.py). Memory and time grow with nodes times those:
+some 50 KB a stream.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from peercached.daemon import Daemon
 from peercached.directory.messages import Ack
 from peercached.directory.placement import Node
 
-HOLDERS = 30
 FROM_NODES = 150
+HOLDERS = 30
+FEWER_FROM_NODES, FEWER_HOLDERS = 1500, 15
 
 
 def holders_of(size: int) -> set[str] | None:
@@ -23,7 +24,8 @@ def holders_of(size: int) -> set[str] | None:
     may have pages."""
     if size < FROM_NODES:
         return None
-    every = max((size - 3) // (HOLDERS - 3), 1)
+    holders = HOLDERS if size < FEWER_FROM_NODES else FEWER_HOLDERS
+    every = max((size - 3) // (holders - 3), 1)
     some = {f"n{at:04}" for at in (*range(3), *range(3, size, every))}
     return some | {f"x{newcomer}" for newcomer in range(10)}
 
