@@ -25,10 +25,10 @@ if "RDMA_VM" in os.environ:
 else:
     collect_ignore_glob = ["test_*.py"]
 
-# There may be one processor for all of them, and a busy one: nobody is dead after a second.
+# There may be one processor for all of them, and a busy one that does nothing for ten seconds.
 CALM: Options = {
     "heartbeat-interval-s": 1,
-    "member-ttl-s": 10,
+    "member-ttl-s": 30,
     "rpc-timeout-ms": 10_000,
     "publish-timeout-ms": 10_000,
     "pool-size": "64MiB",
