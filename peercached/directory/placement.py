@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,8 +20,10 @@ log = logging.getLogger(__name__)
 # How long the owners of an earlier view are asked for what is not found at the new ones, and
 # keep what they no longer own. Far above any resync, far below anybody's patience with memory.
 FORMER_S = 60.0
-# Joins come in bursts, and the records may still be where the view before the burst had them.
+# Joins come in bursts, and the records may still be where the view before the burst had them: of
+# the rings before, the last one that was in force for so long is kept, and the latest after it.
 FORMER_RINGS_MAX = 3
+SETTLED_S = 5.0
 
 
 # (node id -> holder index, node id -> bytes of its pool) -> packed positions and nodes, as
@@ -50,10 +51,11 @@ class Change:
     removed: list[Node] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _FormerRing:
     table: RingTable
     nodes: dict[int, Node]
+    lasted_s: float  # in force
     until: float
 
 
@@ -77,7 +79,8 @@ class Placement:
         self._native = native
         self._replicas = replicas
         self._packed: tuple[bytes, bytes] | None = None
-        self._former: deque[_FormerRing] = deque(maxlen=FORMER_RINGS_MAX)
+        self._former: list[_FormerRing] = []
+        self._since = 0.0  # the ring is in force
         self._trim_at: float | None = None
 
     def apply(self, view: View, now: float) -> Change:
@@ -110,9 +113,10 @@ class Placement:
             # We were on our own. The others, very likely, were a cluster without us: some of
             # what we own from now on is where they had it.
             others = {i: node for i, node in self.nodes.items() if i != SELF}
-            self._remember(others, self._build(others) if others else None, now)
+            self._remember(others, self._build(others) if others else None, SETTLED_S, now)
         else:
-            self._remember(before, self._packed, now)
+            self._remember(before, self._packed, now - self._since, now)
+        self._since = now
         self._packed = self._build(self.nodes)
         self._engine.set_ring(*self._packed, self._replicas)
         for node in change.removed:
@@ -128,11 +132,22 @@ class Placement:
         )
 
     def _remember(
-        self, nodes: dict[int, Node], packed: tuple[bytes, bytes] | None, now: float
+        self,
+        nodes: dict[int, Node],
+        packed: tuple[bytes, bytes] | None,
+        lasted_s: float,
+        now: float,
     ) -> None:
-        if packed is not None:
-            table = self._native.RingTable(*packed, self._replicas)
-            self._former.append(_FormerRing(table, nodes, now + FORMER_S))
+        if packed is None:
+            return
+        self._former = [ring for ring in self._former if now < ring.until]
+        if len(self._former) == FORMER_RINGS_MAX:
+            if any(ring.lasted_s >= SETTLED_S for ring in self._former[1:]):
+                del self._former[0]
+            else:
+                self._former.remove(min(self._former, key=lambda ring: ring.lasted_s))
+        table = self._native.RingTable(*packed, self._replicas)
+        self._former.append(_FormerRing(table, nodes, lasted_s, now + FORMER_S))
 
     def trim_due(self, now: float) -> bool:
         """True once after each change of the ring, when what we no longer own may go."""

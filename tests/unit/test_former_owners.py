@@ -7,7 +7,7 @@ from sim.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of, 
 
 from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool, withdrawals_of
 from peercached.directory.local import LocalShard
-from peercached.directory.placement import FORMER_S, Placement
+from peercached.directory.placement import FORMER_S, SETTLED_S, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Member, NodeAddress, View
 
@@ -46,6 +46,14 @@ class Holder:
 
     def owner(self, digest: bytes) -> str:
         return self.placement.nodes[self.engine.owners(digest)[0]].address.node_id
+
+    def former_owners(self) -> dict[bytes, set[str]]:
+        found: dict[bytes, set[str]] = {digest: set() for digest in PAGES}
+        for owner, part in self.placement.former_owners(b"".join(PAGES), self.now):
+            name = self.placement.nodes[owner].address.node_id
+            for at in range(0, len(part), 16):
+                found[part[at : at + 16]].add(name)
+        return found
 
     def moved(self, before: str) -> list[bytes]:
         """From that node to the newcomer d."""
@@ -103,6 +111,26 @@ def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
     holder.now += FORMER_S
     holder.publisher.forward(holder.engine.drop_page(digest))
     assert holder.offered == [("d", digest)]
+
+
+def test_a_burst_of_views_does_not_make_the_owners_before_it_forgotten(holder: Holder) -> None:
+    before = {digest: holder.owner(digest) for digest in PAGES}
+    holder.now += SETTLED_S
+    others = ["b", "c", "d"]
+    for number in range(3, 12):
+        others.append(f"e{number}")
+        holder.view(number, *others)
+        holder.now += 0.1
+        former = holder.former_owners()
+        assert all(before[digest] in former[digest] for digest in PAGES)
+    holder.now += SETTLED_S
+    settled = {digest: holder.owner(digest) for digest in PAGES}
+    for number in range(12, 15):
+        others.append(f"e{number}")
+        holder.view(number, *others)
+        former = holder.former_owners()
+        assert all(settled[digest] in former[digest] for digest in PAGES)
+    assert any(before[d] not in former[d] for d in PAGES), "it is not needed any more"
 
 
 def test_withdrawals_are_told_from_other_records(holder: Holder) -> None:
