@@ -67,7 +67,7 @@ class OwnerSide:
         for holder, state in self._holders.items():
             if (question := state.waiting) is not None and question.view_number <= number:
                 state.waiting = None
-                answers.append((holder, state.epoch, self._compare(holder, question)))
+                answers.append((holder, state.epoch, self._compare(holder, state, question)))
         self._say_final()
         return answers
 
@@ -139,7 +139,7 @@ class OwnerSide:
                 state.waiting = batch
                 return Ack(batch.sequence)
             state.waiting = None
-            return self._compare(holder, batch)
+            return self._compare(holder, state, batch)
         elif batch.view_number == self._view_number and state.complete:  # Kind.SYNC_DONE
             self._unsynced.discard(holder)
         if full:
@@ -149,12 +149,13 @@ class OwnerSide:
             self._unsynced.add(holder)
         return Ack(batch.sequence, refused_full=full)
 
-    def _compare(self, holder: int, question: Batch) -> Ack:
+    def _compare(self, holder: int, state: _Holder, question: Batch) -> Ack:
         ours = self._engine.shard_summary(holder)
         if question.kind is Kind.SUMMARY:
             return Ack(question.sequence, differing=differing_buckets(ours, question.payload))
         same = fingerprint_of(ours) == question.payload
-        if same and question.view_number == self._view_number:
+        whole = state.complete and not state.gap  # it may have waited
+        if same and whole and question.view_number == self._view_number:
             self._unsynced.discard(holder)
         return Ack(question.sequence, same=same)
 

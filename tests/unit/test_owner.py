@@ -114,6 +114,15 @@ def test_by_a_fingerprint_of_what_is_here_for_this_view(owner: Owner) -> None:
     assert owner.final(2)
 
 
+def test_not_by_a_fingerprint_that_waited_while_something_was_missed(owner: Owner) -> None:
+    owner.send(Kind.FINGERPRINT, fingerprint_of(ZERO_SUMMARY), 2)
+    owner.sequence += 1
+    owner.send(Kind.ROWS)
+    owner.side.set_view(2, [SELF, HOLDER])
+    owner.side.own_records_in_sync(2)
+    assert not owner.final(2)
+
+
 def test_not_while_a_record_has_found_no_room() -> None:
     owner = Owner(capacity=1)
     rows = b"".join(ROW.pack(digest_of(f"{n}"), 64, n + 1, 1, 64, 0, 1) for n in range(2))
