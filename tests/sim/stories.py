@@ -45,12 +45,18 @@ class Reader:
     ) -> None:
         self.reads = 0
         self.missed: list[str] = []
+        self._counts_from = 0.0
         self._cluster = cluster
         self._pause_s = pause_s
         self._steady = steady
         self._rng = random.Random(cluster.rng.random())
         self.stopped = False
         self._next()
+
+    def forget(self) -> None:
+        """What was missed, also by reads that are under way."""
+        self.missed.clear()
+        self._counts_from = self._cluster.net.now
 
     def _next(self) -> None:
         if self.stopped:
@@ -69,6 +75,8 @@ class Reader:
 
         def done(got: set[bytes]) -> None:
             self.reads += 1
+            if began < self._counts_from:
+                return
             for digest, gaps in before.items():
                 steady = any(map(self._steady, cluster.visible[digest]))
                 if digest not in got and steady and cluster.gaps[digest] == gaps:
@@ -259,11 +267,11 @@ def _parted(cluster: SimCluster, rng: random.Random) -> None:
 
     cluster.run(PARTED_S)
     for reader in readers:
-        reader.missed.clear()
+        reader.forget()
     # A part with a master has found the others dead; one without makes masters first.
     misses_nothing(TAKEN_OVER_S - PARTED_S, [r for r, has in zip(readers, led, strict=True) if has])
     for reader in readers:
-        reader.missed.clear()
+        reader.forget()
     misses_nothing(TTL_S, readers)
     cluster.net.cuts.clear()
     cluster.until_agreed(3 * TTL_S)
