@@ -37,8 +37,9 @@ class ViewChanges:
     def apply(self, view: View) -> None:
         """The view in force from now on."""
         daemon = self._daemon
+        settled = daemon.owner_side.final(daemon.placement.view.number)
         daemon.owner_side.view_changes()
-        change = daemon.placement.apply(view, time.monotonic())
+        change = daemon.placement.apply(view, time.monotonic(), settled)
         for node in change.removed:
             daemon.trouble.forget(node)
             daemon.connects.forget(node)

@@ -21,9 +21,8 @@ log = logging.getLogger(__name__)
 # keep what they no longer own. Far above any resync, far below anybody's patience with memory.
 FORMER_S = 60.0
 # Joins come in bursts, and the records may still be where the view before the burst had them: of
-# the rings before, the last one that was in force for so long is kept, and the latest after it.
+# the rings before, the last one whose owners had all records is kept, and the latest after it.
 FORMER_RINGS_MAX = 3
-SETTLED_S = 5.0
 
 
 # (node id -> holder index, node id -> bytes of its pool) -> packed positions and nodes, as
@@ -55,7 +54,7 @@ class Change:
 class _FormerRing:
     table: RingTable
     nodes: dict[int, Node]
-    lasted_s: float  # in force
+    settled: bool
     until: float
 
 
@@ -80,11 +79,11 @@ class Placement:
         self._replicas = replicas
         self._packed: tuple[bytes, bytes] | None = None
         self._former: list[_FormerRing] = []
-        self._since = 0.0  # the ring is in force
         self._trim_at: float | None = None
 
-    def apply(self, view: View, now: float) -> Change:
-        """Gives the engine the new ring; then forgets those who are gone."""
+    def apply(self, view: View, now: float, settled: bool = False) -> Change:
+        """Gives the engine the new ring; then forgets those who are gone. `settled`: the owners by
+        the ring until now have all records, as far as we know."""
         before = dict(self.nodes)
         change = Change()
         keep = {SELF}
@@ -113,10 +112,9 @@ class Placement:
             # We were on our own. The others, very likely, were a cluster without us: some of
             # what we own from now on is where they had it.
             others = {i: node for i, node in self.nodes.items() if i != SELF}
-            self._remember(others, self._build(others) if others else None, SETTLED_S, now)
+            self._remember(others, self._build(others) if others else None, False, now)
         else:
-            self._remember(before, self._packed, now - self._since, now)
-        self._since = now
+            self._remember(before, self._packed, settled, now)
         self._packed = self._build(self.nodes)
         self._engine.set_ring(*self._packed, self._replicas)
         for node in change.removed:
@@ -135,19 +133,18 @@ class Placement:
         self,
         nodes: dict[int, Node],
         packed: tuple[bytes, bytes] | None,
-        lasted_s: float,
+        settled: bool,
         now: float,
     ) -> None:
         if packed is None:
             return
         self._former = [ring for ring in self._former if now < ring.until]
         if len(self._former) == FORMER_RINGS_MAX:
-            if any(ring.lasted_s >= SETTLED_S for ring in self._former[1:]):
-                del self._former[0]
-            else:
-                self._former.remove(min(self._former, key=lambda ring: ring.lasted_s))
+            oldest, *later = self._former
+            keep_oldest = oldest.settled and not any(ring.settled for ring in later)
+            del self._former[1 if keep_oldest else 0]
         table = self._native.RingTable(*packed, self._replicas)
-        self._former.append(_FormerRing(table, nodes, lasted_s, now + FORMER_S))
+        self._former.append(_FormerRing(table, nodes, settled, now + FORMER_S))
 
     def trim_due(self, now: float) -> bool:
         """True once after each change of the ring, when what we no longer own may go."""

@@ -7,7 +7,7 @@ from sim.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of, 
 
 from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool, withdrawals_of
 from peercached.directory.local import LocalShard
-from peercached.directory.placement import FORMER_S, SETTLED_S, Placement
+from peercached.directory.placement import FORMER_S, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Member, NodeAddress, View
 
@@ -40,9 +40,9 @@ class Holder:
         self.offered += [(name, row[0]) for row in unpack_rows(rows)]
         return True
 
-    def view(self, number: int, *others: str) -> None:
+    def view(self, number: int, *others: str, settled: bool = False) -> None:
         each = [OWN, *(NodeAddress(name, 1, "10.0.0.9", 1, 2) for name in others)]
-        self.placement.apply(View.of(number, map(Member, each)), self.now)
+        self.placement.apply(View.of(number, map(Member, each)), self.now, settled)
 
     def owner(self, digest: bytes) -> str:
         return self.placement.nodes[self.engine.owners(digest)[0]].address.node_id
@@ -115,22 +115,21 @@ def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
 
 def test_a_burst_of_views_does_not_make_the_owners_before_it_forgotten(holder: Holder) -> None:
     before = {digest: holder.owner(digest) for digest in PAGES}
-    holder.now += SETTLED_S
     others = ["b", "c", "d"]
+
+    def joins(number: int, settled: bool) -> dict[bytes, set[str]]:
+        others.append(f"e{number}")
+        holder.view(number, *others, settled=settled)
+        return holder.former_owners()
+
     for number in range(3, 12):
-        others.append(f"e{number}")
-        holder.view(number, *others)
-        holder.now += 0.1
-        former = holder.former_owners()
+        former = joins(number, settled=number == 3)
         assert all(before[digest] in former[digest] for digest in PAGES)
-    holder.now += SETTLED_S
     settled = {digest: holder.owner(digest) for digest in PAGES}
-    for number in range(12, 15):
-        others.append(f"e{number}")
-        holder.view(number, *others)
-        former = holder.former_owners()
+    for number in range(12, 16):
+        former = joins(number, settled=number == 12)
         assert all(settled[digest] in former[digest] for digest in PAGES)
-    assert any(before[d] not in former[d] for d in PAGES), "it is not needed any more"
+    assert any(before[digest] not in former[digest] for digest in PAGES), "no longer needed"
 
 
 def test_withdrawals_are_told_from_other_records(holder: Holder) -> None:
