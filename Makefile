@@ -23,14 +23,9 @@ demo: setup
 test: setup native-test python-test test-rdma-quick
 
 ## make native-test   the C++ unit tests alone
-native-test: build/native
+native-test: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS)
-
-.PHONY: build/native
-build/native: setup
-	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B build/native -G Ninja \
-	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON >/dev/null
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
@@ -61,7 +56,7 @@ scaling: setup
 
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]
 .PHONY: test-disk
-test-disk: build/native
+test-disk: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test engine_test
 	@build/native/disk_test --gtest_brief=1
 	@build/native/engine_test --gtest_brief=1 --gtest_filter='ColdPages*:Promoter*'
@@ -114,47 +109,44 @@ bench-sglang: setup
 .PHONY: setup-rdma build/native/rdma_test
 setup-rdma:
 	@tools/bootstrap --rdma
-build/native/rdma_test: build/native
+build/native/rdma_test: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target rdma_test
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
-.PHONY: build/native-asan build/native-tsan asan-rdma
+.PHONY: setup-asan setup-tsan asan-rdma
 SANITIZE = $(if $(findstring asan,$@),address,thread)
-build/native-asan build/native-tsan: setup
-	@PATH=$(CURDIR)/.venv/bin:$$PATH cmake -S . -B $@ -G Ninja \
-	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_TESTS=ON -DPEERCACHED_SANITIZE=$(SANITIZE) >/dev/null
-asan tsan: %: build/native-%
-	@.venv/bin/cmake --build build/native-$@ -j $(JOBS)
+setup-asan setup-tsan: setup-%:
+	@tools/bootstrap .venv-$* $(SANITIZE)
+asan tsan: %: setup-%
+	@.venv-$@/bin/cmake --build build/native-$@ -j $(JOBS)
 	@TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/native/tsan.supp" \
-	    .venv/bin/ctest --test-dir build/native-$@ --output-on-failure -j $(JOBS)
-	@tools/bootstrap .venv-$@ $(SANITIZE)
+	    .venv-$@/bin/ctest --test-dir build/native-$@ --output-on-failure -j $(JOBS)
 	@tools/sanitized $(SANITIZE) .venv-$@/bin/python -m pytest -m "not slow" \
 	    --timeout 600 tests/unit tests/cluster $(ARGS)
 
 ## make asan-rdma    the native RDMA tests under the address sanitizer, emulated: 6 minutes
-asan-rdma: setup-rdma build/native-asan
-	@.venv/bin/cmake --build build/native-asan -j $(JOBS) --target rdma_test
+asan-rdma: setup-rdma setup-asan
+	@.venv-asan/bin/cmake --build build/native-asan -j $(JOBS) --target rdma_test
 	@tests/rdma/vm --engine qemu --nodes 4 --mem 3072 --timeout 3600 -- \
 	    build/native-asan/rdma_test --gtest_brief=1
 
 ## make asan-rdma-daemons   a pair of daemons over RDMA under that sanitizer, emulated: 4 minutes
 .PHONY: asan-rdma-daemons
-asan-rdma-daemons: setup-rdma
-	@tools/bootstrap .venv-asan address
+asan-rdma-daemons: setup-rdma setup-asan
 	@tests/rdma/vm --engine qemu --mem 8192 --timeout 3600 -- tools/sanitized address \
 	    .venv-asan/bin/python -m pytest -m "slow or not slow" --timeout 3000 tests/rdma/test_whole_life.py
 
 ## make tsan-rdma    the native RDMA tests under the thread sanitizer, emulated: 5 to 15 minutes, 9 GiB
 .PHONY: tsan-rdma
-tsan-rdma: setup-rdma build/native-tsan
-	@.venv/bin/cmake --build build/native-tsan -j $(JOBS) --target rdma_test
+tsan-rdma: setup-rdma setup-tsan
+	@.venv-tsan/bin/cmake --build build/native-tsan -j $(JOBS) --target rdma_test
 	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp" \
 	    tests/rdma/vm --engine qemu --nodes 4 --mem 8192 --timeout 7200 -- \
 	    build/native-tsan/rdma_test --gtest_brief=1 $(ARGS)
 
 ## make test-huge     a pool file in huge pages, in an emulated machine: 3 minutes
 .PHONY: test-huge
-test-huge: setup-rdma build/native
+test-huge: setup-rdma setup
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target pool_test
 	@tests/rdma/vm --engine qemu --mem 2048 --timeout 900 -- bash -c \
 	    'echo 64 >/proc/sys/vm/nr_hugepages && mkdir -p /tmp/huge && \
@@ -168,7 +160,7 @@ check: setup
 	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
 	@# The generated code is in the environment only; mypy looks for it beside the package.
-	@cd build/.venv/generated/peercached/proto && for name in peer admin etcd; do \
+	@cd build/native/generated/peercached/proto && for name in peer admin etcd; do \
 	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
 	    cp -u $${name}_pb2_grpc.py $(CURDIR)/peercached/proto/$${name}_pb2_grpc.pyi; done
 	@$(PY) -m mypy
@@ -208,14 +200,14 @@ test-image: setup
 
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
-bench-disk: build/native
+bench-disk: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_bench
 	@build/native/disk_bench $(ARGS)
 
 ## make crash-disk [CRASHES=2000]   the disk tier's process and power dying that often
 CRASHES ?= 2000
 .PHONY: crash-disk
-crash-disk: build/native
+crash-disk: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test
 	@PEERCACHED_DISK_CRASHES=$(CRASHES) build/native/disk_test \
 	    --gtest_filter='DiskCrash.*:*DiskPowerCut.*'

@@ -21,7 +21,7 @@ constexpr const char* kNewFormatName = "format.new";
   throw DiskError("disk_path " + path + ": " + why);
 }
 
-std::string remedy(int error) {
+std::string remedy_at_start(int error) {
   switch (error) {
     case -EROFS:
       return "; mount it writable, or, under systemd, name it in ReadWritePaths= of the unit";
@@ -34,7 +34,7 @@ std::string remedy(int error) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
-  refuse(path, what + ": " + std::strerror(-error) + remedy(error));
+  refuse(path, what + ": " + std::strerror(-error) + remedy_at_start(error));
 }
 
 void make(Io& io, const std::string& path) {

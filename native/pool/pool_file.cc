@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "common/copy.h"
+#include "common/round_up.h"
 #include "common/types.h"
 #include "pool/memory_limits.h"
 #include "pool/page_note.h"
@@ -40,8 +41,6 @@ struct Superblock {
 static_assert(sizeof(Superblock) == 64);
 
 uint64_t check_of(const Superblock& block) { return checksum(&block, offsetof(Superblock, check)); }
-
-uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 // A word for every unit of the file: a few too many, for the sake of a simple rule.
 uint64_t span_word_bytes(uint64_t file_bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "common/round_up.h"
 #include "pool/page_note.h"
 #include "pool/slot_header.h"
 
@@ -18,8 +19,6 @@ constexpr uint64_t kSpansAboutMax = 65536;
 // And in a small pool one span is at most this part of it: a class with a half empty span
 // must not cost much of the pool.
 constexpr uint64_t kSpanShareMax = 64;
-
-uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 uint64_t slots_per_span(uint64_t stride, uint64_t bytes_min, uint64_t bytes_max) {
   uint64_t slots = std::max<uint64_t>(1, bytes_min / stride);

@@ -16,7 +16,7 @@ namespace peercached {
 
 inline constexpr uint32_t kColdPageBytes = 16 << 10;
 
-class ColdTest : public testing::Test {
+class ColdTest : public ::testing::Test {
  protected:
   void open(uint64_t pool_bytes, bool automatic = true) {
     shard_.add_holder(kSelfHolder);

@@ -104,7 +104,7 @@ class Side {
 };
 
 // Both sides own every digest; records are applied to both shards.
-class EnginePair : public testing::Test {
+class EnginePair : public ::testing::Test {
  protected:
   void open(uint64_t pool_bytes, const std::string& faults = "") {
     char name[] = "/tmp/peercached-engine-XXXXXX";

@@ -17,7 +17,7 @@ namespace {
 using test::record;
 using test::withdrawal;
 
-constexpr HolderIndex kHolders = 7;
+constexpr HolderIndex kModelHolders = 7;
 
 auto key(const RecordRow& row) {
   return std::tuple(row.holder, row.generation, row.offset, row.length, row.check, row.flags);
@@ -107,7 +107,7 @@ auto counts(const ShardApplied& a) {
   return std::tuple(a.added, a.changed, a.withdrawn, a.old, a.full, a.bad);
 }
 
-class ShardModel : public testing::TestWithParam<uint64_t> {
+class ShardModel : public ::testing::TestWithParam<uint64_t> {
  protected:
   ShardModel() : random_(GetParam()), ring_(random_ring(random_)) {
     // Few summary buckets, so that pieces grow; some digests that share all but the low half,
@@ -115,7 +115,7 @@ class ShardModel : public testing::TestWithParam<uint64_t> {
     for (int i = 0; i < 3000; ++i)
       digests_.push_back({(random_() & ~uint64_t{0xff}) | random_() % 3, random_()});
     for (int i = 0; i < 60; ++i) digests_.push_back({0x77ff00ff00ff0001, random_()});
-    for (HolderIndex holder = 0; holder < kHolders; ++holder) shard_.add_holder(holder);
+    for (HolderIndex holder = 0; holder < kModelHolders; ++holder) shard_.add_holder(holder);
   }
 
   static Ring random_ring(std::mt19937_64& random) {
@@ -166,7 +166,7 @@ class ShardModel : public testing::TestWithParam<uint64_t> {
 
   void step() {
     generation_ += 5;
-    const auto holder = static_cast<HolderIndex>(random_() % kHolders);
+    const auto holder = static_cast<HolderIndex>(random_() % kModelHolders);
     switch (random_() % 12) {
       default: {
         std::vector<RecordRow> rows;
@@ -230,7 +230,7 @@ class ShardModel : public testing::TestWithParam<uint64_t> {
   Shard shard_{1'000'000};
   Model model_;
   std::vector<Digest> digests_;
-  std::array<bool, kHolders> live_{true, true, true, true, true, true, true};
+  std::array<bool, kModelHolders> live_{true, true, true, true, true, true, true};
   Generation generation_ = 0;
 };
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "says.h"
+
 namespace peercached::rdma {
 namespace {
 
@@ -39,10 +41,6 @@ std::string refusal(const std::function<void(ChannelAnswer&)>& change) {
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
-}
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Handshake, AnAnswerArrivesAsItWasPacked) {

@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "says.h"
+
 namespace peercached::rdma {
 namespace {
 
@@ -43,17 +45,13 @@ std::vector<std::string> names(const std::vector<RailChoice>& rails) {
   return all;
 }
 
-std::string refusal(const std::vector<Port>& ports, const RailPolicy& policy = {}) {
+std::string why_refused(const std::vector<Port>& ports, const RailPolicy& policy = {}) {
   try {
     choose_rails(ports, policy);
     return "";
   } catch (const std::runtime_error& error) {
     return error.what();
   }
-}
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 int chosen_gid(const Port& port, const RailPolicy& policy = {}) {
@@ -84,8 +82,8 @@ TEST(Ports, AGidIndexThatIsAskedForIsTakenAsItIs) {
   const Port port = roce("mlx5_0");
   EXPECT_EQ(chosen_gid(port, {.device_names = {}, .gid_index = 0, .host = ""}), 0);
   const RailPolicy none{.device_names = {}, .gid_index = 9, .host = ""};
-  EXPECT_TRUE(says(refusal({port}, none), "mlx5_0:1 has no GID with index 9"));
-  EXPECT_TRUE(says(refusal({port}, none), "correct rdma_gid_index"));
+  EXPECT_TRUE(says(why_refused({port}, none), "mlx5_0:1 has no GID with index 9"));
+  EXPECT_TRUE(says(why_refused({port}, none), "correct rdma_gid_index"));
 }
 
 TEST(Ports, InfiniBandTakesThePortsOwnGid) {
@@ -128,24 +126,24 @@ TEST(Ports, NamedOnesAreTakenInTheOrderNamedWhateverTheirState) {
 TEST(Ports, ANameThatIsNotThereIsSaidWithThoseThatAre) {
   RailPolicy policy;
   policy.device_names = {"mlx5_0", "mlx5_9"};
-  const std::string said = refusal({roce("mlx5_0"), roce("mlx5_1")}, policy);
+  const std::string said = why_refused({roce("mlx5_0"), roce("mlx5_1")}, policy);
   EXPECT_TRUE(says(said, "no RDMA port mlx5_9")) << said;
   EXPECT_TRUE(says(said, "there are: mlx5_0:1, mlx5_1:1")) << said;
 }
 
 TEST(Ports, WhenNoneCanBeUsedEachSaysWhyAndWhatToDo) {
-  EXPECT_EQ(refusal({}), "this machine has no RDMA device");
+  EXPECT_EQ(why_refused({}), "this machine has no RDMA device");
   Port down = roce("mlx5_0");
   down.active = false;
   Port bare = roce("mlx5_1");
   bare.gids.clear();
-  const std::string said = refusal({down, bare});
+  const std::string said = why_refused({down, bare});
   EXPECT_TRUE(says(said, "mlx5_0:1 is not active: check cable")) << said;
   EXPECT_TRUE(says(said, "mlx5_1:1 has no RoCE v2 GID: give its network interface an address"))
       << said;
   RailPolicy policy;
   policy.device_names = {"mlx5_1"};
-  EXPECT_TRUE(says(refusal({down, bare}, policy), "device_names: mlx5_1:1 has no RoCE v2 GID"));
+  EXPECT_TRUE(says(why_refused({down, bare}, policy), "device_names: mlx5_1:1 has no RoCE v2 GID"));
 }
 
 TEST(Ports, AGidIsWrittenAsTheAddressItIs) {

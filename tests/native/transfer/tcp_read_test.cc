@@ -210,10 +210,10 @@ TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
   Holder holder(64 << 20);
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
-  constexpr uint32_t kLength = (5 << 20) + 77;
-  const RecordRow row = holder.set(1, kLength);
+  constexpr uint32_t kLargeBytes = (5 << 20) + 77;
+  const RecordRow row = holder.set(1, kLargeBytes);
   for (size_t at : {size_t{0}, size_t{1023}, kGatePieceBytes, size_t{3'333'333},
-                    size_t{kLength - 78}, size_t{kLength - 1}}) {
+                    size_t{kLargeBytes - 78}, size_t{kLength - 1}}) {
     std::byte* byte = holder.pool.base() + row.offset + sizeof(SlotHeader) + at;
     turn_bit(byte);
     Reading damaged({row});
@@ -223,7 +223,7 @@ TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
     Reading whole({row});
     whole.read(*engine);
     EXPECT_EQ(whole.ops[0].status, PageStatus::ok) << at;
-    EXPECT_TRUE(is_page(whole.ops[0].dest, kLength, 1));
+    EXPECT_TRUE(is_page(whole.ops[0].dest, kLargeBytes, 1));
   }
 }
 

@@ -15,7 +15,7 @@
 namespace peercached {
 namespace {
 
-class Verifier : public testing::Test {
+class Verifier : public ::testing::Test {
  protected:
   Verifier() {
     op.digest = {1, 2};
