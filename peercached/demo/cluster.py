@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, Protocol
 
 from peercached.admin.client import AdminClient, Refused, Unreachable
 from peercached.demo.process import free_port
@@ -25,6 +25,29 @@ _LOG_TAIL_LINES = 40
 def _clean_environment() -> dict[str, str]:
     """Ours, without the configuration that somebody has set for a daemon of their own."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PEERCACHED_")}
+
+
+class Process(Protocol):
+    """The part of subprocess.Popen that a Daemon needs."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Spawn = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], Process]
+"""Starts a command with this log as its output and this environment."""
+
+
+def exec_command(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+    )
 
 
 class ClusterError(Exception):
@@ -59,6 +82,7 @@ class Daemon:
         meta_port: int | None = None,
         options: Mapping[str, str | int | float] | None = None,
         launcher: Sequence[str] = (),
+        spawn: Spawn = exec_command,
     ) -> None:
         """`folder` takes socket and log, `heads` are host:port of discovery, `launcher` is a
         command that runs the daemon somewhere else, such as in a network namespace."""
@@ -75,7 +99,8 @@ class Daemon:
         self.log_path = folder / f"{node_id}.log"
         self.options = dict(options or {})
         self.launcher = list(launcher)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._spawn = spawn
+        self._process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -118,13 +143,7 @@ class Daemon:
         if self.alive:
             raise RuntimeError(f"daemon {self.node_id} runs already, as process {self.pid}")
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_clean_environment(),
-            )
+            self._process = self._spawn(self.command(), log, _clean_environment())
 
     def wait_ready(self, timeout_s: float = 20.0) -> None:
         """Until it answers on its admin socket and takes workers."""
@@ -136,8 +155,7 @@ class Daemon:
         self._wait(lambda: self.connected_members() == wanted, timeout_s, f"to see {wanted}")
 
     def wait_exit(self, timeout_s: float = 10.0) -> int:
-        self._running().wait(timeout_s)
-        return self._running().returncode
+        return self._running().wait(timeout_s)
 
     def stop(self, timeout_s: float = 10.0) -> int:
         """Asks it to end; its exit code."""
@@ -217,7 +235,7 @@ class Daemon:
         except TimeoutError as late:
             raise ClusterError(f"{late}\n{self.log_tail()}") from late
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Process:
         if self._process is None:
             raise RuntimeError(f"daemon {self.node_id} was not started")
         return self._process
@@ -239,6 +257,7 @@ class Cluster:
         options: Mapping[str, str | int | float] | None = None,
         each: Sequence[Mapping[str, str | int | float]] = (),
         folder: Path | None = None,
+        spawn: Spawn = exec_command,
     ) -> None:
         """`each`: further options of the single daemons, in order."""
         self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
@@ -252,6 +271,7 @@ class Cluster:
                 heads=[f"127.0.0.1:{head_port}"],
                 meta_port=head_port if place == 0 else None,
                 options={**(options or {}), **(each[place] if place < len(each) else {})},
+                spawn=spawn,
             )
             for place in range(size)
         ]

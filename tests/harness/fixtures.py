@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness import nursery
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages
 from peercached.demo.cluster import Cluster, Daemon
@@ -39,7 +40,10 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
         **options: str | int | float,
     ) -> Cluster:
         made = Cluster(
-            size, options={**defaults, **_spelled(options)}, each=[_spelled(one) for one in each]
+            size,
+            options={**defaults, **_spelled(options)},
+            each=[_spelled(one) for one in each],
+            spawn=nursery.spawn,
         )
         cluster = stack.enter_context(made)
         _live_clusters.append(cluster)

@@ -1,0 +1,215 @@
+"""Starts daemons by fork, so that a test does not pay for their imports.
+
+A daemon spends 0.5 s of processor time on imports and less than 0.1 s on its own start, and the
+tests start many hundreds. So one process per test run, the nursery, imports the daemon's modules
+and then forks: each child gets its own arguments, environment, standard streams and network
+namespace, and runs `peercached.demo.process` as its main module. From there on it is a process
+like any other: kill -9, SIGSTOP and its exit code mean the same.
+
+The nursery itself has one thread and has made nothing but imports. It ends with the process that
+uses it, and its children end with it (`die_with_parent`).
+
+A command that this cannot imitate, such as one under `capsh`, is started in the usual way.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from peercached.demo.cluster import Process, exec_command
+
+_MODULE = ["-m", "peercached.demo.process"]
+_IN_NETNS = ["ip", "netns", "exec"]
+_REQUEST_BYTES_MAX = 1 << 20
+_POLL_ERROR = "the nursery ended; its standard error says why"
+
+# For unshare(2), setns(2), mount(2) and umount2(2).
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWNET = 0x40000000
+_MS_REC_SLAVE = 0x4000 | 0x80000
+_MNT_DETACH = 2
+
+
+# --- the side of the tests --------------------------------------------------------------------
+
+
+class Forked:
+    """A child of the nursery, with the part of subprocess.Popen's interface that is needed."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._nursery = nursery
+        # The nursery reaps it only when asked to, so the number cannot be another process's yet.
+        self._pidfd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and self._ended(0.0):
+            self._reap()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not self._ended(timeout):
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            self._reap()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def _ended(self, timeout_s: float | None) -> bool:
+        return bool(select.select([self._pidfd], [], [], timeout_s)[0])
+
+    def _reap(self) -> None:
+        self.returncode = self._nursery.exit_code(self.pid)
+        os.close(self._pidfd)
+
+
+class Nursery:
+    """The process, from the side of its user. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, "-m", "harness.nursery"],
+                stdin=theirs,
+                cwd=Path(__file__).parent.parent,
+            )
+
+    def spawn(self, request: Mapping[str, Any], log: IO[bytes]) -> Forked:
+        with self._lock:
+            words = json.dumps(request).encode()
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log.fileno()]))
+            self._socket.sendmsg([words], [rights])
+            return Forked(self, self._answer())
+
+    def exit_code(self, pid: int) -> int:
+        """Of a child that has ended."""
+        with self._lock:
+            self._socket.send(json.dumps({"reap": pid}).encode())
+            return self._answer()
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(_REQUEST_BYTES_MAX)
+        if not answer:
+            raise RuntimeError(_POLL_ERROR)
+        return int(json.loads(answer))
+
+
+_nurseries: dict[int, Nursery] = {}
+_nurseries_lock = threading.Lock()
+
+
+def spawn(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
+    """What `peercached.demo.cluster.Daemon` starts a daemon with."""
+    request = _request(command, environment)
+    if request is None:
+        return exec_command(command, log, environment)
+    with _nurseries_lock:
+        nursery = _nurseries.get(os.getpid()) or _nurseries.setdefault(os.getpid(), Nursery())
+    return nursery.spawn(request, log)
+
+
+def _request(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
+    words, netns = list(command), ""
+    if words[: len(_IN_NETNS)] == _IN_NETNS:
+        netns, words = words[len(_IN_NETNS)], words[len(_IN_NETNS) + 1 :]
+    ours = [sys.executable, *_MODULE]
+    if words[: len(ours)] != ours:
+        return None
+    return {
+        "arguments": words[len(ours) :],
+        "environment": dict(environment),
+        "folder": str(Path.cwd()),
+        "netns": netns,
+    }
+
+
+# --- the nursery's side -----------------------------------------------------------------------
+
+
+def _serve(ours: socket.socket) -> tuple[dict[str, Any], int]:
+    """Returns in each child, with the request and the descriptor of its log."""
+    while True:
+        message, ancillary, _, _ = ours.recvmsg(_REQUEST_BYTES_MAX, socket.CMSG_SPACE(4))
+        if not message:
+            # Not sys.exit: nothing of this process is worth tidying up, and children may live on
+            # until the kernel has told them.
+            os._exit(0)
+        request = json.loads(message)
+        if "reap" in request:
+            answer = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+        else:
+            log = array.array("i", ancillary[0][2])[0]
+            answer = os.fork()
+            if answer == 0:
+                return request, log
+            os.close(log)
+        ours.send(json.dumps(answer).encode())
+
+
+def _become(request: dict[str, Any], log: int) -> None:
+    """Makes this fork what an exec'd process would be at its start."""
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = ["peercached", *request["arguments"]]
+    random.seed()  # else all of them would draw the same numbers
+    if request["netns"]:
+        _enter(request["netns"])
+
+
+def _enter(netns: str) -> None:
+    """What `ip netns exec` does: the network of that name, and a /sys that shows it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def checked(name: str, *words: object) -> None:
+        if getattr(libc, name)(*words) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"{name}: {os.strerror(error)}")
+
+    with Path("/var/run/netns", netns).open() as namespace:
+        checked("setns", namespace.fileno(), _CLONE_NEWNET)
+    checked("unshare", _CLONE_NEWNS)
+    checked("mount", b"", b"/", b"none", _MS_REC_SLAVE, None)
+    checked("umount2", b"/sys", _MNT_DETACH)
+    checked("mount", netns.encode(), b"/sys", b"sysfs", 0, None)
+
+
+if __name__ == "__main__":
+    import runpy
+
+    import peercached.cli.daemon
+    import peercached.run  # noqa: F401
+    import uvloop  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # the children share these pages for as long as no collector touches them
+    with socket.socket(fileno=os.dup(0)) as ours:
+        given, log_fd = _serve(ours)
+    _become(given, log_fd)
+    runpy.run_module("peercached.demo.process", run_name="__main__", alter_sys=True)
