@@ -1,1 +1,19 @@
-"""Puts tests/ on the import path: `harness` is what all kinds of tests may share."""
+"""For all tests. tests/ is on the import path: `harness` is what all kinds of tests may share."""
+
+import os
+
+from harness import clock
+
+# Several workers of pytest-xdist look for free ports at once. Each has a range of its own, which
+# the demos that it starts inherit.
+_PORTS = range(20_000, 32_000)
+_WORKERS_MAX = 12
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
+    room = len(_PORTS) // _WORKERS_MAX
+    first = _PORTS[room * (int(worker) % _WORKERS_MAX)]
+    os.environ["DEMO_PORTS"] = f"{first}-{first + room - 1}"
+
+# Of a single test, where it has no limit of its own: what pyproject.toml says, at our pace.
+if clock.PACE > 1:
+    os.environ.setdefault("PYTEST_TIMEOUT", f"{clock.seconds(120):.0f}")

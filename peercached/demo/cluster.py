@@ -83,9 +83,11 @@ class Daemon:
         options: Mapping[str, str | int | float] | None = None,
         launcher: Sequence[str] = (),
         spawn: Spawn = exec_command,
+        patience: float = 1.0,
     ) -> None:
         """`folder` takes socket and log, `heads` are host:port of discovery, `launcher` is a
-        command that runs the daemon somewhere else, such as in a network namespace."""
+        command that runs the daemon somewhere else, such as in a network namespace. Every time-out
+        is stretched by `patience`."""
         self.node_id = node_id
         self.host = host
         self.heads = list(heads)
@@ -100,6 +102,7 @@ class Daemon:
         self.options = dict(options or {})
         self.launcher = list(launcher)
         self._spawn = spawn
+        self._patience = patience
         self._process: Process | None = None
 
     @property
@@ -155,7 +158,7 @@ class Daemon:
         self._wait(lambda: self.connected_members() == wanted, timeout_s, f"to see {wanted}")
 
     def wait_exit(self, timeout_s: float = 10.0) -> int:
-        return self._running().wait(timeout_s)
+        return self._running().wait(timeout_s * self._patience)
 
     def stop(self, timeout_s: float = 10.0) -> int:
         """Asks it to end; its exit code."""
@@ -170,7 +173,9 @@ class Daemon:
     def freeze(self) -> None:
         """SIGSTOP, and every thread has stopped when this returns: the signal alone only asks."""
         self._signal(signal.SIGSTOP)
-        wait_until(self._all_threads_stopped, 10.0, f"daemon {self.node_id} to stop")
+        wait_until(
+            self._all_threads_stopped, 10.0 * self._patience, f"daemon {self.node_id} to stop"
+        )
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
@@ -231,7 +236,7 @@ class Daemon:
                 return False
 
         try:
-            wait_until(met_or_dead, timeout_s, f"daemon {self.node_id} {what}")
+            wait_until(met_or_dead, timeout_s * self._patience, f"daemon {self.node_id} {what}")
         except TimeoutError as late:
             raise ClusterError(f"{late}\n{self.log_tail()}") from late
 
@@ -258,6 +263,7 @@ class Cluster:
         each: Sequence[Mapping[str, str | int | float]] = (),
         folder: Path | None = None,
         spawn: Spawn = exec_command,
+        patience: float = 1.0,
     ) -> None:
         """`each`: further options of the single daemons, in order."""
         self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
@@ -272,6 +278,7 @@ class Cluster:
                 meta_port=head_port if place == 0 else None,
                 options={**(options or {}), **(each[place] if place < len(each) else {})},
                 spawn=spawn,
+                patience=patience,
             )
             for place in range(size)
         ]

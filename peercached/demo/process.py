@@ -29,14 +29,16 @@ def free_port(host: str) -> int:
     """A TCP port nobody uses on `host` now.
 
     Below the range from which the kernel picks ports for outgoing connections: else any
-    connection of the machine may take it before our child does.
+    connection of the machine may take it before our child does. DEMO_PORTS=20000-20999 narrows
+    the choice, so that several who choose at the same time do not choose the same.
     """
-    for port in random.sample(range(20_000, 32_000), 200):
+    first, _, last = os.environ.get("DEMO_PORTS", "20000-31999").partition("-")
+    for port in random.sample(range(int(first), int(last) + 1), 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             return port
-    raise RuntimeError(f"no free TCP port on {host} among 200 tried between 20000 and 32000")
+    raise RuntimeError(f"no free TCP port on {host} among 200 tried between {first} and {last}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,16 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.etcd import TTL_S, Etcd, names, reason_to_skip, sentences, view, with_etcd
+from harness.etcd import (
+    TTL_REFERENCE_S,
+    TTL_S,
+    Etcd,
+    names,
+    reason_to_skip,
+    sentences,
+    view,
+    with_etcd,
+)
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -104,7 +113,11 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
 ) -> None:
     etcd = Etcd(tmp_path)
     cluster = make_cluster(
-        2, start=False, membership="etcd", etcd_endpoints=etcd.endpoint, member_ttl_s=TTL_S
+        2,
+        start=False,
+        membership="etcd",
+        etcd_endpoints=etcd.endpoint,
+        member_ttl_s=TTL_REFERENCE_S,
     )
     for daemon in cluster.daemons:
         daemon.heads = []
@@ -128,7 +141,11 @@ def test_the_same_node_id_elsewhere_is_refused(
     nodes: Cluster, etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
     twin = make_cluster(
-        1, start=False, membership="etcd", etcd_endpoints=etcd.endpoint, member_ttl_s=TTL_S
+        1,
+        start=False,
+        membership="etcd",
+        etcd_endpoints=etcd.endpoint,
+        member_ttl_s=TTL_REFERENCE_S,
     )
     twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", []
     twin[0].start()

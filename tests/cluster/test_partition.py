@@ -1,20 +1,17 @@
 """A cluster of five in two parts, each with a head: both serve, and they become one again."""
 
 import pytest
-from harness.fixtures import FAST, Attach, MakeCluster
+from harness.fixtures import TIMING, Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.steady_reader import Moment, SteadyReader, noticed_within_s
 from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
-from peercached.membership.timing import Timing
 
 pytestmark = pytest.mark.netns
 
-TIMING = Timing(float(FAST["heartbeat-interval-s"]), float(FAST["member-ttl-s"]))
 PAGE_BYTES = 4096
-AT_ONCE_S = 1e-6
 LARGE, SMALL = "abc", "de"
 
 
@@ -72,18 +69,15 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
         both = [set_all(workers[name], keys_of("set in both", 64)) for name in "ae"]
         assert found(workers["b"], new_of_large) == found(workers["e"], new_of_small) == 128
         assert found(workers["a"], of_small) == found(workers["d"], of_large) == 0
-        eventually(lambda: Moment.now().since(event) > noticed_s, 60)
-        in_large.wait_rounds(2)
-        in_small.wait_rounds(2)
+        readings = (in_large, in_small)
+        for reading in readings:
+            reading.check_whole(event, noticed_s, "the split", rounds=2)
         met = Moment.now()
         network.unite(SMALL)
         cluster.wait_complete()
-        eventually(lambda: Moment.now().since(met) > noticed_s, 60)
-        in_large.wait_rounds(2)
-        in_small.wait_rounds(2)
-    for reading in (in_large, in_small):
-        reading.check_whole(event, noticed_s, "the split", until=met)
-        reading.check_whole(met, AT_ONCE_S, "the parts met")
+        for reading in readings:
+            reading.check_whole(met, noticed_s, "the parts met", rounds=2)
+            reading.check_whole(event, noticed_s, "the split, and when the parts met")
     eventually(lambda: len({view(daemon) for daemon in cluster.daemons}) == 1, 10)
     assert view(a)[2] == "abcde"
     for pages in workers.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.background import Background
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
@@ -11,13 +12,13 @@ from harness.steady_reader import Moment, SteadyReader
 
 from peercached.demo.cluster import Cluster
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(seconds(300))]
 
 PAGE_BYTES = 16384
 PAGES_EACH = 24
-TIMEOUT_S = 2.0
+TIMEOUT_S = seconds(2.0)
 # No call waits for somebody's time-out.
-WAIT_MAX_S = 1.0
+WAIT_MAX_S = seconds(1.0)
 # For handing pages over at SIGTERM; they are few.
 STOP_DRAIN_S = 20
 STOP_S = 40
@@ -59,7 +60,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     # The head goes last: then another node is the witness.
     for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
         # Longer than anybody is waited for: who is waited for must not become a miss.
-        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
+        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=seconds(20.0))
         missed: list[int] = []
 
         def work(worker: Pages = worker, missed: list[int] = missed) -> None:
@@ -88,7 +89,6 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
     every = steady + doomed
     reader = attach(hosts[0], page_bytes=PAGE_BYTES, room_pages=len(every), timeout_s=TIMEOUT_S)
     witness = attach(hosts[0], page_bytes=PAGE_BYTES, timeout_s=TIMEOUT_S)
-    began = Moment.now()
     with (
         Background(lambda: found(reader, every)) as reading,
         SteadyReader(witness, steady) as steadily,
@@ -99,8 +99,7 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
             reading.wait_rounds(2)
             daemon.start()
             hosts.wait_complete()
-        steadily.wait_rounds(2)
-    steadily.check_whole(began)
+        steadily.check_whole(Moment.now(), rounds=2)
     assert found(reader, doomed) == 0, "they went with their holders"
     attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))
     assert all(attach_again.set(doomed)), "they can be set again at once"

@@ -14,6 +14,7 @@ class Background:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.rounds = 0
+        self.ended = False
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -23,6 +24,8 @@ class Background:
                 self.rounds += 1
         except BaseException as failure:
             self._failure = failure
+        finally:
+            self.ended = True
 
     def __enter__(self) -> "Background":
         self._thread.start()
@@ -35,5 +38,7 @@ class Background:
             raise self._failure
 
     def wait_rounds(self, count: int) -> None:
+        """Until the action has been done so often from now on, or has failed. The last round may
+        have begun before. For what takes time, wait for that, not for rounds of something else."""
         until = self.rounds + count
-        eventually(lambda: self.rounds >= until or self._failure is not None, 30)
+        eventually(lambda: self.rounds >= until or self.ended, 30)

@@ -8,44 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness.waiting import CALL_S, PATIENCE
+from harness.clock import MACHINE, seconds
+from harness.waiting import CALL_S
 from peercache_client import Client, Status
 
 # Over a call's own deadline. A tenth of a second of it is the client's, for a reply that is on its
 # way. In a VM of tests/rdma the processor itself is emulated or late: there is nothing to judge.
-SLACK_S = math.inf if "RDMA_VM" in os.environ else 0.3
-
-
-class BusyMachine:
-    """A thread that sleeps 5 ms over and over: what it sleeps longer, others are late as well."""
-
-    _SLEEP_S = 0.005
-
-    def __init__(self) -> None:
-        self._late_s = 0.0
-        self._due = math.inf
-        self._pid = 0
-        self._lock = threading.Lock()
-
-    def late_s(self) -> float:
-        """How late it has been in all, until now. The difference of two is what was in between."""
-        with self._lock:
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._due = time.monotonic() + self._SLEEP_S
-                threading.Thread(target=self._run, daemon=True, name="busy-machine").start()
-            return self._late_s + max(0.0, time.monotonic() - self._due)
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(self._SLEEP_S)
-            with self._lock:
-                now = time.monotonic()
-                self._late_s += max(0.0, now - self._due)
-                self._due = now + self._SLEEP_S
-
-
-MACHINE = BusyMachine()
+SLACK_S = math.inf if "RDMA_VM" in os.environ else seconds(0.3)
 
 
 class CallTimes:
@@ -91,7 +60,7 @@ class TimedClient(Client):
         self, socket_path: str, namespace: str, *, timeout_s: float = CALL_S, slack_s: float
     ) -> None:
         super().__init__(socket_path, namespace, timeout_s=timeout_s)
-        self.calls = CallTimes(slack_s * PATIENCE)
+        self.calls = CallTimes(slack_s)
         self._usual_s = timeout_s
 
     def batch_set(self, *words: Any, timeout_s: float | None = None, **more: Any) -> list[Status]:

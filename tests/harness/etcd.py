@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 
+from harness.clock import seconds
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 from peercached.demo.cluster import Cluster, Daemon
@@ -16,7 +17,8 @@ from peercached.demo.process import free_port
 from peercached.peer.certificates import Files
 from peercached.proto import etcd_pb2, etcd_pb2_grpc
 
-TTL_S = 2.0  # etcd grants no less
+TTL_REFERENCE_S = 2.0  # etcd grants no less
+TTL_S = seconds(TTL_REFERENCE_S)
 NODES = b"/peercached/nodes/"
 JOINS = b"/peercached/joins/"
 _READY = "ready to serve client requests"
@@ -156,7 +158,7 @@ def with_etcd(
     make_cluster: MakeCluster, endpoint: str, size: int, *, start: bool = True
 ) -> Cluster:
     cluster = make_cluster(
-        size, start=False, membership="etcd", etcd_endpoints=endpoint, member_ttl_s=TTL_S
+        size, start=False, membership="etcd", etcd_endpoints=endpoint, member_ttl_s=TTL_REFERENCE_S
     )
     for daemon in cluster.daemons:
         daemon.heads = []

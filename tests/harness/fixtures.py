@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from harness import nursery
+from harness.clock import PACE, seconds
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages
 from peercached.demo.cluster import Cluster, Daemon
+from peercached.membership.timing import Timing
 
 MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
@@ -21,16 +23,20 @@ Options = Mapping[str, str | int | float]
 FAST: Options = {
     "heartbeat-interval-s": 0.25,
     "member-ttl-s": 1.5,
+    "rpc-timeout-ms": 1000,
     "pool-size": "64MiB",
     "directory-capacity": 100_000,
 }
+# What follows for the membership of such a cluster.
+TIMING = Timing(seconds(0.25), seconds(1.5))
 
 _live_clusters: list[Cluster] = []
 
 
 def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCluster:
     """`make(3, pool_size="8MiB")`: started and complete, gone with the stack. `each`: further
-    options of the single daemons, in order."""
+    options of the single daemons, in order. Times among the options are those of the reference
+    machine (harness.clock)."""
 
     def make(
         size: int = 3,
@@ -41,9 +47,10 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
     ) -> Cluster:
         made = Cluster(
             size,
-            options={**defaults, **_spelled(options)},
-            each=[_spelled(one) for one in each],
+            options=_for_this_machine({**defaults, **options}),
+            each=[_for_this_machine(one) for one in each],
             spawn=nursery.spawn,
+            patience=PACE,
         )
         cluster = stack.enter_context(made)
         _live_clusters.append(cluster)
@@ -55,8 +62,16 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
     return make
 
 
-def _spelled(options: Options) -> dict[str, str | int | float]:
-    return {name.replace("_", "-"): value for name, value in options.items()}
+def _for_this_machine(options: Options) -> dict[str, str | int | float]:
+    """Spelled as on the command line, with times at the machine's pace."""
+
+    def at_our_pace(name: str, value: str | int | float) -> str | int | float:
+        if isinstance(value, str) or not name.endswith(("-s", "-ms")):
+            return value
+        return type(value)(seconds(value))
+
+    spelled = {name.replace("_", "-"): value for name, value in options.items()}
+    return {name: at_our_pace(name, value) for name, value in spelled.items()}
 
 
 def cluster_fixture(defaults: Options, start_s: float) -> Any:

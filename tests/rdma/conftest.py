@@ -16,7 +16,7 @@ from harness.fixtures import (
     cluster_maker,
     pytest_runtest_makereport,
 )
-from harness.waiting import PATIENCE
+from harness.clock import PACE
 
 from peercached.demo.cluster import Cluster
 
@@ -35,7 +35,7 @@ CALM: Options = {
     "directory-capacity": 100_000,
     "protocol": "rdma",
 }
-START_S = 120.0 * PATIENCE
+START_S = 120.0 * PACE
 
 __all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
 make_cluster = cluster_fixture(CALM, START_S)

@@ -5,7 +5,8 @@ import random
 
 from harness.fixtures import Attach
 from harness.pages import keys_of
-from harness.waiting import PATIENCE, eventually
+from harness.clock import PACE
+from harness.waiting import eventually
 
 from peercache_client import Client
 from peercached.demo.cluster import Cluster, Daemon
@@ -65,8 +66,8 @@ def test_a_page_of_64_mib(mixed: Cluster) -> None:
     holder, reader, _ = mixed.daemons
     page = random.Random(64).randbytes(64 * MIB)
     with (
-        Client(str(holder.socket_path), namespace="huge", timeout_s=60 * PATIENCE) as writing,
-        Client(str(reader.socket_path), namespace="huge", timeout_s=60 * PATIENCE) as reading,
+        Client(str(holder.socket_path), namespace="huge", timeout_s=60 * PACE) as writing,
+        Client(str(reader.socket_path), namespace="huge", timeout_s=60 * PACE) as reading,
     ):
         source = writing.alloc(len(page))
         source.view[:] = page

@@ -1,0 +1,100 @@
+"""The tests' clock. It fits machines that are quicker and slower than the one the tests were
+written on.
+
+A claim such as "a death is noticed within its TTL" has times in it. They come from three clocks:
+the timers of the daemons, the work that the machine gets done meanwhile, and the test that
+judges. On a quick machine the work is over before a timer has fired, and on a slow one timers
+fire before the work is done. Therefore:
+
+* All times of a test are in seconds of the reference machine, and are stretched by PACE:
+  `seconds(1.5)`. The daemons' timers are as well (harness.fixtures.FAST). A machine ten times as
+  slow has ten times as long for everything.
+* A test waits for what it judges (`eventually`, `SteadyReader.check_whole`), never for a number
+  of rounds, which a quick machine is through with before anything has happened.
+* Limits are compared with `now_s()`, a time that does not go on while the machine is busy with
+  something else.
+
+TEST_PACE=10 proves both sides: beside nothing, this machine is then ten times as quick as the
+tests expect; beside as many busy loops as make it ten times slower, it is what they expect.
+"""
+
+import math
+import os
+import threading
+import time
+
+_REFERENCE_S = 0.15  # what _work() takes on the reference machine
+_SLOW_FROM = 4.0  # busy neighbours make a machine two or three times slower, which now_s() covers
+_PACE_MAX = 50.0
+
+
+def _work() -> float:
+    """Seconds by the wall: a machine that is slow or has to share is told from a quick one."""
+    began = time.monotonic()
+    total = 0
+    for number in range(2_000_000):
+        total ^= number
+    return time.monotonic() - began
+
+
+def _measured() -> float:
+    slower = _work() / _REFERENCE_S
+    return min(slower, _PACE_MAX) if slower >= _SLOW_FROM else 1.0
+
+
+def _pace() -> float:
+    if os.environ.get("RDMA_VM") == "qemu":
+        return 10.0  # every instruction is emulated there, the clock is not
+    if "RDMA_VM" in os.environ:
+        return 1.0  # the kernel is a process; tests/rdma has times of its own
+    given = os.environ.get("TEST_PACE")
+    pace = float(given) if given else _measured()
+    # For the processes that we start: those of xdist, hammers, workers.
+    os.environ["TEST_PACE"] = f"{pace:.3g}"
+    return float(os.environ["TEST_PACE"])
+
+
+PACE = _pace()
+
+
+def seconds(reference_s: float) -> float:
+    """What takes so long on the reference machine may take so long here."""
+    return reference_s * PACE
+
+
+class BusyMachine:
+    """A thread that sleeps 5 ms over and over: what it sleeps longer, others are late as well."""
+
+    _SLEEP_S = 0.005
+
+    def __init__(self) -> None:
+        self._late_s = 0.0
+        self._due = math.inf
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def late_s(self) -> float:
+        """How late it has been in all, until now. The difference of two is what was in between."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._due = time.monotonic() + self._SLEEP_S
+                threading.Thread(target=self._run, daemon=True, name="busy-machine").start()
+            return self._late_s + max(0.0, time.monotonic() - self._due)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._SLEEP_S)
+            with self._lock:
+                now = time.monotonic()
+                self._late_s += max(0.0, now - self._due)
+                self._due = now + self._SLEEP_S
+
+
+MACHINE = BusyMachine()
+
+
+def now_s() -> float:
+    """Monotonic seconds, without those in which the machine was late."""
+    late_s = MACHINE.late_s()
+    return time.monotonic() - late_s
