@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from cuda import Gpu, NoGpu
 from harness.fixtures import FAST
 
+from gpu.cuda import Gpu, NoGpu
 from peercached.demo.cluster import Cluster
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cuda import Gpu
 
+from gpu.cuda import Gpu
 from peercache_client import Client, Region
 
 PAGE_BYTES = 1 << 20

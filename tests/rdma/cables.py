@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.waiting import eventually
-from rdma_devices import has_gid, netdev, port_state
+
+from rdma.rdma_devices import has_gid, netdev, port_state
 
 
 @contextmanager

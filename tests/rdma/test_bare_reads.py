@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from rdma_devices import devices, roce_v2_ipv4_gid
 
 from peercached.bench.bare_reads import BareReads
 from peercached.bench.perftest import Port
+from rdma.rdma_devices import devices, roce_v2_ipv4_gid
 
 _READ_BYTES = 64 << 10
 _READS = 40

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from rdma_devices import devices
+
+from rdma.rdma_devices import devices
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ import ipaddress
 import json
 import subprocess
 
-from cables import pulled
 from pyverbs.device import Context, get_device_list
 from pyverbs.enums import IBV_PORT_ACTIVE
-from rdma_devices import PORT, devices, port_state, roce_v2_ipv4_gid
+
+from rdma.cables import pulled
+from rdma.rdma_devices import PORT, devices, port_state, roce_v2_ipv4_gid
 
 
 def test_every_node_has_an_active_device() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cables import pulled
-from rdma_devices import devices, netdev, roce_v2_ipv4_gid
+
+from rdma.cables import pulled
+from rdma.rdma_devices import devices, netdev, roce_v2_ipv4_gid
 
 LONG_ENOUGH_S = 120
 

@@ -9,9 +9,9 @@ import pytest
 from harness.fixtures import MakeCluster
 from harness.hammer import Hammer
 from harness.waiting import eventually
-from rdma_devices import devices
 
 from peercached.demo.cluster import Cluster, Daemon
+from rdma.rdma_devices import devices
 
 # Pages larger than a slice (transfer/rdma/peer_read.cc) too, which several chains bring.
 SHAPE: dict[str, int | str] = {"keys": 48, "sizes": "4096,20000,65536,400000"}

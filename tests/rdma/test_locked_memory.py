@@ -6,7 +6,8 @@ import pytest
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.raw_worker import LIMIT, RawWorker
-from rdma_devices import devices
+
+from rdma.rdma_devices import devices
 
 MIB = 1 << 20
 POOL_BYTES = 32 * MIB

@@ -1,9 +1,9 @@
 """perftest runs here; its figure is what ours is compared with."""
 
 import pytest
-from rdma_devices import devices, roce_v2_ipv4_gid
 
 from peercached.bench.perftest import Port, read_bandwidth
+from rdma.rdma_devices import devices, roce_v2_ipv4_gid
 
 
 @pytest.mark.parametrize("queue_pairs", [1, 4])

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from cables import cut, pulled
 from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-from rdma_devices import devices
-from rdma_resources import channels_of, no_leaks
 
 from peercached.demo.cluster import Cluster, Daemon
+from rdma.cables import cut, pulled
+from rdma.rdma_devices import devices
+from rdma.rdma_resources import channels_of, no_leaks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

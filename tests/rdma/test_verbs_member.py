@@ -12,13 +12,13 @@ import pytest
 from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.waiting import eventually
-from rdma_devices import devices
-from verbs_member import Access, VerbsMember
-from verbs_reader import ReadFailed, VerbsReader
 
 from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster, Daemon
 from peercached.demo.content import Content
+from rdma.rdma_devices import devices
+from rdma.verbs_member import Access, VerbsMember
+from rdma.verbs_reader import ReadFailed, VerbsReader
 
 PAGE_BYTES = 100_000
 HEADER = struct.Struct("<16sQQQQIIQ")

@@ -4,9 +4,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from cables import pulled
-from rdma_devices import devices
-from verbs_reader import ReadFailed, VerbsReader, VerbsSource
+
+from rdma.cables import pulled
+from rdma.rdma_devices import devices
+from rdma.verbs_reader import ReadFailed, VerbsReader, VerbsSource
 
 PAGE_BYTES = 128 << 10
 

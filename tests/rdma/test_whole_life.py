@@ -13,10 +13,10 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.clock import PACE
 from harness.waiting import eventually
-from rdma_devices import devices
 
 from peercached import _native
 from peercached.demo.cluster import Cluster, Daemon
+from rdma.rdma_devices import devices
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 * PACE)]
 

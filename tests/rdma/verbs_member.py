@@ -12,14 +12,13 @@ import ipaddress
 import time
 from dataclasses import dataclass
 
-from verbs_reader import Endpoint, VerbsReader
-
 from peercached.demo.cluster import Daemon
 from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer import member_wire
 from peercached.peer.auth import Secret
 from peercached.peer.client import PeerLink
 from peercached.proto import peer_pb2 as pb
+from rdma.verbs_reader import Endpoint, VerbsReader
 
 _HEARTBEAT_S = 0.5
 _TIMEOUT_S = 20.0

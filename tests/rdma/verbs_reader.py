@@ -36,7 +36,8 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
-from rdma_devices import PORT, roce_v2_ipv4_gid
+
+from rdma.rdma_devices import PORT, roce_v2_ipv4_gid
 
 _MTU = {
     256: IBV_MTU_256,

@@ -1,56 +1,8 @@
-"""Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped where there is none."""
+"""Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped where there is none.
 
-import importlib.util
-from array import array
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+The types of this file are not checked (pyproject.toml); those of fixtures.py are.
+"""
 
-import pytest
-from harness.fixtures import FAST
+from fixtures import collect_ignore_glob, compiled_page_hash, make_node, nodes
 
-
-def _there_is_sglang() -> bool:
-    # This very folder looks like an empty package of that name.
-    found = importlib.util.find_spec("sglang")
-    return found is not None and found.origin is not None
-
-
-if _there_is_sglang():
-    import on_cpu
-
-    on_cpu.install()
-else:
-    collect_ignore_glob = ["test_*.py"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_page_hash() -> None:
-    """SGLang compiles it at its first use, for up to a minute: not within a test's patience."""
-    from sglang.srt.mem_cache.utils import get_hash_str
-
-    get_hash_str(array("q", [1]), None, page_size=1)
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """Two daemons that know each other."""
-    from peercached.demo.cluster import Cluster
-
-    with Cluster(2, options=FAST) as cluster:
-        cluster.start()
-        yield cluster
-
-
-@pytest.fixture
-def make_node(nodes: Any) -> Iterator[Any]:
-    """`make_node(0, shape, ...)`: a ControllerNode beside daemon 0, detached after the test."""
-    from controller_node import ControllerNode
-
-    with ExitStack() as stack:
-
-        def make(place: int, *arguments: Any, **options: Any) -> Any:
-            socket_path = nodes[place].socket_path
-            return stack.enter_context(ControllerNode(socket_path, *arguments, **options))
-
-        yield make
+__all__ = ["collect_ignore_glob", "compiled_page_hash", "make_node", "nodes"]
