@@ -4,6 +4,7 @@ import os
 import random
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from harness import raw_worker as raw
@@ -87,7 +88,8 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(worker: RawWorker) 
 
 
 def test_a_reserved_word_or_flag_that_is_set_is_refused(daemon: Daemon) -> None:
-    for change in ({"reserved": 1}, {"flags": 0x8000}):
+    changes: list[dict[str, Any]] = [{"reserved": 1}, {"flags": 0x8000}]
+    for change in changes:
         with RawWorker(daemon.socket_path) as worker:
             assert worker.ask(raw.PING, **change).error == raw.BAD_FRAME
 

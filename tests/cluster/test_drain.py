@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from harness.background import Background
@@ -25,12 +26,15 @@ def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def drain(daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False):  # type: ignore[no-untyped-def]
+def drain(
+    daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False
+) -> dict[str, Any]:
     """Drains and waits for the end; the status document's `drain`."""
     with AdminClient(str(daemon.admin_path)) as admin:
         admin.drain(bytes_max, seconds, stay)
     eventually(lambda: daemon.status()["drain"]["state"] in FINAL, seconds + 30)
-    return daemon.status()["drain"]
+    found: dict[str, Any] = daemon.status()["drain"]
+    return found
 
 
 def sentences(daemon: Daemon) -> str:

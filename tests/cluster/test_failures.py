@@ -127,7 +127,7 @@ def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
         reading.set()
         frozen_statuses.append(reader.get(keys))
 
-    frozen_statuses: list[list[object]] = []
+    frozen_statuses: list[list[Status]] = []
     with Background(get) as readings:
         readings.wait_rounds(2)  # so that some transfer is under way when it freezes
         cluster[1].freeze()

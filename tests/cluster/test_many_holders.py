@@ -31,4 +31,4 @@ def test_what_is_removed_is_gone_at_all_of_them(make_cluster: MakeCluster, attac
     assert all(workers[0].client.remove(keys))
     for worker in workers:
         assert not any(worker.get(keys))
-    assert [daemon.status()["pool"]["keys"] for daemon in cluster] == [0] * len(NODES)
+    assert [daemon.status()["pool"]["keys"] for daemon in cluster.daemons] == [0] * len(NODES)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from harness.fixtures import Attach, MakeCluster
@@ -41,14 +42,15 @@ def test_all_daemons_show_the_same_ring_with_two_owners_of_every_digest(
 
 
 def test_once_the_cluster_is_complete_all_records_are_in_sync(three_nodes: Cluster) -> None:
-    def in_sync(ring: Ring) -> bool:
+    def in_sync(daemon: Daemon) -> bool:
+        ring = ring_of(daemon)
         return ring.final and all(
             node.our_records == "live" and node.its_records_here and not node.problem
             for node in ring.nodes
         )
 
     for daemon in three_nodes.daemons:
-        eventually(lambda daemon=daemon: in_sync(ring_of(daemon)), 10)  # type: ignore[misc]
+        eventually(partial(in_sync, daemon), 10)
 
 
 def test_the_command_prints_a_table_or_json(three_nodes: Cluster) -> None:

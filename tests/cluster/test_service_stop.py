@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
 import time
@@ -90,7 +91,7 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attac
     )
     leaving = cluster[1]
     assert all(attach(leaving).set(KEYS))
-    leaving._signal(15)
+    leaving._signal(signal.SIGTERM)
     wait_until(lambda: "draining: no more sets" in leaving.log_text(), 10, "it to drain")
     began = time.monotonic()
     assert leaving.stop(timeout_s=30) == 1

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,14 @@ def call(daemon: Daemon, work: Callable[[PeerLink], Any], secret: bytes, tls: An
     return asyncio.run(with_link())
 
 
+def connect_showing(metadata: tuple[tuple[str, str], ...]) -> Callable[[PeerLink], Any]:
+    return lambda link: link.stub.ConnectChannel(OFFER, metadata=metadata)
+
+
+def has_said(daemon: Daemon, sentence: str) -> bool:
+    return sentence in daemon.log_text()
+
+
 # --- the meta port, which gives what opens the others ----------------------------------------
 
 
@@ -120,11 +129,7 @@ def test_without_a_session_there_is_no_rdma_channel(pair: Cluster) -> None:
             refusals(pair[0], 1, "meta_port", "no_session"),
             pytest.raises(grpc.aio.AioRpcError) as error,
         ):
-            call(
-                pair[0],
-                lambda link, shown=metadata: link.stub.ConnectChannel(OFFER, metadata=shown),
-                b"",
-            )
+            call(pair[0], connect_showing(metadata), b"")
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "refused a call from 127.0.0.1: it has no session" in pair[0].log_text()
     assert pair[0].status()["transport"]["channels_accepted"] == 0
@@ -253,7 +258,7 @@ def test_a_slow_loris_is_ended_at_every_door(pair: Cluster) -> None:
         "a connection to meta_port from 127.0.0.1 made no call for",
         "at the metrics port: it was too slow",
     ):
-        eventually(lambda s=sentence: s in at.log_text(), 10)
+        eventually(partial(has_said, at, sentence), 10)
 
 
 def test_a_flood_of_the_metrics_port_keeps_no_scraper_out(pair: Cluster) -> None:

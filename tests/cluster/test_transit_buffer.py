@@ -98,8 +98,7 @@ def test_many_buffers_share_a_daemon_and_nothing_is_mixed_up(
 
     with ExitStack() as stack:
         threads = [
-            stack.enter_context(Background(lambda which=which: write(which)))
-            for which in range(len(writers))
+            stack.enter_context(Background(partial(write, which))) for which in range(len(writers))
         ]
         for thread in threads:
             thread.wait_rounds(30)

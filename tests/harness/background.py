@@ -2,8 +2,11 @@
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from harness.waiting import eventually
+
+Kind = TypeVar("Kind", bound="Background")  # Python 3.10 has no typing.Self
 
 
 class Background:
@@ -27,7 +30,7 @@ class Background:
         finally:
             self.ended = True
 
-    def __enter__(self) -> "Background":
+    def __enter__(self: Kind) -> Kind:
         self._thread.start()
         return self
 

@@ -2,7 +2,7 @@
 
 Fixtures, and the hook, count where a conftest imports them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -118,7 +118,7 @@ def attach() -> Iterator[Attach]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """A failed test shows how the logs of its daemons end."""
     report: Any = yield
     if report.failed:

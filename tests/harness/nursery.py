@@ -91,7 +91,7 @@ class Nursery:
         with theirs:
             subprocess.Popen(
                 [sys.executable, "-m", "harness.nursery"],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 cwd=Path(__file__).parent.parent,
             )
 
@@ -203,9 +203,10 @@ def _enter(netns: str) -> None:
 if __name__ == "__main__":
     import runpy
 
+    import uvloop  # noqa: F401
+
     import peercached.cli.daemon
     import peercached.run  # noqa: F401
-    import uvloop  # noqa: F401
 
     gc.collect()
     gc.freeze()  # the children share these pages for as long as no collector touches them

@@ -4,6 +4,7 @@ lost while the link is up."""
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from harness.waiting import eventually
 
@@ -17,14 +18,14 @@ def pulled(*devices: str) -> Iterator[None]:
         subprocess.run(["ip", "link", "set", netdev(device), "down"], check=True)
     try:
         for device in devices:
-            eventually(lambda device=device: port_state(device) == "DOWN", what="the port is down")
+            _await_port(device, "DOWN")
         yield
     finally:
         for device in devices:
             subprocess.run(["ip", "link", "set", netdev(device), "up"], check=True)
     for device in devices:
-        eventually(lambda device=device: port_state(device) == "ACTIVE", what="the port is back")
-        eventually(lambda device=device: has_gid(device), what="so is its GID")
+        _await_port(device, "ACTIVE")
+        eventually(partial(has_gid, device), what="its GID is back")
 
 
 @contextmanager
@@ -36,3 +37,7 @@ def cut(device: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["tc", "qdisc", "del", *loss], check=True)
+
+
+def _await_port(device: str, state: str) -> None:
+    eventually(lambda: port_state(device) == state, what=f"the port is {state}")

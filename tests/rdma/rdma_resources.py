@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,21 @@ def pinned_bytes(daemon: Daemon) -> int:
     raise LookupError("the kernel does not tell VmPin")
 
 
+def _knows_all_queue_pairs(daemon: Daemon) -> bool:
+    return holdings(daemon).queue_pairs == 0
+
+
+def _holds(daemon: Daemon, held: Holdings) -> bool:
+    return holdings(daemon) == held
+
+
 @contextmanager
 def no_leaks(*daemons: Daemon) -> Iterator[None]:
     """Whatever happens in this block, a restart included: afterwards each has what it had before,
     and its channels are within bounds. The same workers must be attached at the end."""
     for daemon in daemons:
         eventually(
-            lambda daemon=daemon: holdings(daemon).queue_pairs == 0,
+            partial(_knows_all_queue_pairs, daemon),
             30,
             f"every queue pair of {daemon.node_id} is a channel that it knows of",
         )
@@ -88,7 +97,7 @@ def no_leaks(*daemons: Daemon) -> Iterator[None]:
     yield
     for daemon, (held, pinned) in zip(daemons, before, strict=True):
         with suppress(AssertionError):
-            eventually(lambda daemon=daemon, held=held: holdings(daemon) == held, 30)
+            eventually(partial(_holds, daemon, held), 30)
         now = holdings(daemon)
         assert now == held, f"daemon {daemon.node_id} has leaked: {now} after {held}"
         most = int(daemon.options.get("max-channels-per-peer", 8)) * len(

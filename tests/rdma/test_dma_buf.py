@@ -24,7 +24,8 @@ def dma_buf(size_bytes: int) -> int:
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     wish = bytearray(struct.pack("<IIQQ", memory, 1, 0, size_bytes))
     with UDMABUF.open("rb") as device:
-        made = fcntl.ioctl(device, UDMABUF_CREATE, wish)  # a bytes object would be returned instead
+        # Of a bytes object another would be returned instead.
+        made: int = fcntl.ioctl(device, UDMABUF_CREATE, wish)
     os.close(memory)
     return made
 

@@ -3,6 +3,7 @@ nothing of the devices that is not given back."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from harness.background import Background
@@ -211,7 +212,7 @@ def test_sixteen_workers_share_one_channel(make_cluster: MakeCluster) -> None:
         ]
         # One region each, before and after.
         for worker in workers:
-            eventually(lambda worker=worker: worker.has(keys[:1]), LONG_S, "the first page is read")
+            eventually(partial(worker.has, keys[:1]), LONG_S, "the first page is read")
         with no_leaks(holder, reader), ThreadPoolExecutor(16) as threads:
 
             def work(number: int) -> bool:

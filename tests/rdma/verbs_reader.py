@@ -13,6 +13,7 @@ import random
 import time
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
@@ -91,6 +92,9 @@ class Endpoint:
     gid: str
 
 
+Kind = TypeVar("Kind", bound="VerbsQueuePair")  # Python 3.10 has no typing.Self
+
+
 class VerbsQueuePair:
     """A reliable-connection queue pair on one device, with its own completion queue."""
 
@@ -141,7 +145,7 @@ class VerbsQueuePair:
         """And what is registered on it."""
         self._context.close()
 
-    def __enter__(self):  # type: ignore[no-untyped-def]
+    def __enter__(self: Kind) -> Kind:
         return self
 
     def __exit__(

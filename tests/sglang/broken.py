@@ -23,7 +23,7 @@ class _Copy:
 
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, _Copy(sys.argv[1]))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Copy(sys.argv[1]))
     import peercache_client
 
     assert (peercache_client.__file__ or "").startswith(sys.argv[1])

@@ -7,12 +7,14 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from controller_node import Rank, Shape, as_rank, device_pool, extra_config, publish
 
 _requests = itertools.count()
+
+Kind = TypeVar("Kind", bound="RadixNode")  # Python 3.10 has no typing.Self
 
 
 class RadixNode:
@@ -190,7 +192,7 @@ class RadixNode:
         self.cache.release_host_resources()
         assert ok, message
 
-    def __enter__(self) -> "RadixNode":
+    def __enter__(self: Kind) -> Kind:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,9 @@ def test_a_daemon_killed_while_threads_use_it_costs_misses_only(cluster: Cluster
             hits[0] += sum(ok)
             assert all(got[i] == written[i] for i in range(8) if ok[i])
 
+        def many_more(before: int) -> bool:
+            return hits[0] > before + 20 or bool(failures)
+
         threads = [
             threading.Thread(target=repeat, args=[action])
             for action in (
@@ -115,11 +119,10 @@ def test_a_daemon_killed_while_threads_use_it_costs_misses_only(cluster: Cluster
         for thread in threads:
             thread.start()
         for _ in range(3):
-            before = hits[0]
-            eventually(lambda before=before: hits[0] > before + 20 or failures)
+            eventually(partial(many_more, hits[0]))
             cluster[0].kill()
             cluster[0].start()
-        eventually(lambda before=hits[0]: hits[0] > before + 20 or failures)
+        eventually(partial(many_more, hits[0]))
         end.set()
         for thread in threads:
             thread.join()

@@ -1,5 +1,7 @@
 """A page is there when all its pieces are, and one request asks for all of them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pages
@@ -26,7 +28,7 @@ def test_a_page_without_one_of_its_pieces_is_a_miss(make_node: Any, piece: int) 
     for node in (one, other):
         target = pages.alloc(node.pool, 4)
         # The owner of the record hears of the removal a moment later.
-        eventually(lambda node=node: node.backend.batch_exists(hashes) == 2)
+        eventually(partial(has_the_first, node, hashes, 2))
         assert node.backend.batch_exists_v2(hashes, [kv]).kv_hit_pages == 2
         assert node.backend.batch_get_v1(hashes, target) == [True, True, False, True]
         got = pages.read(node.pool, target)
@@ -45,17 +47,22 @@ def test_each_call_is_one_request_whatever_its_size(make_node: Any) -> None:
         PoolTransfer(name=name, host_indices=source, keys=hashes)
         for name in (PoolName.KV, PoolName.INDEXER)
     ]
-    for call in (
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: node.backend.batch_set_v1(hashes, source),
         lambda: node.backend.batch_get_v1(hashes, source),
         lambda: node.backend.batch_set_v2(both),
         lambda: node.backend.batch_get_v2(both),
         lambda: node.backend.batch_exists(hashes),
         lambda: node.backend.batch_exists_v2(hashes, both),
-    ):
+    )
+    for call in calls:
         before = requests(node)
         assert call()
         assert requests(node) - before == 1
+
+
+def has_the_first(node: Any, hashes: list[str], count: int) -> bool:
+    return bool(node.backend.batch_exists(hashes) == count)
 
 
 def requests(node: Any) -> int:

@@ -166,6 +166,6 @@ def make_promise() -> Any:
             for i in range(8):
                 assert not ok[i] or got[i] == written[i]
                 assert not side_ok[i] or side_got[i] == side_written[i]
-            return min(sum(ok), sum(side_ok))
+            return int(min(sum(ok), sum(side_ok)))
 
     return make

@@ -1,6 +1,7 @@
 """How SGLang's host pools become memory of the daemon, and what happens when they cannot."""
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import pages
@@ -77,7 +78,7 @@ def test_shared_and_private_pools_go_in_one_call(make_node: Any, monkeypatch: An
 
     node = make_node(0, SHAPE, model="mixed")
     monkeypatch.setenv("SGLANG_HICACHE_HOST_PARALLEL_ALLOC_THREADS", "1")
-    publish(SHAPE, extra_config("unused", allocator=""))
+    publish(SHAPE, extra_config(Path("unused"), allocator=""))
     private = host_pool(Shape(kind="mla"))
     node.backend.register_mem_host_pool_v2(private, PoolName.SWA)
     hashes = pages.hashes("mixed", 3)

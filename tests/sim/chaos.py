@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from sim.cluster import SimCluster
-from sim.members import TIMING, Members
+from sim.cluster import SimCluster, SimNode
+from sim.members import TIMING, Members, Node
 
 # After the last trouble: probes, takeover by the next masters, retries and hysteresis.
 QUIET_S = 40 * TIMING.member_ttl_s + TIMING.flap_wait_max_s
@@ -46,8 +46,7 @@ def members_trouble(
         step()
         _one_fate(cluster, rng)
     cluster.net.calm()
-    for node in list(cluster.nodes.values()):
-        node.resume()
+    _resume_all(cluster)
     cluster.run(LEAVES_S)
     if not any(head in cluster.nodes for head in cluster.heads):
         cluster.start(rng.choice(cluster.heads))
@@ -58,6 +57,12 @@ def members_trouble(
     cluster.run(4 * TIMING.member_ttl_s)
     assert cluster.agreed(), f"the agreement did not last:\n{cluster.describe()}"
     assert cluster.changes == changes, "views change although nothing happens"
+
+
+def _resume_all(cluster: Members | SimCluster) -> None:
+    nodes: list[Node | SimNode] = list(cluster.nodes.values())
+    for node in nodes:
+        node.resume()
 
 
 def _one_fate(cluster: Members | SimCluster, rng: random.Random) -> None:
@@ -76,8 +81,7 @@ def _one_fate(cluster: Members | SimCluster, rng: random.Random) -> None:
     elif fate < 0.6:
         cluster.nodes[rng.choice(up)].hung = True
     elif fate < 0.75:
-        for node in list(cluster.nodes.values()):
-            node.resume()
+        _resume_all(cluster)
     elif fate < 0.85:
         some = rng.sample(cluster.names, rng.randint(1, len(cluster.names) - 1))
         others = [name for name in cluster.names if name not in some]

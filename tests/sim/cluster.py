@@ -88,7 +88,7 @@ class SimNode:
         self.address = self.daemon.placement.own.address
         if cluster.holders is not None:
             only_holders_tell(self.daemon, cluster.holders)
-        self.daemon.keeper.keep = self._took  # type: ignore[method-assign]
+        self.daemon.keeper.keep = self._took
         cluster.loop.create_task(self._start())
 
     async def _start(self) -> None:
@@ -207,7 +207,8 @@ class SimCluster(Agreement):
         self.holders = holders
         self._seed, self._pools = seed, pools
         self.net = Net(seed, **net)
-        self.loop = Loop(self.net)
+        # Of asyncio's abstract loop it has what daemons use.
+        self.loop = Loop(self.net)  # type: ignore[abstract]
         self.network = Network(self.net, self.dark)
         self.rng = random.Random(seed + 1)
         self.max_masters = max_masters

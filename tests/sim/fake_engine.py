@@ -123,7 +123,8 @@ class FakeEngine(NativeDirectory):
             "rails": [],
         }
 
-    def channel_connected(self, connect_id: int, answer: bytes) -> None:
+    # Positional, so that a test may replace them by functions whose parameters are named otherwise.
+    def channel_connected(self, connect_id: int, answer: bytes, /) -> None:
         assert connect_id not in self.channels
         self.channels[connect_id] = answer
 
@@ -131,7 +132,9 @@ class FakeEngine(NativeDirectory):
         assert connect_id not in self.channels
         self.channels[connect_id] = why
 
-    def accept_channel(self, node_id: str, incarnation: int, offer: bytes, closed: bytes) -> bytes:
+    def accept_channel(
+        self, node_id: str, incarnation: int, offer: bytes, closed: bytes, /
+    ) -> bytes:
         raise RuntimeError("this data plane is a fake and has no rails")
 
     def suspect_node(self, index: int, suspect: bool) -> None:

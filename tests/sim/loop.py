@@ -233,7 +233,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.call_later(rng.uniform(0, THREAD_S), run)
         return future
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., Any], *args: Any
+    ) -> None:
         """A process has one thing to read: its engine's events."""
         del fd
         _current.get().on_readable = lambda: callback(*args)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 from peercached.membership import View
 from sim.members import TIMING, Members, Node
@@ -87,9 +88,7 @@ def meet(seed: int) -> Meeting:
 
     cluster.on_view = on_view
     for a, b in sorted(cluster.net.cuts):
-        cluster.net.after(
-            rng.uniform(0.0, ragged_s), lambda a=a, b=b: cluster.net.cuts.discard((a, b))
-        )
+        cluster.net.after(rng.uniform(0.0, ragged_s), partial(cluster.net.cuts.discard, (a, b)))
     cluster.run(LIMIT_S)
     assert cluster.agreed(), f"seed {seed}: {found.what}\n{cluster.describe()}"
     found.agreed_s = float(found.told[-1].split()[0]) if found.told else 0.0

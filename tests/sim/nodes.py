@@ -17,6 +17,8 @@ from peercached.this_node import new_incarnation
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
+# (page, node id). Named here: within LoopNode, `set` is its method.
+Found = set[tuple[str, str]]
 
 
 def free_port() -> int:
@@ -92,7 +94,7 @@ class LoopNode:
         rows = b"".join(self.engine.set_page(digest_of(name)) for name in names)
         await self.ask(PUBLISH, rows)
 
-    async def find(self, *names: str) -> set[tuple[str, str]]:
+    async def find(self, *names: str) -> Found:
         """(page, holder's node id) for each record found."""
         by_digest = {digest_of(name): name for name in names}
         rows = await self.ask(LOOKUP, b"".join(by_digest))

@@ -14,6 +14,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -60,7 +61,7 @@ class Meter:
             self._count(beat.sender.node_id, name, self._beat_bytes(beat))
             plain(name, beat, None if reply is None else answer)
 
-        cluster.beat_to = beat_to  # type: ignore[method-assign]
+        cluster.beat_to = beat_to
 
     def _count(self, source: str, to: str, size_bytes: int) -> None:
         self.sent[source] += size_bytes + CALL_OVERHEAD_BYTES // 2
@@ -109,8 +110,8 @@ class Trial:
         self._quiet()
         names = self._cluster.names
         for victim in self._rng.sample(names[MASTERS:], EVENTS if len(names) < LARGE else 2):
-            self._event("crash", lambda victim=victim: self._cluster.crash(victim))
-            self._event("join", lambda victim=victim: self._cluster.start(victim))
+            self._event("crash", partial(self._cluster.crash, victim))
+            self._event("join", partial(self._cluster.start, victim))
         self._event("master_crash", lambda: self._cluster.crash(names[0]))
 
     def _quiet(self) -> None:

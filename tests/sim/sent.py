@@ -13,6 +13,7 @@ import gc
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from peercached.directory.layout import ROW_BYTES
@@ -20,8 +21,9 @@ from peercached.directory.messages import Ack, Batch, Kind
 from peercached.directory.placement import Node
 from peercached.peer import wire
 from sim import figures
-from sim.cluster import TIMING, SimCluster, SimNode
+from sim.cluster import SimCluster, SimNode
 from sim.fake_engine import digest_of
+from sim.members import TIMING
 from sim.sample import holders_of
 
 SEEDS = 3
@@ -52,20 +54,20 @@ class Counted:
     def _listen_to(self, node: SimNode) -> None:
         plain = node.daemon.node.batch
 
-        def batch(holder: Node, sent: Batch) -> Ack | None:
+        def counting(holder: Node, batch: Batch) -> Ack | None:
             address = holder.address
-            message = wire.batch_message(sent, address.node_id, address.incarnation)
+            message = wire.batch_message(batch, address.node_id, address.incarnation)
             self.counts["bytes"] += message.ByteSize() + MESSAGE_OVERHEAD_BYTES
-            self.counts["fingerprints"] += sent.kind is Kind.FINGERPRINT
-            self.counts["summaries"] += sent.kind is Kind.SUMMARY
-            if sent.kind in (Kind.ROWS, Kind.BUCKET):
-                self.counts["records"] += len(sent.payload) // ROW_BYTES
-            ack = plain(holder, sent)
+            self.counts["fingerprints"] += batch.kind is Kind.FINGERPRINT
+            self.counts["summaries"] += batch.kind is Kind.SUMMARY
+            if batch.kind in (Kind.ROWS, Kind.BUCKET):
+                self.counts["records"] += len(batch.payload) // ROW_BYTES
+            ack = plain(holder, batch)
             if ack is not None:
                 self.counts["bytes"] += wire.ack_message(ack).ByteSize() + MESSAGE_OVERHEAD_BYTES
             return ack
 
-        node.daemon.node.batch = batch  # type: ignore[method-assign]
+        node.daemon.node.batch = counting
 
 
 def _owned(cluster: SimCluster) -> set[tuple[bytes, str, str]]:
@@ -106,8 +108,8 @@ def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> N
             found[f"{name}_{what}_a_node"].append(sent[what] / holders)
 
     for newcomer in range(JOINS if len(cluster.nodes) < LARGE else 1):
-        event("join", lambda newcomer=newcomer: cluster.start(f"x{newcomer}"))
-        event("crash", lambda newcomer=newcomer: cluster.crash(cluster.names[-1 - newcomer]))
+        event("join", partial(cluster.start, f"x{newcomer}"))
+        event("crash", partial(cluster.crash, cluster.names[-1 - newcomer]))
 
 
 def measure(nodes: int) -> dict[str, float]:

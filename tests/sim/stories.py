@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 
 from sim.chaos import chaos, members_trouble
-from sim.cluster import TIMING, SimCluster, SimNode
+from sim.cluster import SimCluster, SimNode
 from sim.fake_engine import digest_of
-from sim.members import Members
+from sim.members import TIMING, Members
 from sim.sample import holders_of
 
 TTL_S = TIMING.member_ttl_s
@@ -288,7 +288,7 @@ def one_of(names: set[str]) -> Callable[[SimNode], bool]:
     return lambda node: node.name in names
 
 
-KINDS: dict[str, Callable[..., Members]] = {
+KINDS: dict[str, Callable[..., Members | SimCluster]] = {
     "members": members,
     "pages": pages,
     "planned": planned,

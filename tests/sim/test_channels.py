@@ -64,7 +64,7 @@ def test_a_reader_gets_the_holders_end_and_the_holder_knows_whose_it_is() -> Non
                 asked.append(given)
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             closed = struct.pack("<2I", 3, 4)
             wish(reader, holder, 1, closed)
             await eventually(lambda: 1 in reader.engine.channels)
@@ -106,7 +106,7 @@ def test_a_holder_that_cannot_says_why_and_stays_trusted(error: Exception, said:
             def accept(*_: Any) -> bytes:
                 raise error
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             wish(reader, holder, 1)
             await eventually(lambda: 1 in reader.engine.channels)
             assert said in why_not(reader, 1)
@@ -122,7 +122,7 @@ def test_an_answer_of_another_process_is_refused() -> None:
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
             await in_sync(reader, holder)
             wrong = answer_of(holder, incarnation=12345)
-            holder.engine.accept_channel = lambda *_: wrong  # type: ignore[method-assign]
+            holder.engine.accept_channel = lambda *_: wrong
             wish(reader, holder, 1)
             await eventually(lambda: 1 in reader.engine.channels)
             assert "incarnation 12345 answered" in why_not(reader, 1)
@@ -134,7 +134,7 @@ def test_who_is_in_no_view_gets_no_key_whatever_it_proves() -> None:
     async def claim() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as holder:
-            holder.engine.accept_channel = lambda *_: answer_of(holder)  # type: ignore[method-assign]
+            holder.engine.accept_channel = lambda *_: answer_of(holder)
             link = stranger(holder)
             request = channel_ends.offer_message(END, b"")
             with pytest.raises(grpc.aio.AioRpcError, match=r"stranger .* is not in view") as error:
@@ -163,7 +163,7 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
                 expelled.clear()  # what was freed when it left did not have this one
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             holder.engine.expelled = expelled
             own = reader.daemon.placement.own.address
             wish(reader, holder, 1)
@@ -206,7 +206,7 @@ def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None
                 assert go_on.wait(20)
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # some wait for a turn
                 wish(reader, holder, connect_id)
             # Long before the holder would go on.
@@ -235,7 +235,7 @@ def test_a_reader_asks_one_holder_for_a_few_at_a_time_and_gets_them_all() -> Non
                     at_once[0] -= 1
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             wishes = 5 * CONNECTS_PER_PEER_MAX
             for connect_id in range(wishes):
                 wish(reader, holder, connect_id)
@@ -261,7 +261,7 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
                 assert go_on.wait(20)
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             own: NodeAddress = reader.daemon.placement.own.address
             accepts = holder.daemon.accepts
             try:
@@ -298,8 +298,8 @@ def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> N
                 assert go_on.wait(20)
                 answer(connect_id, packed)
 
-            reader.engine.channel_connected = connected  # type: ignore[method-assign]
-            holder.engine.accept_channel = lambda *_: answer_of(holder)  # type: ignore[method-assign]
+            reader.engine.channel_connected = connected
+            holder.engine.accept_channel = lambda *_: answer_of(holder)
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             wish(reader, holder, 1)
             await eventually(begun.is_set)
@@ -320,7 +320,7 @@ def test_wishes_that_are_open_when_the_daemon_stops_are_refused() -> None:
                 assert go_on.wait(20)
                 return answer_of(holder)
 
-            holder.engine.accept_channel = accept  # type: ignore[method-assign]
+            holder.engine.accept_channel = accept
             async with LoopNode("a", a, [b]) as reader:
                 await in_sync(reader, holder)
                 wish(reader, holder, 1)

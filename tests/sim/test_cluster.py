@@ -9,9 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from sim import stories
-from sim.cluster import DEAD_ARE_KNOWN_S, TIMING, SimCluster
+from sim.cluster import DEAD_ARE_KNOWN_S, SimCluster
 from sim.engine import READ_TIMEOUT_S
 from sim.fake_engine import digest_of
+from sim.members import TIMING
 
 QUIET_S = 4 * TIMING.member_ttl_s + 30.0
 Make = Callable[..., SimCluster]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -12,9 +13,16 @@ import pytest
 from peercached.membership import NodeAddress
 from peercached.peer import doors, gate, wire
 from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Secret
+from peercached.peer.client import PeerLink
 from peercached.proto import peer_pb2 as pb
 from sim.callers import HOST, SECRET, link_to, security, with_node
 from sim.nodes import LoopNode, eventually
+
+
+def open_call(link: PeerLink, method: str) -> Any:
+    """Has begun, and never sends its message."""
+    channel: Any = link._channel  # grpc's stubs know no call without a message
+    return channel.stream_unary(f"/peercached.peer.v1.Peer/{method}")()
 
 
 def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +43,7 @@ def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureF
     async def claim(node: LoopNode) -> None:
         link = link_to(node)
         # Nothing of its message is ever sent: a server that waits for it would wait for ever.
-        call = link._channel.stream_unary("/peercached.peer.v1.Peer/Lookup")()
+        call = open_call(link, "Lookup")
         assert await asyncio.wait_for(call.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
         await link.close()
         assert security(node)["unauthenticated_calls"] == 1
@@ -81,9 +89,7 @@ def test_handshakes_that_dribble_are_ended_and_others_pass(
 
     async def claim(node: LoopNode) -> None:
         slow = link_to(node)
-        calls = [
-            slow._channel.stream_unary("/peercached.peer.v1.Peer/Handshake")() for _ in range(40)
-        ]
+        calls = [open_call(slow, "Handshake") for _ in range(40)]
         quick = link_to(node, node_id="c")
         await quick.ready()
         codes = {await asyncio.wait_for(call.code(), 10) for call in calls}

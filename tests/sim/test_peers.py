@@ -277,7 +277,7 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
         a, b, c = free_port(), free_port(), free_port()
         names = [f"page {i}" for i in range(50)]
         # The time to live is long: suspicion alone must do.
-        patient = {"member_ttl_s": 60.0}
+        patient: dict[str, Any] = {"member_ttl_s": 60.0}
         async with (
             LoopNode("a", a, [a], directory_replicas=2, **patient) as first,
             LoopNode("b", b, [a], **patient) as second,
@@ -321,18 +321,18 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
 def test_an_owner_that_does_not_answer_delays_one_set_only() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
-        settings = {"publish_timeout_ms": 150}
+        settings: dict[str, Any] = {"publish_timeout_ms": 150}
         async with (
             LoopNode("a", a, [a], **settings) as first,
             LoopNode("b", b, [a], **settings) as second,
         ):
             await in_sync(first, second)
-            second.daemon.node.batch = lambda holder, batch: None  # type: ignore[method-assign]
+            second.daemon.node.batch = lambda holder, batch: None
 
             def broken() -> NodeAddress:
                 raise RuntimeError("so that pings fail")
 
-            second.daemon.node.address = broken  # type: ignore[method-assign]
+            second.daemon.node.address = broken
             loop = asyncio.get_running_loop()
             before = loop.time()
             await first.set("x")
@@ -437,7 +437,7 @@ def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
             async def hangs(*_: object) -> None:
                 await asyncio.sleep(60)
 
-            second.daemon.servicer.Lookup = hangs  # type: ignore[method-assign,assignment]
+            second.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
             await second.daemon.server.stop(0)
             await second.daemon.server.start("127.0.0.1", b)
             loop = asyncio.get_running_loop()
@@ -468,7 +468,7 @@ def test_a_hung_owner_delays_one_lookup_a_little_and_the_next_not_at_all() -> No
             async def hangs(*_: object) -> None:
                 await asyncio.sleep(60)
 
-            hung.daemon.servicer.Lookup = hangs  # type: ignore[method-assign,assignment]
+            hung.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
             await hung.daemon.server.stop(0)
             await hung.daemon.server.start("127.0.0.1", b)
             await in_sync(reader, hung, well)

@@ -52,8 +52,8 @@ def test_a_call_reaches_the_member_that_is_named_and_its_answer_comes_back() -> 
         reply = pb.StatusReply.FromString(await relay.ask("b", "Status", b"", 5.0))
         assert '"id":"b"' in reply.json
         request = pb.ClearRequest(namespace="n s").SerializeToString()
-        reply = pb.ClearReply.FromString(await relay.ask("b", "Clear", request, 5.0))
-        assert list(reply.unreached) == ["c"]
+        cleared = pb.ClearReply.FromString(await relay.ask("b", "Clear", request, 5.0))
+        assert list(cleared.unreached) == ["c"]
         assert there.asked == [("clear", "n s")]
         # And of itself without any way.
         await relay.ask("a", "Undrain", b"", 5.0)

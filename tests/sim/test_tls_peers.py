@@ -90,7 +90,7 @@ def test_who_shows_no_good_certificate_is_kept_out_counted_and_said(
     [({"node_id": "c"}, "is node b's, not c's"), ({"host": "127.0.0.9"}, "not for host 127.0.0.9")],
 )
 def test_one_node_cannot_be_another_with_its_certificate(
-    site: Site, claims: dict[str, str], text: str
+    site: Site, claims: dict[str, Any], text: str
 ) -> None:
     async def claim(node: LoopNode) -> None:
         link = link_to(node, site.tls("b"), **claims)
@@ -136,9 +136,9 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peercached.peer.tls.LOOK_S", 0.1)
-    loop_shown = lambda port: asyncio.get_running_loop().run_in_executor(  # noqa: E731
-        None, shown_by, port, site
-    )
+
+    def loop_shown(port: int) -> asyncio.Future[int]:
+        return asyncio.get_running_loop().run_in_executor(None, shown_by, port, site)
 
     async def claim() -> None:
         a, b = free_port(), free_port()

@@ -12,6 +12,8 @@ from peercached.directory.stream import HolderStream
 from sim.fake_engine import FakeEngine, FakeNative, build_ring
 
 HOLDER_AT_OWNER = OWNER_AT_HOLDER = 1
+# (digest, generation). Named here: within Pair, `set` is its method.
+Records = set[tuple[bytes, int]]
 
 
 class Pair:
@@ -99,11 +101,11 @@ class Pair:
         self.stream.offer(self.holder.drop_page(digest))
 
     @property
-    def at_owner(self) -> set[tuple[bytes, int]]:
+    def at_owner(self) -> Records:
         return {(d, row[2]) for (d, h), row in self.owner.shard.items() if h == HOLDER_AT_OWNER}
 
     @property
-    def in_pool(self) -> set[tuple[bytes, int]]:
+    def in_pool(self) -> Records:
         return {
             (digest, generation)
             for digest, (generation, _) in self.holder.pool.items()

@@ -84,7 +84,7 @@ def test_a_miss_leaves_an_unshared_buffer_as_it_was(client: Client) -> None:
         Status.ok,
         Status.absent,
     ]
-    assert (place, kept) == (b"page", b"keep")
+    assert (bytes(place), bytes(kept)) == (b"page", b"keep")
 
 
 def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(

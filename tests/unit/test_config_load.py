@@ -178,4 +178,4 @@ def test_a_missing_file_is_an_error_not_the_defaults(tmp_path: Path) -> None:
 
 def test_the_configuration_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load().config.vnodes = 3  # type: ignore[misc]
+        load().config.vnodes = 3

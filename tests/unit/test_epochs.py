@@ -48,7 +48,7 @@ def test_an_epoch_only_rises() -> None:
 
 def test_a_full_table_is_the_callers_business_but_no_heartbeats() -> None:
     engine, epochs = cleared(0)
-    engine.raise_epoch = lambda *_: False  # type: ignore[method-assign]
+    engine.raise_epoch = lambda *_: False
     with pytest.raises(TooManyNamespaces, match="restart"):
         epochs.raise_to(digest_of("n"), 1)
     epochs.learn([(digest_of("n"), 1)])

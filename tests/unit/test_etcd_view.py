@@ -1,6 +1,7 @@
 """Views from the keys in etcd. This one is a list of operations, which each node hears late."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ class Etcd:
         self.members = {m.node_id: m for m in members or []}
         self.stamp = stamp or Stamp()
         self.revision = 1
-        self.events: list[tuple[str, object]] = []
+        self.events: list[tuple[str, Any]] = []
         for node in self.nodes:
             node.connected = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from peercached.membership import (
@@ -44,7 +46,7 @@ def test_a_view_that_went_over_the_wire_has_its_mark() -> None:
     assert View.of(received.number, received.members).is_what_it_says
 
 
-def member(**changes: object) -> pb.Member:
+def member(**changes: Any) -> pb.Member:
     message = member_wire.member_message(A)
     message.MergeFrom(pb.Member(**changes))
     return message

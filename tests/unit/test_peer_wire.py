@@ -1,5 +1,7 @@
 """What a peer's message may say at most. Everything else is refused by name and value."""
 
+from typing import Any
+
 import pytest
 
 from peercached.membership.view import MEMBERS_MAX
@@ -8,7 +10,7 @@ from peercached.proto import peer_pb2 as pb
 
 
 def address(**changes: object) -> pb.NodeAddress:
-    fields = {
+    fields: dict[str, Any] = {
         "node_id": "b",
         "incarnation": 1,
         "host": "10.0.0.2",

@@ -45,8 +45,8 @@ def promotes(engine: object = None) -> tuple[Promotes, Link, Suspicion]:
     address = SimpleNamespace(endpoint=link.endpoint, node_id="e")
     placement = SimpleNamespace(nodes={HOLDER: SimpleNamespace(address=address)})
     peers = SimpleNamespace(link=lambda endpoint: link)
-    parts: list[Any] = [engine or FakeEngine(), FakeNative, placement, peers, trouble]
-    return Promotes(*parts, 1.0), link, trouble
+    parts: list[Any] = [engine or FakeEngine(), FakeNative, placement, peers, trouble, 1.0]
+    return Promotes(*parts), link, trouble
 
 
 def test_a_holders_rows_come_back_under_our_number_of_it() -> None:

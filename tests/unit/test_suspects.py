@@ -98,7 +98,7 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
 def test_a_time_out_shorter_than_fair_is_no_sign_but_a_refusal_is() -> None:
     trouble = Trouble(cast(Any, None), cast(Any, None), cast(Any, None))
     said: list[str] = []
-    trouble.suspect = lambda node, reason: said.append(reason)  # type: ignore[method-assign]
+    trouble.suspect = lambda node, reason: said.append(reason)
     trouble.unreachable(node(), "it did not answer in time", FAIR_S / 2)
     assert said == []
     trouble.unreachable(node(), "it did not answer in time", FAIR_S)

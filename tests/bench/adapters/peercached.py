@@ -6,8 +6,9 @@ BENCH_ADAPTERS=<this folder> run.py --systems peercached/tcp
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .base import Adapter, Service
 
@@ -17,11 +18,19 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 class Peercached(Adapter):
     venv = str(REPOSITORY / ".venv")
     ports = ("meta_a", "data_a", "meta_b", "data_b")
-    variants: ClassVar = {"tcp": {}}
+    variants: ClassVar[dict[str, dict[str, str]]] = {"tcp": {}}
     note = "one daemon a node; checksums verified on every read"
 
     @classmethod
-    def services(cls, opts, ports, workdir, capacity, page_size, venv_bin):
+    def services(
+        cls,
+        opts: Any,
+        ports: Mapping[str, int],
+        workdir: Path,
+        capacity: int,
+        page_size: int,
+        venv_bin: Path,
+    ) -> list[Service]:
         def daemon(name: str, pool_bytes: int) -> Service:
             socket_path = f"{workdir}/{name}.sock"
             return Service(
@@ -43,7 +52,7 @@ class Peercached(Adapter):
 
         return [daemon("a", 2 * capacity), daemon("b", 64 << 20)]
 
-    def start(self, addr, length):
+    def start(self, addr: int, length: int) -> None:
         from peercache_client import Client
 
         name = "a" if self.node.role == "producer" else "b"
@@ -59,22 +68,22 @@ class Peercached(Adapter):
                 raise RuntimeError("the two daemons did not find each other in 30 s")
             time.sleep(0.05)
 
-    def set_batch(self, keys, ptrs, sizes):
+    def set_batch(self, keys: list[str], ptrs: list[int], sizes: list[int]) -> list[bool]:
         offsets = [at - self.base for at in ptrs]
         return [bool(s) for s in self.client.batch_set(keys, self.region, offsets, sizes)]
 
-    def exists_batch(self, keys):
+    def exists_batch(self, keys: list[str]) -> int:
         return self.client.batch_exists(keys)
 
-    def get_batch(self, keys, ptrs, sizes):
+    def get_batch(self, keys: list[str], ptrs: list[int], sizes: list[int]) -> list[bool]:
         offsets = [at - self.base for at in ptrs]
         return [bool(s) for s in self.client.batch_get(keys, self.region, offsets, sizes)]
 
-    def clear(self):
+    def clear(self) -> bool:
         self.client.clear()
         return True
 
-    def stop(self):
+    def stop(self) -> None:
         self.client.close()
 
 

@@ -95,7 +95,7 @@ def _run(folder: Path, environment: Mapping[str, str], *command: str) -> None:
         raise VmError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
 
 
-def _with_tools_of(root: Path) -> Mapping[str, str]:
+def _with_tools_of(root: Path) -> dict[str, str]:
     """An environment with the build tools that were unpacked, but not installed."""
     return os.environ | {
         "PATH": f"{root}/usr/bin:{os.environ['PATH']}",

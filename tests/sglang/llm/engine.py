@@ -78,7 +78,7 @@ class Engine:
         slots = torch.cat((matched, fresh))
         tokens = list(prompt)
         digest = hashlib.sha256()
-        logits = None
+        logits: Any = None
         for end in range(len(matched), len(prompt), self._page_tokens):
             logits = self._compute(tokens[: end + self._page_tokens], slots)
         first_token_s = 0.0
