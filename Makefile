@@ -154,7 +154,7 @@ test-huge: setup-rdma setup
 	     build/native/pool_test --gtest_filter="*.*HugePages*" && \
 	     ! build/native/pool_test --gtest_filter="*.*HugePages*" | grep SKIPPED'
 
-## make check         formatters, linters, types
+## make check         formatters, linters, types (of the tests, too)
 check: setup
 	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
 	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
