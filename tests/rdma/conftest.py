@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from harness import debian_pyverbs
+from harness.clock import PACE
 from harness.fixtures import (
     Options,
     attach,
@@ -16,7 +17,6 @@ from harness.fixtures import (
     cluster_maker,
     pytest_runtest_makereport,
 )
-from harness.clock import PACE
 
 from peercached.demo.cluster import Cluster
 

@@ -3,9 +3,9 @@
 import itertools
 import random
 
+from harness.clock import PACE
 from harness.fixtures import Attach
 from harness.pages import keys_of
-from harness.clock import PACE
 from harness.waiting import eventually
 
 from peercache_client import Client

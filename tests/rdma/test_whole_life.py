@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.clock import PACE
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
-from harness.clock import PACE
 from harness.waiting import eventually
 
 from peercached import _native
