@@ -24,7 +24,13 @@ def make_cluster() -> Iterator[Make]:
         yield lambda *args, **more: stack.enter_context(SimCluster(*args, **more))
 
 
-@pytest.mark.parametrize("seed", range(60))
+def some(quick: int, all_of_them: int) -> list[object]:
+    """Seeds: the first few in every run, the others in `make test-slow`. `make sim` has thousands."""
+    later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
+    return [*range(quick), *later]
+
+
+@pytest.mark.parametrize("seed", some(25, 60))
 def test_whatever_happened_a_quiet_cluster_agrees_and_finds_every_page(seed: int) -> None:
     stories.pages(seed)
 
@@ -32,19 +38,20 @@ def test_whatever_happened_a_quiet_cluster_agrees_and_finds_every_page(seed: int
 # 120: a page comes to the reader's own pool between its look there and the owners' answer.
 # 149, 230: who comes with others reads before these know what they own.
 # 430, 572: an owner of the view before last, or again, knows of a page that was evicted meanwhile.
-@pytest.mark.parametrize("seed", [*range(80), 120, 149, 230, 430, 572])
+@pytest.mark.parametrize("seed", [*some(30, 80), 120, 149, 230, 430, 572])
 def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -> None:
     stories.planned(seed)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", some(30, 80))
 def test_a_hung_master_costs_nobody_his_place_and_no_page_of_the_others(seed: int) -> None:
     stories.hung(seed)
 
 
+@pytest.mark.parametrize("size", [12, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", stories.KINDS)
-def test_the_stories_of_thirty_nodes_end_as_well(kind: str) -> None:
-    assert len(stories.KINDS[kind](1, 30).names) == 30
+def test_the_stories_of_many_nodes_end_as_well(kind: str, size: int) -> None:
+    assert len(stories.KINDS[kind](1, size).names) == size
 
 
 def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_others(
@@ -65,7 +72,7 @@ def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_ot
     cluster.check_quiet()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", some(12, 25))
 def test_parts_of_a_network_have_their_own_pages_also_when_they_meet_again(seed: int) -> None:
     stories.parted(seed)
 
@@ -254,8 +261,9 @@ def test_the_second_head_takes_over_and_hands_back(make_cluster: Make) -> None:
     cluster.check_quiet()
 
 
-def test_twenty_nodes_survive_a_bad_network(make_cluster: Make) -> None:
-    cluster = make_cluster(99, 20, heads=3, drop=0.03, double=0.03, delay_s=0.2)
+@pytest.mark.parametrize("size", [8, pytest.param(20, marks=pytest.mark.slow)])
+def test_many_nodes_survive_a_bad_network(make_cluster: Make, size: int) -> None:
+    cluster = make_cluster(99, size, heads=3, drop=0.03, double=0.03, delay_s=0.2)
     rng = random.Random(99)
     for step in range(150):
         cluster.run(0.1)

@@ -11,7 +11,10 @@ TTL = TIMING.member_ttl_s
 BLOCK = 20
 
 
-@pytest.mark.parametrize("block", range(15))
+@pytest.mark.parametrize(
+    "block",
+    [*range(5), *(pytest.param(block, marks=pytest.mark.slow) for block in range(5, 15))],
+)
 def test_nobody_loses_members_of_its_own_part_when_parts_meet(block: int) -> None:
     for seed in range(BLOCK * block, BLOCK * (block + 1)):
         meeting = meet(seed)

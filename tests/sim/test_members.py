@@ -206,7 +206,9 @@ def test_a_node_that_hangs_again_and_again_soon_changes_the_view_no_more(name: s
     assert cluster.until_agreed(6 * TTL) <= 6 * TTL, "it stays, and is let in soon"
 
 
-@pytest.mark.parametrize(("period_ttl", "even"), [(20.0, True), (13.0, False)])
+@pytest.mark.parametrize(
+    ("period_ttl", "even"), [pytest.param(20.0, True, marks=pytest.mark.slow), (13.0, False)]
+)
 def test_a_node_that_restarts_every_few_minutes_soon_changes_the_view_no_more(
     period_ttl: float, even: bool
 ) -> None:
