@@ -1,10 +1,13 @@
 # make demo    three daemons share KV pages while requests are replayed
 # make test    everything that is tested within minutes
-# make help    the rest
+# make help    the rest; CONTRIBUTING.md says which suite proves what
 
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= $(shell nproc)
+# Tests that run at a time. Most of a test's time is waiting, for a TTL or for a dead peer.
+WORKERS ?= $(shell expr 3 \* $(JOBS))
+REPORTS := build/reports
 
 .PHONY: help demo test setup native-test python-test test-slow test-rdma test-rdma-quick check format asan tsan fuzz bench \
         docs clean
@@ -19,18 +22,31 @@ setup:
 demo: setup
 	@$(PY) -m peercached.demo $(ARGS)
 
-## make test          native unit tests, Python tests, clusters of real processes, quick RDMA tests
-test: setup native-test python-test test-rdma-quick
+## make test          formatters, linters, types; native, Python, cluster and quick RDMA tests
+.PHONY: forget-reports
+test: forget-reports check native-test python-test test-rdma-quick
+	@tools/test_report --slowest 0
+forget-reports:
+	@rm -rf $(REPORTS)
+
+## make test-report   the slowest 30 tests of the last run, and what each room of them cost
+.PHONY: test-report
+test-report:
+	@tools/test_report
 
 ## make native-test   the C++ unit tests alone
 native-test: setup
 	@.venv/bin/cmake --build build/native -j $(JOBS)
-	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS)
+	@mkdir -p $(REPORTS)
+	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS) \
+	    --output-junit $(CURDIR)/$(REPORTS)/native.xml >$(REPORTS)/native.log || \
+	    { cat $(REPORTS)/native.log; exit 1; }
+	@grep "tests passed" $(REPORTS)/native.log
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
 	@tools/bootstrap --etcd --prometheus
-	@$(PY) -m pytest -m "not slow" $(ARGS)
+	@$(PY) -m pytest -m "not slow" -n $(WORKERS) --junitxml=$(REPORTS)/python.xml $(ARGS)
 
 ## make sim [SEEDS=1000]   whole clusters in virtual time: that many stories of each kind
 SEEDS ?= 1000
@@ -70,7 +86,7 @@ test-browser: setup
 
 ## make test-slow     the long variants: millions of reads, long churn
 test-slow: setup
-	@$(PY) -m pytest -m slow -rP --timeout 1800 $(ARGS)
+	@$(PY) -m pytest -m slow -n $(JOBS) -rP --timeout 1800 $(ARGS)
 
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma build/native/rdma_test
@@ -81,7 +97,8 @@ test-rdma: setup-rdma build/native/rdma_test
 
 ## make test-rdma-quick   those of them that need seconds [ARGS="-k NAME"]
 test-rdma-quick: setup-rdma
-	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest -m "not slow" --timeout 600 tests/rdma $(ARGS)
+	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest -m "not slow" --timeout 600 \
+	    --junitxml=$(REPORTS)/rdma.xml tests/rdma $(ARGS)
 
 ## make test-sglang   with the real SGLang on a CPU, in .venv-sglang [ARGS="-k NAME"] [TORCH_ARGS=...]
 .PHONY: test-sglang
