@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "common/error_text.h"
 #include "disk/disk_tier.h"
 #include "disk/segment.h"
 
@@ -34,7 +34,7 @@ std::string remedy_at_start(int error) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
-  refuse(path, what + ": " + std::strerror(-error) + remedy_at_start(error));
+  refuse(path, what + ": " + error_text(-error) + remedy_at_start(error));
 }
 
 void make(Io& io, const std::string& path) {

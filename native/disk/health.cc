@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+
+#include "common/error_text.h"
 
 namespace peercached::disk {
 namespace {
@@ -54,9 +55,8 @@ void Health::cannot_make_room(const std::string& what, int error) {
 void Health::stop_writing(const std::string& what, int error) {
   probe_ms_ = probe_ms_ == 0 ? times_.probe_ms_min : std::min(probe_ms_ * 2, times_.probe_ms_max);
   next_probe_ = Clock::now() + std::chrono::milliseconds(probe_ms_);
-  why_ = "the disk tier at " + path_ + " takes no new pages: " + what + ": " +
-         std::strerror(error) + "; " + remedy(error) +
-         " (what is stored is still read; writing is tried again by itself)";
+  why_ = "the disk tier at " + path_ + " takes no new pages: " + what + ": " + error_text(error) +
+         "; " + remedy(error) + " (what is stored is still read; writing is tried again by itself)";
   writable_.store(false, std::memory_order_release);
 }
 

@@ -61,6 +61,7 @@ class PosixIo final : public Io {
     DIR* directory = ::opendir(path.c_str());
     if (directory == nullptr) return -errno;
     errno = 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread reads this stream.
     while (const dirent* entry = ::readdir(directory)) names.emplace_back(entry->d_name);
     const int error = errno;
     ::closedir(directory);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/error_text.h"
 #include "disk/disk_tier.h"
 #include "disk/segment_scan.h"
 
@@ -90,8 +90,8 @@ class Recovery {
                                    ? "let the daemon's user read and write it"
                                    : "raise the limit (LimitNOFILE= of the unit), or free memory";
     std::lock_guard lock(mutex_);
-    refusal = segment_path(directory_.path, number) +
-              " cannot be opened: " + std::strerror(-error) + "; " + remedy;
+    refusal = segment_path(directory_.path, number) + " cannot be opened: " + error_text(-error) +
+              "; " + remedy;
   }
 
   // Keeps the file, sealed if it can be, or takes it away.

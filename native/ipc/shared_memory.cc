@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-#include "ipc/error_text.h"
+#include "common/error_text.h"
 #include "ipc/request.h"
 
 namespace peercached::ipc {
@@ -23,7 +23,7 @@ namespace {
 
 struct stat status_of(const UniqueFd& fd) {
   struct stat status;
-  if (::fstat(fd.get(), &status) != 0) refuse("fstat of the passed file: " + error_text());
+  if (::fstat(fd.get(), &status) != 0) refuse("fstat of the passed file: " + error_text(errno));
   return status;
 }
 
@@ -47,7 +47,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   struct stat status = status_of(fd);
   struct statfs filesystem;
   if (::fstatfs(fd.get(), &filesystem) != 0) {
-    refuse("fstatfs of the passed file: " + error_text());
+    refuse("fstatfs of the passed file: " + error_text(errno));
   }
   if (static_cast<uint64_t>(filesystem.f_type) == kDmaBufMagic) {
     reserve(fd);
@@ -71,7 +71,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   mapped_bytes_ = (bytes + granule - 1) / granule * granule;
   void* at = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) {
-    refuse("mapping " + std::to_string(bytes) + " bytes: " + error_text() +
+    refuse("mapping " + std::to_string(bytes) + " bytes: " + error_text(errno) +
            "; the file must be open for reading and writing, and not sealed against writing");
   }
   // A worker's pages do not belong in the daemon's core dump.
@@ -92,7 +92,7 @@ void SharedMemory::reserve(const UniqueFd& fd) {
   void* at =
       ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    refuse("reserving addresses for " + std::to_string(bytes_) + " bytes: " + error_text());
+    refuse("reserving addresses for " + std::to_string(bytes_) + " bytes: " + error_text(errno));
   }
   base_ = static_cast<std::byte*>(at);
   of_device_ = true;

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "ipc/error_text.h"
+#include "common/error_text.h"
 
 namespace peercached::ipc {
 namespace {
@@ -47,7 +47,7 @@ UniqueFd claim(const std::string& path) {
   const std::string lock_path = path + ".lock";
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) {
-    refuse(path, "cannot open " + lock_path + " (" + error_text() +
+    refuse(path, "cannot open " + lock_path + " (" + error_text(errno) +
                      "): set socket_path to one in a directory that you may write to");
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -70,13 +70,13 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
   struct stat status;
   if (::lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return;
-    refuse(path, error_text());
+    refuse(path, error_text(errno));
   }
   if (!S_ISSOCK(status.st_mode)) {
     refuse(path, "is there and is no socket: remove it, or set socket_path to another");
   }
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe) refuse(path, "socket(): " + error_text());
+  if (!probe) refuse(path, "socket(): " + error_text(errno));
   const int rc =
       ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   // EAGAIN: a full backlog, so somebody listens. EPROTOTYPE: another kind of socket.
@@ -84,7 +84,7 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
     refuse(path, "some other program answers there: stop it, or set socket_path to another");
   }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    refuse(path, "a dead daemon's socket cannot be removed (" + error_text() + "): remove it");
+    refuse(path, "a dead daemon's socket cannot be removed (" + error_text(errno) + "): remove it");
   }
 }
 
@@ -97,22 +97,22 @@ SocketPath::SocketPath(const std::string& path, uint32_t mode, int64_t group) : 
   remove_dead_socket(path, address);
 
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_) refuse(path, "socket(): " + error_text());
+  if (!listener_) refuse(path, "socket(): " + error_text(errno));
   // Before bind, so that there is no moment at which the socket is open to more people;
   // after it too, because the umask may have taken bits away.
   ::fchmod(listener_.get(), group < 0 ? mode : mode & 0700);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     refuse(path,
-           "cannot bind (" + error_text() + "): set socket_path to one that you may write to");
+           "cannot bind (" + error_text(errno) + "): set socket_path to one that you may write to");
   }
   if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) {
-    const std::string text = error_text();
+    const std::string text = error_text(errno);
     ::unlink(path.c_str());
     refuse(path, "cannot be given to group " + std::to_string(group) + " (" + text +
                      "): the daemon's user must be in socket_group");
   }
   if (::chmod(path.c_str(), mode) != 0 || ::listen(listener_.get(), 128) != 0) {
-    const std::string text = error_text();
+    const std::string text = error_text(errno);
     ::unlink(path.c_str());
     refuse(path, "cannot listen: " + text);
   }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/error_text.h"
 #include "pool/memory_limits.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -118,7 +118,7 @@ void PoolMemory::touch(bool huge_pages) {
   }
   if (failure != 0)
     throw std::runtime_error("the memory for pool_size = " + described(mapped_bytes_) +
-                             " could not be had: " + std::strerror(failure) +
+                             " could not be had: " + error_text(failure) +
                              ": lower pool_size or free memory");
 }
 

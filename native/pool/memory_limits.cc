@@ -2,10 +2,11 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
+
+#include "common/error_text.h"
 
 namespace peercached {
 
@@ -28,7 +29,7 @@ std::string described(uint64_t bytes) {
   return std::to_string(bytes) + " bytes (" + std::to_string(bytes >> 20) + " MiB)";
 }
 
-std::string last_error() { return std::strerror(errno); }
+std::string last_error() { return error_text(errno); }
 
 uint64_t huge_page_bytes() { return meminfo("Hugepagesize").value_or(2 << 20); }
 

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <thread>
+
+#include "common/error_text.h"
 
 namespace peercached::rdma {
 namespace {
@@ -166,7 +167,7 @@ void Channel::ring(Requests& requests, uint64_t what) {
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(qp_.get(), requests.first(), &bad);
   // Part of it may be under way: the channel is of no use any more, and fenced.
-  if (error != 0) trouble_ = "posting to " + rail_.name() + ": " + std::strerror(error);
+  if (error != 0) trouble_ = "posting to " + rail_.name() + ": " + error_text(error);
 }
 
 size_t Channel::poll() {

@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <thread>
+
+#include "common/error_text.h"
 
 namespace peercached::rdma {
 namespace {
@@ -149,7 +150,7 @@ void RegisteredMemory::register_piece(Piece& piece) {
   } else {
     if (failure_.empty()) {
       failure_ = "registering " + mebibytes(bytes) + " with " + rail.name() + ": " +
-                 std::strerror(error) +
+                 error_text(error) +
                  (error == ENOMEM || error == EAGAIN ? ": " + lock_remedy() : "");
     }
     piece.state.store(State::failed, std::memory_order_release);

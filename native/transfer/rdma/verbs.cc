@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstring>
+#include "common/error_text.h"
 
 namespace peercached::rdma {
 namespace {
@@ -55,6 +55,6 @@ const Verbs* Verbs::find(std::string& why) {
 const Verbs& Verbs::get() { return library().verbs; }
 
 VerbsError::VerbsError(const std::string& what, int error)
-    : std::runtime_error(what + ": " + std::strerror(error)), error_(error) {}
+    : std::runtime_error(what + ": " + error_text(error)), error_(error) {}
 
 }  // namespace peercached::rdma

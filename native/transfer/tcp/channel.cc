@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "common/error_text.h"
+
 namespace peercached::tcp {
 
 Channel::Channel(const Dial& dial)

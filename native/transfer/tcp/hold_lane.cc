@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/error_text.h"
+
 namespace peercached::tcp {
 
 HoldLane::HoldLane(const HoldBatch& batch, uint32_t hold_ms, std::shared_ptr<PeerChannels> channels)

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/error_text.h"
+
 namespace peercached::tcp {
 namespace {
 

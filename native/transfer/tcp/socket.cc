@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <system_error>
 
 namespace peercached::tcp {
 namespace {
@@ -55,7 +54,5 @@ void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalS);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
 }
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace peercached::tcp

@@ -49,6 +49,4 @@ bool resolve(const std::string& host, uint16_t port, Address& address, std::stri
 // them would cap them at net.core.{r,w}mem_max, 208 KiB on a stock machine.
 void tune(int fd);
 
-std::string error_text(int error);
-
 }  // namespace peercached::tcp

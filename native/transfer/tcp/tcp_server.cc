@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "common/error_text.h"
 #include "transfer/tcp/server_channel.h"
 #include "transfer/tcp/socket.h"
 
@@ -39,7 +40,7 @@ Socket listen_on(const TcpServerConfig& config) {
         errno == EADDRNOTAVAIL
             ? "set host to an address of this machine"
             : "stop what uses the port, or set data_port to another (0: any that is free)";
-    throw std::runtime_error(where + ": " + tcp::error_text(errno) + ": " + remedy);
+    throw std::runtime_error(where + ": " + error_text(errno) + ": " + remedy);
   }
   return socket;
 }
