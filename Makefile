@@ -173,8 +173,7 @@ test-huge: setup-rdma setup
 
 ## make check         formatters, linters, types (of the tests, too)
 check: setup
-	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format"; exit 1; }
-	@clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
+	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
 	@# The generated code is in the environment only; mypy looks for it beside the package.
 	@cd build/native/generated/peercached/proto && for name in peer admin etcd; do \
@@ -184,7 +183,7 @@ check: setup
 
 ## make format        what check would ask for
 format: setup
-	@clang-format -i $$(git ls-files '*.cc' '*.h')
+	@.venv/bin/clang-format -i $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
 ## make fuzz [FUZZ_S=60]     the frame parsers under libFuzzer (needs clang)
