@@ -171,10 +171,11 @@ test-huge: setup-rdma setup
 	     build/native/pool_test --gtest_filter="*.*HugePages*" && \
 	     ! build/native/pool_test --gtest_filter="*.*HugePages*" | grep SKIPPED'
 
-## make check         formatters, linters, types (of the tests, too)
+## make check         formatters, linters, types (of the tests and tools, too)
 check: setup
 	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+	@$(PY) tools/tidy
 	@# The generated code is in the environment only; mypy looks for it beside the package.
 	@cd build/native/generated/peercached/proto && for name in peer admin etcd; do \
 	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
