@@ -175,6 +175,7 @@ test-huge: setup-rdma setup
 check: setup
 	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+	@.venv/bin/lint-imports --no-logo --no-cache
 	@$(PY) tools/check_includes
 	@$(PY) tools/tidy
 	@# The generated code is in the environment only; mypy looks for it beside the package.

@@ -38,13 +38,17 @@ class Overview:
         """`members`: what this node knows of each member (admin/status.py's Member)."""
         self._placement = placement
         self._peers = peers
-        self.own_summary = own_summary
+        self._own_summary = own_summary
         self._members = members
         self._max_masters = max_masters
         self.gatherer = Gatherer(placement, peers, own_summary)
 
     def stop(self) -> None:
         self.gatherer.stop()
+
+    def summary_json(self) -> str:
+        """Of this node alone, for a master that gathers."""
+        return self._own_summary().model_dump_json()
 
     async def here(self) -> pb.OverviewReply:
         """What this node gathers, for another one."""
@@ -111,7 +115,7 @@ class Overview:
             except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
                 text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
                 problems.append(f"master {master.node_id}: {text}")
-        alone = Report(own.node_id, own.incarnation, self.own_summary(), time.monotonic())
+        alone = Report(own.node_id, own.incarnation, self._own_summary(), time.monotonic())
         return "", [alone], "; ".join(problems) or "there is no master"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
@@ -24,7 +24,6 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
-from peercached.overview.overview import Overview
 from peercached.peer.accepts import Accepts, Unable
 from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
@@ -38,6 +37,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIGESTS_MAX = 1 << 17
+
+
+class Overview(Protocol):
+    """For dashboards of other nodes: overview/overview.py, which itself calls peers."""
+
+    def summary_json(self) -> str: ...
+
+    async def here(self) -> pb.OverviewReply: ...
 
 
 class LocalNode:
@@ -105,7 +112,7 @@ class LocalNode:
     # --- for dashboards
 
     def summary_json(self) -> str:
-        return self._overview.own_summary().model_dump_json()
+        return self._overview.summary_json()
 
     async def overview_here(self) -> pb.OverviewReply:
         return await self._overview.here()
