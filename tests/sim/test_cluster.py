@@ -25,7 +25,7 @@ def make_cluster() -> Iterator[Make]:
 
 
 def some(quick: int, all_of_them: int) -> list[object]:
-    """Seeds: the first few in every run, the others in `make test-slow`. `make sim` has thousands."""
+    """Seeds: the first few in every run, the others in `make test-slow`; `make sim` has more."""
     later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
     return [*range(quick), *later]
 
