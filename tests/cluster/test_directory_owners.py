@@ -4,22 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 from harness.background import Background
+from harness.directory import final
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
-from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
+from peercached.demo.cluster import Cluster
 
 CAPACITY = 1024
 TIMEOUT_S = 2.0
-
-
-def final(daemon: Daemon) -> bool:
-    """It says "not here" only of what is nowhere."""
-    with AdminClient(str(daemon.admin_path)) as admin:
-        return admin.ring().final
 
 
 def in_batches(keys: Sequence[bytes]) -> list[Sequence[bytes]]:

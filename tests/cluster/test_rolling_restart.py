@@ -8,7 +8,7 @@ from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
-from harness.steady_reader import Moment, SteadyReader
+from harness.steady_reader import SteadyReader
 
 from peercached.demo.cluster import Cluster
 
@@ -99,7 +99,7 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
             reading.wait_rounds(2)
             daemon.start()
             hosts.wait_complete()
-        steadily.check_whole(Moment.now(), rounds=2)
+        steadily.check_whole("three nodes were killed and came back", rounds=2)
     assert found(reader, doomed) == 0, "they went with their holders"
     attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))
     assert all(attach_again.set(doomed)), "they can be set again at once"
