@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import pytest
 from harness.clock import PACE
 from harness.fixtures import Attach
 from harness.pages import keys_of
@@ -25,11 +26,12 @@ def bytes_from(reader: Daemon, holder: Daemon) -> tuple[str, int]:
 
 
 def test_all_read_from_all_and_status_says_how(mixed: Cluster, attach: Attach) -> None:
+    pages = {daemon.node_id: attach(daemon, room_pages=16) for daemon in mixed.daemons}
     for holder, reader in itertools.permutations(mixed.daemons, 2):
         keys = keys_of(f"from {holder.node_id} to {reader.node_id}", 16)
-        assert all(attach(holder).set(keys))
+        assert all(pages[holder.node_id].set(keys))
         _, before = bytes_from(reader, holder)
-        assert attach(reader, timeout_s=20).has(keys)
+        assert pages[reader.node_id].has(keys)
         engine, after = bytes_from(reader, holder)
         assert after - before == 16 * 65_536
         both_have_it = "c" not in (holder.node_id, reader.node_id)
@@ -43,14 +45,14 @@ def test_all_read_from_all_and_status_says_how(mixed: Cluster, attach: Attach) -
 
 def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach) -> None:
     holder, reader, _ = mixed.daemons
-    keys = keys_of("striped", 32)
-    assert all(attach(holder, page_bytes=MIB).set(keys))
-    pages = attach(reader, page_bytes=MIB, timeout_s=20)
+    keys = keys_of("striped", 16)
+    assert all(attach(holder, page_bytes=MIB, room_pages=16).set(keys))
+    pages = attach(reader, page_bytes=MIB, room_pages=16)
     before = rail_bytes(reader)
     assert pages.has(keys)
     gained = [now - then for now, then in zip(rail_bytes(reader), before, strict=True)]
-    assert sum(gained) == 32 * MIB
-    assert min(gained) >= 4 * MIB, f"one of the rails had next to nothing of {gained}"
+    assert sum(gained) == 16 * MIB
+    assert min(gained) >= 2 * MIB, f"one of the rails had next to nothing of {gained}"
 
 
 def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
@@ -62,9 +64,10 @@ def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
     assert attach(reader, **shape).has(keys, sizes)
 
 
-def test_a_page_of_64_mib(mixed: Cluster) -> None:
+@pytest.mark.parametrize("mib", [16, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_large_page(mixed: Cluster, mib: int) -> None:
     holder, reader, _ = mixed.daemons
-    page = random.Random(64).randbytes(64 * MIB)
+    page = random.Random(mib).randbytes(mib * MIB)
     with (
         Client(str(holder.socket_path), namespace="huge", timeout_s=60 * PACE) as writing,
         Client(str(reader.socket_path), namespace="huge", timeout_s=60 * PACE) as reading,

@@ -9,6 +9,7 @@ an RDMA channel is plain pyverbs (verbs_reader.py).
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ _HEARTBEAT_S = 0.5
 _TIMEOUT_S = 20.0
 _MTU_1024 = 3  # ibv_mtu
 _READS_IN_FLIGHT = 16
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class VerbsMember:
     """Of the cluster of `head`, while the block lasts. On one event loop."""
 
     def __init__(self, head: Daemon) -> None:
-        # Nobody listens there: it is an owner on the ring that answers nothing.
-        self.own = NodeAddress("verbs", time.time_ns(), "127.0.0.9", 1, 1, 0, 1)
+        # A name of its own: one that comes and goes soon has to wait until it may join.
+        # Nobody listens at its address: it is an owner on the ring that answers nothing.
+        self.own = NodeAddress(f"verbs{next(_numbers)}", time.time_ns(), "127.0.0.9", 1, 1, 0, 1)
         self._head = self.link(head)
         self._view_number = 0
         self._beating: asyncio.Task[None] | None = None

@@ -22,8 +22,13 @@ def nobody_there() -> PeerLink:
 def test_a_handshake_that_fails_when_nobody_waits_any_more_is_no_unhandled_error() -> None:
     async def run() -> list[dict[str, Any]]:
         unhandled: list[dict[str, Any]] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: unhandled.append(context))
+
+        def complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            # gRPC wakes all loops of a process for one event, and those that come late complain.
+            if not isinstance(context.get("exception"), BlockingIOError):
+                unhandled.append(context)
+
+        asyncio.get_running_loop().set_exception_handler(complain)
         link = nobody_there()
         caller = asyncio.ensure_future(link.ready())
         await asyncio.sleep(0)  # it has begun the handshake
