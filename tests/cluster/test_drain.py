@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -63,7 +64,7 @@ def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
         result = drain(cluster[2])
         reading.wait_rounds(3)
     assert not missed, f"{len(missed)} gets missed"
-    assert reader.calls.longest_s < 1.0, "a get waited for somebody"
+    assert reader.calls.longest_s < seconds(1.0), "a get waited for somebody"
     assert result["complete"], result
     assert result["handed_pages"] == 320
     assert result["state"] == "left"

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from harness.clock import now_s, seconds
 from harness.etcd import Etcd
 
 from peercached.directory.epochs import Epochs
@@ -19,7 +20,7 @@ from peercached.peer.client import Peers
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 
-TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
+TIMING = Timing(heartbeat_interval_s=seconds(1.0), member_ttl_s=seconds(5.0))
 
 
 class NothingCleared:
@@ -70,9 +71,9 @@ class Many:
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
-    until = time.monotonic() + 120
+    until = now_s() + seconds(120)
     while not condition():
-        assert time.monotonic() < until, what
+        assert now_s() < until, what
         await asyncio.sleep(0.05)
 
 

@@ -4,6 +4,7 @@ import threading
 
 from harness.background import Background
 from harness.call_times import SLACK_S
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.hammer import Hammer
 from harness.pages import keys_of
@@ -102,7 +103,7 @@ def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves
         assert not any(pages.set(keys))
         assert pages.client.batch_exists(keys) == 0
         assert not any(pages.client.contains(keys))
-    assert pages.calls.longest_s < 0.05
+    assert pages.calls.longest_s < seconds(0.05)
     cluster[0].start()
     cluster[0].wait_ready()
     eventually(lambda: all(pages.set(keys)), what="the same client and region work again")
@@ -158,7 +159,7 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
         assert all(statuses[16:])
         assert reader.client.batch_exists(others) == 16
         assert reader.client.batch_exists(theirs) == 0
-    assert reader.calls.longest_s < AT_ONCE * 1.0, "a batch waited for the frozen holder again"
+    assert reader.calls.longest_s < seconds(AT_ONCE), "a batch waited for the frozen holder again"
     cluster[1].thaw()
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
@@ -176,7 +177,7 @@ def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
     cluster[1].freeze()
     for keys in batches:
         assert reader.has(keys), "it waited for the frozen owner until its deadline"
-    assert reader.calls.longest_s < 1.0
+    assert reader.calls.longest_s < seconds(1.0)
     cluster[1].thaw()
     cluster.wait_complete()
     assert reader.has(batches[0])
@@ -212,7 +213,11 @@ def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_i
     slack_s = SILENCE_TIMEOUT_S + SLACK_S
     for _ in range(3):
         pages = attach(
-            cluster[0], page_bytes=page_bytes, room_pages=32, timeout_s=0.5, slack_s=slack_s
+            cluster[0],
+            page_bytes=page_bytes,
+            room_pages=32,
+            timeout_s=0.5,
+            slack_s=slack_s,
         )
         statuses: list[list[Status]] = []
         with Background(lambda: statuses.append(pages.get(keys))) as getting:  # noqa: B023

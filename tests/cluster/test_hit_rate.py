@@ -114,7 +114,7 @@ def test_a_join_a_drain_and_a_leave_cost_steady_readers_not_one_page_in_any_roun
     cluster.wait_complete()
     keys = set_at(attach, b, 1536) + set_at(attach, c, 1536)
     # A call that waited for somebody's time-out would not miss, but stall.
-    readers = [attach(daemon, page_bytes=PAGE_BYTES, timeout_s=seconds(10.0)) for daemon in (a, b)]
+    readers = [attach(daemon, page_bytes=PAGE_BYTES, timeout_s=10.0) for daemon in (a, b)]
     with SteadyReader(readers[0], keys) as at_a, SteadyReader(readers[1], keys) as at_b:
 
         def whole(what: str, change: Callable[[], object]) -> None:

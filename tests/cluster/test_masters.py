@@ -91,7 +91,7 @@ def test_a_new_node_beside_dead_heads_waits_says_why_serves_itself_and_joins_whe
         daemon.kill()
     newcomer.start()
     newcomer.wait_ready(10)
-    alone, other = attach(newcomer, timeout_s=seconds(1.0)), attach(cluster[3])
+    alone, other = attach(newcomer, timeout_s=1.0), attach(cluster[3])
 
     def waits_and_says_why() -> bool:
         said = sentences(newcomer)

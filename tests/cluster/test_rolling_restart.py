@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(seconds(300))]
 
 PAGE_BYTES = 16384
 PAGES_EACH = 24
-TIMEOUT_S = seconds(2.0)
+TIMEOUT_S = 2.0
 # No call waits for somebody's time-out.
 WAIT_MAX_S = seconds(1.0)
 # For handing pages over at SIGTERM; they are few.
@@ -60,7 +60,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     # The head goes last: then another node is the witness.
     for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
         # Longer than anybody is waited for: who is waited for must not become a miss.
-        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=seconds(20.0))
+        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
         missed: list[int] = []
 
         def work(worker: Pages = worker, missed: list[int] = missed) -> None:

@@ -108,10 +108,13 @@ def make_hosts(make_cluster: MakeCluster) -> Iterator[MakeCluster]:
 
 @pytest.fixture
 def attach() -> Iterator[Attach]:
-    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon."""
+    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon. `timeout_s` is of the
+    reference machine."""
     with ExitStack() as stack:
 
         def made(daemon: Daemon, **options: Any) -> Pages:
+            if "timeout_s" in options:
+                options["timeout_s"] = seconds(options["timeout_s"])
             return stack.enter_context(Pages(daemon.socket_path, **options))
 
         yield made
