@@ -95,6 +95,8 @@ struct DiskStats {
   uint64_t pages_carried = 0, pages_evicted = 0, segments_evicted = 0;
   uint64_t skipped_full = 0, skipped_off = 0, skipped_old = 0, skipped_large = 0, skipped_quota = 0;
   uint64_t write_errors = 0;
+  uint64_t write_stops = 0;                    // how often it became read_only
+  std::string why_stopped;                     // `why` of the last time, also once it is on again
   uint64_t removed = 0, removals_waiting = 0;  // waiting: not on disk yet
   // Reading.
   uint64_t pages_read = 0, payload_bytes_read = 0, disk_bytes_read = 0;

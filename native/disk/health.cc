@@ -57,7 +57,8 @@ void Health::stop_writing(const std::string& what, int error) {
   next_probe_ = Clock::now() + std::chrono::milliseconds(probe_ms_);
   why_ = "the disk tier at " + path_ + " takes no new pages: " + what + ": " + error_text(error) +
          "; " + remedy(error) + " (what is stored is still read; writing is tried again by itself)";
-  writable_.store(false, std::memory_order_release);
+  why_stopped_ = why_;
+  if (writable_.exchange(false, std::memory_order_acq_rel)) ++stops_;
 }
 
 void Health::recovered() {
@@ -88,6 +89,16 @@ std::string Health::why() const {
   }
   std::lock_guard lock(mutex_);
   return why_;
+}
+
+uint64_t Health::stops() const {
+  std::lock_guard lock(mutex_);
+  return stops_;
+}
+
+std::string Health::why_stopped() const {
+  std::lock_guard lock(mutex_);
+  return why_stopped_;
 }
 
 IoClock& Health::add_clock() {

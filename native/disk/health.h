@@ -49,6 +49,9 @@ class Health {
   bool stalled() const;
   DiskState state() const;
   std::string why() const;  // empty if on
+  // How often it stopped writing, and why the last time: also once it is on again.
+  uint64_t stops() const;
+  std::string why_stopped() const;
   uint64_t write_errors() const { return write_errors_.load(std::memory_order_relaxed); }
 
   // Kept for the life of this object.
@@ -66,7 +69,8 @@ class Health {
   int failures_in_a_row_ = 0;
   int64_t probe_ms_ = 0;
   TimePoint next_probe_{};
-  std::string why_;
+  std::string why_, why_stopped_;
+  uint64_t stops_ = 0;
   std::vector<std::unique_ptr<IoClock>> clocks_;
 };
 

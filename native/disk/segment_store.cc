@@ -222,6 +222,8 @@ DiskStats SegmentStore::stats() const {
   stats.disk_bytes_written = log.disk_bytes_written;
   stats.pages_carried = log.pages_carried;
   stats.write_errors = health_.write_errors();
+  stats.write_stops = health_.stops();
+  stats.why_stopped = health_.why_stopped();
   const Reader::Counters& reads = reader_.counters();
   stats.pages_read = reads.pages;
   stats.payload_bytes_read = reads.payload_bytes;

@@ -13,18 +13,16 @@ bool DiskWatch::due(TimePoint now) {
 // A kind of notice for each: of one kind only the first sentence is kept for some seconds.
 void DiskWatch::tell(const DiskStats& stats, Notices& notices) {
   const std::string tier = "the disk tier at " + path_;
-  if (std::exchange(state_, stats.state) != stats.state) {
-    switch (stats.state) {
-      case DiskState::on:
-        notices.say("disk is on", tier + " is in use again");
-        break;
-      case DiskState::read_only:
-        notices.say("disk is read-only", stats.why);
-        break;
-      case DiskState::stalled:
-        notices.say("disk is stalled", stats.why);
-        break;
-    }
+  // A tier may stop writing and go on between two looks: the count tells, the state does not.
+  const bool stopped = std::exchange(write_stops_, stats.write_stops) != stats.write_stops;
+  const bool changed = std::exchange(state_, stats.state) != stats.state;
+  if ((changed || stopped) && stats.state == DiskState::on) {
+    const std::string after = stopped ? ", after a moment in which " + stats.why_stopped : "";
+    notices.say("disk is on", tier + " is in use again" + after);
+  } else if (stopped) {
+    notices.say("disk is read-only", stats.why_stopped);
+  } else if (changed && stats.state == DiskState::stalled) {
+    notices.say("disk is stalled", stats.why);
   }
   const uint64_t rejected =
       stats.recovery_rejected - std::exchange(rejected_, stats.recovery_rejected);

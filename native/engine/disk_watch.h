@@ -26,7 +26,7 @@ class DiskWatch {
   const std::string path_;
   TimePoint told_at_{};
   DiskState state_ = DiskState::on;
-  uint64_t rejected_ = 0, damaged_ = 0;
+  uint64_t write_stops_ = 0, rejected_ = 0, damaged_ = 0;
 };
 
 }  // namespace peercached

@@ -213,4 +213,5 @@ if __name__ == "__main__":
     with socket.socket(fileno=os.dup(0)) as ours:
         given, log_fd = _serve(ours)
     _become(given, log_fd)
+    sys.modules.pop("peercached.demo.process", None)  # it is to run as the main module
     runpy.run_module("peercached.demo.process", run_name="__main__", alter_sys=True)

@@ -25,13 +25,22 @@ TEST_F(DiskWatchTest, a_well_disk_is_not_spoken_of) { EXPECT_TRUE(told().empty()
 TEST_F(DiskWatchTest, trouble_is_told_when_it_begins_and_when_it_ends) {
   for (const DiskState trouble : {DiskState::read_only, DiskState::stalled}) {
     stats.state = trouble;
-    stats.why = "the disk tier at /mnt/disk is not well";
+    stats.why = stats.why_stopped = "the disk tier at /mnt/disk is not well";
+    stats.write_stops += trouble == DiskState::read_only ? 1 : 0;
     EXPECT_EQ(told(), std::vector{stats.why});
     EXPECT_TRUE(told().empty()) << "once";
     stats.state = DiskState::on;
     stats.why.clear();
     EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again"});
   }
+}
+
+TEST_F(DiskWatchTest, a_stop_that_was_over_before_the_next_look_is_told_as_well) {
+  stats.write_stops = 1;
+  stats.why_stopped = "the disk tier takes no new pages";
+  EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again, after a "
+                                             "moment in which the disk tier takes no new pages"});
+  EXPECT_TRUE(told().empty()) << "once";
 }
 
 TEST_F(DiskWatchTest, damage_is_counted_from_the_last_time) {
