@@ -123,6 +123,12 @@ class Etcd:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             return bool(stub.Range(request, timeout=5.0).kvs)
 
+    def has_node(self, node_id: str) -> bool:
+        request = etcd_pb2.RangeRequest(key=NODES + node_id.encode())
+        with grpc.insecure_channel(self.endpoint) as channel:
+            stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
+            return bool(stub.Range(request, timeout=5.0).kvs)
+
     def joins_of(self, node_id: str) -> bytes:
         """What is kept of them (peer/etcd_joins.py); empty: nothing."""
         with grpc.insecure_channel(self.endpoint) as channel:
