@@ -14,7 +14,7 @@ fire before the work is done. Therefore:
 * Limits are compared with `now_s()`, a time that does not go on while the machine is busy with
   something else.
 
-TEST_PACE=10 proves both sides: beside nothing, this machine is then ten times as quick as the
+TEST_PACE=10 shows both sides: beside nothing, this machine is then ten times as quick as the
 tests expect; beside as many busy loops as make it ten times slower, it is what they expect.
 """
 
