@@ -28,6 +28,7 @@ from peercached.membership.view import (
     VIEW_NUMBER_MAX,
     Member,
     NodeAddress,
+    State,
     View,
     mark_of,
 )
@@ -80,7 +81,8 @@ class EtcdView:
         self._origin = ""  # of the stamp that made our view
         self._unfit_since: float | None = None  # when the keys began to differ from the stamp
         self._tries = 0  # stamps put for the same keys
-        self._patient_until = float("-inf")
+        self._patient_until = float("-inf")  # for who has been missing since the keys were read
+        self._return_until = float("-inf")  # for who has gone without a word
         self._is_behind = False  # etcd knew less than this node when that came to it
 
     def begin_cold(self, remembered: View) -> View:
@@ -114,7 +116,14 @@ class EtcdView:
         self._replace(member.node_id, member, now)
 
     def delete(self, node_id: str, now: float) -> None:
+        """Who ends says so first. A live node whose lease was revoked puts its key again, and is to
+        be in all views: it has a heartbeat's time for it. A dead one was silent for longer."""
+        old = self._members.get(node_id)
         self._replace(node_id, None, now)
+        has_ended = old is None or old.state is State.LEAVING
+        # Who goes meanwhile makes it no longer: others are to be out at last.
+        if not has_ended and self._return_until <= now:
+            self._return_until = now + self._timing.heartbeat_interval_s
 
     def _replace(self, node_id: str, new: Member | None, now: float) -> None:
         old = self._members.pop(node_id, None)
@@ -131,6 +140,7 @@ class EtcdView:
         self._tries = 0
         if self._stamp.number == self.view.number == self.view.counter << MARK_BITS | self._mark:
             self._unfit_since = None  # as it was: who lost a lease has a new one
+            self._return_until = float("-inf")
         else:
             self._changed(now)
 
@@ -203,7 +213,9 @@ class EtcdView:
         unfit; inf: not before they change."""
         if self._unfit_since is None or not self._is_there():
             return float("inf")
-        since = max(self._unfit_since, self._patient_until if self._missing else 0.0)
+        since = self._unfit_since
+        if self._missing:
+            since = max(since, self._patient_until, self._return_until)
         spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._members)
         return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 

@@ -72,10 +72,13 @@ class EtcdClient:
         except asyncio.TimeoutError as error:
             raise EtcdError(f"etcd at {self.endpoint} did not answer in time") from error
         except grpc.aio.AioRpcError as error:
-            details = (error.details() or "")[:200]
-            raise EtcdError(
-                f"etcd at {self.endpoint}: {error.code().name.lower()} {details}"
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> EtcdError:
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return EtcdError(f"etcd at {self.endpoint} did not answer in time")
+        details = (error.details() or "")[:200]
+        return EtcdError(f"etcd at {self.endpoint}: {error.code().name.lower()} {details}")
 
     async def read(self, prefix: bytes) -> tuple[list[pb.KeyValue], int]:
         """All keys with that prefix, and the revision they were read at."""
@@ -167,9 +170,7 @@ class EtcdClient:
             try:
                 reply = await call.read()
             except grpc.aio.AioRpcError as error:
-                raise EtcdError(
-                    f"etcd at {self.endpoint}: {error.code().name.lower()} {error.details()}"
-                ) from error
+                raise self._failed(error) from error
             if reply is EOF or reply.canceled:
                 reason = "" if reply is EOF else f": {reply.cancel_reason}"
                 raise EtcdError(f"the watch at {self.endpoint} ended{reason}")

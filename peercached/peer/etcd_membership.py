@@ -103,7 +103,14 @@ class EtcdMembership:
         await self._end()
         if self._lease:
             with contextlib.suppress(EtcdError, asyncio.TimeoutError):
-                await within(timeout_s, self._client.revoke(self._lease))
+                await within(timeout_s, self._say_goodbye())
+
+    async def _say_goodbye(self) -> None:
+        """A key that goes without a word is waited for."""
+        if self._own_key.is_there:
+            self._announce(State.LEAVING)
+            await self._client.put(self._keys.own, value_of(self.own), self._lease)
+        await self._client.revoke(self._lease)
 
     async def stop(self) -> None:
         await self._end()

@@ -56,7 +56,7 @@ class EtcdOwnKey:
         or EtcdError."""
         self._is_put = False
         self._is_not_taken()
-        if self._is_there:
+        if self.is_there:
             self._is_out = False
         elif self._state.is_without_us:
             self._is_out = True
@@ -80,10 +80,10 @@ class EtcdOwnKey:
 
     @property
     def is_lost(self) -> bool:
-        return self._is_put and not self._is_there
+        return self._is_put and not self.is_there
 
     @property
-    def _is_there(self) -> bool:
+    def is_there(self) -> bool:
         found = self._state.member(self._address.node_id)
         return found is not None and found.address.same_process(self._address)
 

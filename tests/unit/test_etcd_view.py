@@ -1,11 +1,12 @@
 """Views from the keys in etcd. This one is a list of operations, which each node hears late."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from peercached.membership import Member, NodeAddress, Timing, View
+from peercached.membership import Member, NodeAddress, State, Timing, View
 from peercached.membership.etcd_view import EtcdView, Stamp
 from peercached.membership.view import MARK_BITS
 
@@ -211,10 +212,26 @@ def test_a_lease_that_is_lost_and_put_again_makes_no_view() -> None:
     before, stamps = agreed(nodes), etcd.stamps_put
     for node in nodes:
         etcd.delete(node.member.node_id)
-        etcd.run(0.03)
+        etcd.run(TIMING.heartbeat_interval_s - 0.1)
         etcd.put(node.member)
+        etcd.run(0.05)
     etcd.run(2.0)
     assert (agreed(nodes), etcd.stamps_put) == (before, stamps)
+
+
+def test_who_says_that_it_ends_is_out_at_once_and_who_does_not_after_a_heartbeat() -> None:
+    etcd = Etcd()
+    nodes = etcd.cluster("abcd")
+    etcd.put(replace(nodes[3].member, sequence=1, state=State.LEAVING))
+    etcd.delete("d")
+    etcd.run(0.2)
+    assert nodes[0].names == "abc"
+    etcd.delete("c")
+    etcd.run(TIMING.heartbeat_interval_s - 0.1)
+    assert nodes[0].names == "abc"
+    etcd.delete("b")  # which makes it no longer for c
+    etcd.run(0.3)
+    assert nodes[0].names == "a"
 
 
 def test_a_hiccup_of_etcd_makes_no_view() -> None:
@@ -249,7 +266,7 @@ def test_the_next_in_order_makes_the_view_when_the_first_hangs() -> None:
     nodes = etcd.cluster("abc")
     nodes[0].connected = False  # it hangs; its lease is not over yet
     etcd.delete("c")
-    etcd.run(1.0)
+    etcd.run(2.0)
     assert nodes[1].names == "ab"
 
 
@@ -304,7 +321,7 @@ def gone_on_without(etcd: Etcd, names: str) -> list[bool]:
     for node in out:
         node.connected = False
         etcd.delete(node.member.node_id)
-    etcd.run(1.0)
+    etcd.run(2.0)
     for node in out:
         node.state.reset(etcd.members.values(), etcd.stamp, etcd.now)
     return [node.state.is_without_us for node in out]
