@@ -7,7 +7,7 @@ from harness import clock
 # Several workers of pytest-xdist look for free ports at once. Each has a range of its own, which
 # the demos that it starts inherit.
 _PORTS = range(20_000, 32_000)
-_WORKERS_MAX = 12
+_WORKERS_MAX = 32
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
     room = len(_PORTS) // _WORKERS_MAX

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.clock import seconds
 
 
 def demo(*options: str) -> dict[str, Any]:
@@ -16,7 +17,7 @@ def demo(*options: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)

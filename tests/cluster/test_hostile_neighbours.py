@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -43,7 +44,7 @@ def reading(reader: Pages) -> Iterator[None]:
 
 def flood(host: str, port: int, count: int, stack: ExitStack) -> None:
     for _ in range(count):
-        stack.enter_context(socket.create_connection((host, port), timeout=5))
+        stack.enter_context(socket.create_connection((host, port), timeout=seconds(5)))
 
 
 def part(daemon: Daemon, name: str) -> dict[str, Any]:
@@ -142,7 +143,7 @@ sys.stdout.buffer.write(one.recv(4096))
     refused = subprocess.run(
         [sys.executable, "-c", hello, str(nodes[0].socket_path)],
         capture_output=True,
-        timeout=20,
+        timeout=seconds(20),
         check=True,
     ).stdout
     assert struct.unpack_from("<H", refused, 6) == (9,)  # forbidden

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from harness.background import Background
+from harness.clock import seconds
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -142,7 +143,7 @@ def told_to_nobody(*arguments: str) -> str:
         [sys.executable, "-c", _AS_NOBODY, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
         check=False,
     )
     assert done.returncode == exits.UNREACHABLE, done.stderr

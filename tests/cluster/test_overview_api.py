@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.clock import seconds
 from harness.disks import disk_options
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -18,7 +19,9 @@ from peercached.demo.cluster import Cluster, Daemon
 
 def get(daemon: Daemon, path: str) -> Any:
     port = daemon.status()["node"]["metrics_port"]
-    with urllib.request.urlopen(f"http://{daemon.host}:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://{daemon.host}:{port}{path}", timeout=seconds(10)
+    ) as answer:
         return json.load(answer)
 
 

@@ -7,6 +7,7 @@ has been compared byte for byte by the process that got it.
 from collections import Counter
 
 import pytest
+from harness.clock import seconds
 from harness.fixtures import MakeCluster
 from harness.hammer import Hammer
 
@@ -23,7 +24,7 @@ def hammer_for(
     make_cluster: MakeCluster,
     *,
     reads: int,
-    seconds: float,
+    within_s: float,
     sizes: str,
     pool_size: str,
     faults: str,
@@ -34,7 +35,14 @@ def hammer_for(
     shape: dict[str, int | str] = {"keys": 96, "sizes": sizes}
     writers = [Hammer("write", holder.socket_path, seed=seed, **shape) for seed in (1, 2)]
     readers = [
-        Hammer("read", daemon.socket_path, seed=seed, pages=reads / 4, seconds=seconds, **shape)
+        Hammer(
+            "read",
+            daemon.socket_path,
+            seed=seed,
+            pages=reads / 4,
+            seconds=seconds(within_s),
+            **shape,
+        )
         for seed, daemon in enumerate([*readers_of, *readers_of], start=3)
     ]
     for process in (*writers, *readers):
@@ -64,7 +72,7 @@ def hammer_for(
 def test_a_reused_slot_is_never_served(
     make_cluster: MakeCluster, shape: dict[str, str], reads: int, faults: str
 ) -> None:
-    counts = hammer_for(make_cluster, reads=reads, seconds=15, faults=faults, **shape)
+    counts = hammer_for(make_cluster, reads=reads, within_s=15, faults=faults, **shape)
     assert counts["ok"] > 500
     assert counts["ok"] < counts.total()
 
@@ -76,5 +84,5 @@ def test_a_reused_slot_is_never_served(
 def test_a_reused_slot_is_never_served_in_millions_of_reads(
     make_cluster: MakeCluster, shape: dict[str, str], faults: str
 ) -> None:
-    counts = hammer_for(make_cluster, reads=2_000_000, seconds=400, faults=faults, **shape)
+    counts = hammer_for(make_cluster, reads=2_000_000, within_s=400, faults=faults, **shape)
     assert counts["ok"] > 10_000

@@ -20,6 +20,7 @@ import grpc.aio
 import pytest
 from harness.background import Background
 from harness.certificates import Certificates
+from harness.clock import seconds
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
@@ -179,7 +180,7 @@ def hello(node_id: bytes, own: int, holder: int, token: bytes) -> bytes:
 
 
 def reason_of_refusal(daemon: Daemon, said: bytes) -> int:
-    with socket.create_connection((daemon.host, daemon.data_port), timeout=10) as one:
+    with socket.create_connection((daemon.host, daemon.data_port), timeout=seconds(10)) as one:
         one.sendall(said)
         answer = b""
         while piece := one.recv(4096):
@@ -266,7 +267,7 @@ def test_a_flood_of_the_metrics_port_keeps_no_scraper_out(pair: Cluster) -> None
     host, _, port = at.metrics_address().partition(":")
     with ExitStack() as stack:
         for _ in range(200):
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=seconds(5)))
         assert samples(at)("metrics_displaced_total") >= 200 - 32
     assert "shut a silent connection to the metrics port" in at.log_text()
 
@@ -301,7 +302,7 @@ def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
         return subprocess.run(
             [sys.executable, "-c", _AS_GROUP, path, str(group), how],
             capture_output=True,
-            timeout=20,
+            timeout=seconds(20),
             check=True,
         ).stdout
 

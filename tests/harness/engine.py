@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
+from harness.clock import seconds
 from peercache_client import memory
 from peercache_client.connector import ConnectorMetadata, RemoteKVConnector
 
@@ -146,7 +147,7 @@ class Agreement:
 
     def __init__(self, ranks: int) -> None:
         self._given: list[list[int]] = [[] for _ in range(ranks)]
-        self._barrier = threading.Barrier(ranks, timeout=30)
+        self._barrier = threading.Barrier(ranks, timeout=seconds(30))
         self.rounds = 0
 
     def of_rank(self, rank: int) -> Any:

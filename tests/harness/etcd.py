@@ -88,7 +88,7 @@ class Etcd:
     def kill(self) -> None:
         if self._process is not None:
             self._signal(signal.SIGKILL)
-            self._process.wait(10)
+            self._process.wait(seconds(10))
             self._process = None
 
     def begin_anew(self) -> None:
@@ -113,7 +113,7 @@ class Etcd:
         """The key beside those of the nodes: counter and mark of the view."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
-            found = stub.Range(etcd_pb2.RangeRequest(key=NODES), timeout=5.0).kvs
+            found = stub.Range(etcd_pb2.RangeRequest(key=NODES), timeout=seconds(5.0)).kvs
         return bytes(found[0].value) if found else b""
 
     def has_nodes(self) -> bool:
@@ -121,20 +121,20 @@ class Etcd:
         request = etcd_pb2.RangeRequest(key=NODES + b"0", range_end=NODES + b"~")
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
-            return bool(stub.Range(request, timeout=5.0).kvs)
+            return bool(stub.Range(request, timeout=seconds(5.0)).kvs)
 
     def has_node(self, node_id: str) -> bool:
         request = etcd_pb2.RangeRequest(key=NODES + node_id.encode())
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
-            return bool(stub.Range(request, timeout=5.0).kvs)
+            return bool(stub.Range(request, timeout=seconds(5.0)).kvs)
 
     def joins_of(self, node_id: str) -> bytes:
         """What is kept of them (peer/etcd_joins.py); empty: nothing."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             request = etcd_pb2.RangeRequest(key=JOINS + node_id.encode())
-            found = stub.Range(request, timeout=5.0).kvs
+            found = stub.Range(request, timeout=seconds(5.0)).kvs
         return bytes(found[0].value) if found else b""
 
     def put_joins_of(self, node_id: str, value: bytes) -> None:
@@ -142,9 +142,9 @@ class Etcd:
         with grpc.insecure_channel(self.endpoint) as channel:
             kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]
-            granted = lease.LeaseGrant(etcd_pb2.LeaseGrantRequest(TTL=600), timeout=5.0).ID
+            granted = lease.LeaseGrant(etcd_pb2.LeaseGrantRequest(TTL=600), timeout=seconds(5.0)).ID
             request = etcd_pb2.PutRequest(key=JOINS + node_id.encode(), value=value, lease=granted)
-            kv.Put(request, timeout=5.0)
+            kv.Put(request, timeout=seconds(5.0))
 
     def revoke_lease_of(self, node_id: str) -> None:
         """As `etcdctl lease revoke` does it. Its key is gone when this returns."""
@@ -152,8 +152,8 @@ class Etcd:
             kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]
             request = etcd_pb2.RangeRequest(key=NODES + node_id.encode())
-            [found] = kv.Range(request, timeout=5.0).kvs
-            lease.LeaseRevoke(etcd_pb2.LeaseRevokeRequest(ID=found.lease), timeout=5.0)
+            [found] = kv.Range(request, timeout=seconds(5.0)).kvs
+            lease.LeaseRevoke(etcd_pb2.LeaseRevokeRequest(ID=found.lease), timeout=seconds(5.0))
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None

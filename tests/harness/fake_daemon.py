@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.clock import seconds
 from peercached.admin.server import AdminServer, Relay
 
 
@@ -88,7 +89,7 @@ def serving(path: Path, source: FakeSource, relay: Relay | None = None) -> Itera
     thread.start()
 
     def run(coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=seconds(30))
 
     async def start() -> AdminServer:
         server = AdminServer(str(path), source, relay)

@@ -2,6 +2,7 @@
 
 Fixtures, and the hook, count where a conftest imports them."""
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,7 @@ from harness import nursery
 from harness.clock import PACE, seconds
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages
+from peercached.config.keys import KEYS
 from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership.timing import Timing
 
@@ -68,7 +70,8 @@ def _for_this_machine(options: Options) -> dict[str, str | int | float]:
     def at_our_pace(name: str, value: str | int | float) -> str | int | float:
         if isinstance(value, str) or not name.endswith(("-s", "-ms")):
             return value
-        return type(value)(seconds(value))
+        most = KEYS[name.replace("-", "_")].maximum
+        return type(value)(min(seconds(value), most or math.inf))
 
     spelled = {name.replace("_", "-"): value for name, value in options.items()}
     return {name: at_our_pace(name, value) for name, value in spelled.items()}

@@ -17,6 +17,8 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.clock import seconds
+
 HEADER = struct.Struct("<IHHIIII")
 HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS = range(1, 11)
 OK, ABSENT, BAD_KEY, BAD_REGION, LENGTH_MISMATCH, REGION_LOST = 0, 1, 8, 9, 12, 13
@@ -94,7 +96,7 @@ class IpcStandIn:
                 connection.shutdown(socket.SHUT_RDWR)
         self.go_on.set()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(seconds(10))
         self.attachments.clear()
         self.go_on.clear()
 
@@ -154,7 +156,7 @@ class IpcStandIn:
                     if gate is not None and self.writing:
                         gate[64] = 1
                     self.hanging.set()
-                    self.go_on.wait(30)
+                    self.go_on.wait(seconds(30))
                     if gate is not None:
                         fenced = gate[0] != 0
                         gate[64] = 0

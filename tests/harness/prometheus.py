@@ -13,6 +13,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from harness.clock import seconds
 from harness.waiting import eventually
 from peercached.demo.process import free_port
 
@@ -78,7 +79,7 @@ class Prometheus:
         """The samples of now. AssertionError with what Prometheus says against the query."""
         url = f"http://{self._address}/api/v1/query?{urlencode({'query': expression})}"
         try:
-            with urlopen(url, timeout=10) as answer:
+            with urlopen(url, timeout=seconds(10)) as answer:
                 found: dict[str, Any] = json.load(answer)
         except URLError as error:
             read = getattr(error, "read", bytes)
@@ -102,7 +103,7 @@ class Prometheus:
     def _ready(self) -> bool:
         assert self._process.poll() is None, Path(self._log.name).read_text()
         try:
-            with urlopen(f"http://{self._address}/-/ready", timeout=5) as answer:
+            with urlopen(f"http://{self._address}/-/ready", timeout=seconds(5)) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from harness.clock import seconds
+
 HEADER = struct.Struct("<IHHIIII")
 HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS = range(1, 11)
 REPLY_BIT = 0x8000
@@ -45,7 +47,7 @@ class RawWorker:
 
     def __init__(self, socket_path: Path, *, hello: bool = True) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(10)
+        self._socket.settimeout(seconds(10))
         self._socket.connect(str(socket_path))
         self._files: list[int] = []
         if hello:

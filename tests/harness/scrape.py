@@ -5,6 +5,7 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.clock import seconds
 from peercached.demo.cluster import Daemon
 
 Labels = frozenset[tuple[str, str]]
@@ -12,7 +13,7 @@ Labels = frozenset[tuple[str, str]]
 
 def scrape(daemon: Daemon) -> str:
     """The whole text."""
-    with urlopen(f"http://{daemon.metrics_address()}/metrics", timeout=10) as answer:
+    with urlopen(f"http://{daemon.metrics_address()}/metrics", timeout=seconds(10)) as answer:
         return str(answer.read().decode())
 
 
@@ -50,7 +51,7 @@ def samples(daemon: Daemon) -> Samples:
 def get(daemon: Daemon, path: str) -> tuple[int, str]:
     """Status code and text."""
     try:
-        with urlopen(f"http://{daemon.metrics_address()}{path}", timeout=10) as answer:
+        with urlopen(f"http://{daemon.metrics_address()}{path}", timeout=seconds(10)) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()

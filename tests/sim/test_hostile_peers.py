@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from harness.clock import seconds
 
 from peercached.membership import NodeAddress
 from peercached.peer import doors, gate, wire
@@ -60,7 +61,7 @@ def test_a_replayed_handshake_gets_nothing() -> None:
         first = pb.HandshakeRequest(
             protocol=PROTOCOL_VERSION, caller=wire.address_message(own), nonce=nonce
         )
-        begun = await link.stub.Handshake(first, timeout=2)
+        begun = await link.stub.Handshake(first, timeout=seconds(2))
         second = pb.HandshakeRequest(
             protocol=PROTOCOL_VERSION,
             caller=wire.address_message(own),
@@ -68,15 +69,15 @@ def test_a_replayed_handshake_gets_nothing() -> None:
             server_nonce=begun.server_nonce,
             proof=Secret(SECRET).proof("caller", own, nonce, begun.server_nonce),
         )
-        reply = await link.stub.Handshake(second, timeout=2)
+        reply = await link.stub.Handshake(second, timeout=seconds(2))
         assert len(reply.session) == 32
         with pytest.raises(grpc.aio.AioRpcError, match="was not begun here"):
-            await link.stub.Handshake(second, timeout=2)
+            await link.stub.Handshake(second, timeout=seconds(2))
         # Nor with a nonce of now: the proof is over the old one.
-        again = await link.stub.Handshake(first, timeout=2)
+        again = await link.stub.Handshake(first, timeout=seconds(2))
         second.server_nonce = again.server_nonce
         with pytest.raises(grpc.aio.AioRpcError, match="does not know the cluster secret"):
-            await link.stub.Handshake(second, timeout=2)
+            await link.stub.Handshake(second, timeout=seconds(2))
         await link.close()
 
     with_node(claim)

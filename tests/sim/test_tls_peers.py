@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from harness.clock import seconds
 
 from peercached.peer.auth import AuthError
 from peercached.peer.authority import files_of
@@ -124,7 +125,7 @@ def shown_by(port: int, site: Site) -> int:
     context.load_cert_chain(files.certificate, files.key)
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection((HOST, port), timeout=5) as plain,
+        socket.create_connection((HOST, port), timeout=seconds(5)) as plain,
         context.wrap_socket(plain, server_hostname=HOST) as wrapped,
     ):
         found = wrapped.getpeercert(binary_form=True)

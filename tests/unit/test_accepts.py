@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.clock import seconds
 from harness.waiting import eventually
 
 from peercached.directory.placement import Node
@@ -27,7 +28,7 @@ class SlowEngine:
 
     def accept_channel(self, node_id: str, incarnation: int, end: bytes, closed: bytes) -> bytes:
         self.begun += 1
-        assert self.may_go_on.wait(20)
+        assert self.may_go_on.wait(seconds(20))
         return b"answer"
 
     def expel_reader(self, node_id: str, incarnation: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from harness.clock import seconds
 
 from peercached.cli.daemon import main
 from peercached.config.keys import KEYS
@@ -149,7 +150,7 @@ def test_a_bad_configuration_stops_the_daemon_with_2_and_no_traceback(
     daemons: list[subprocess.Popen[str]],
 ) -> None:
     process = start(daemons, SERVES, "--meta-port", "0")
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 2
     assert "meta_port = '0' (option --meta-port): is too small" in error
     assert "Traceback" not in error
@@ -162,7 +163,7 @@ def test_a_signal_stops_the_daemon_cleanly_with_0(
     process = start(daemons, SERVES, "--node-id", "n1")
     assert "ready: node n1" in wait_for_line(process, "ready")
     process.send_signal(number)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 0
     assert f"{number.name}: stops" in error
     assert "stopped" in error
@@ -175,7 +176,7 @@ def test_a_second_signal_ends_a_stop_that_hangs(daemons: list[subprocess.Popen[s
     process.terminate()
     wait_for_line(process, "stops")
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=seconds(30))
     assert process.returncode == 1
 
 
@@ -193,7 +194,7 @@ def test_a_second_signal_ends_even_a_stop_that_cannot_be_cancelled(
     process.terminate()
     wait_for_line(process, "stops")
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=seconds(30))
     assert process.returncode == 1
 
 
@@ -205,7 +206,7 @@ def test_only_sigterm_leaves_time_for_handing_pages_over(
         process = start(daemons, tells)
         wait_for_line(process, "ready")
         process.send_signal(number)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=seconds(30))
         assert output == f"hand over {expected}\n"
 
 
@@ -225,7 +226,7 @@ def test_sighup_reads_the_configuration_again(
     process.send_signal(signal.SIGHUP)
     assert "is not TOML" in wait_for_line(process, "not reloaded")
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=seconds(30))
     assert process.returncode == 0
 
 
@@ -248,7 +249,7 @@ async def run(settings, stop, ready, stopping):
     ):
         address = f"{folder}/notify"
         manager.bind(address)
-        manager.settimeout(30)
+        manager.settimeout(seconds(30))
         process = start(daemons, hangs, NOTIFY_SOCKET=address, WATCHDOG_USEC="300000")
 
         def next_but(*skipped: str) -> str:
@@ -273,7 +274,7 @@ def test_a_start_that_fails_says_so_in_one_line_with_1(
 ) -> None:
     fails = "async def run(*_): raise OSError('port 31998 is taken: free it')"
     process = start(daemons, fails)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 1
     assert error.splitlines()[-1] == "peercached: cannot start: port 31998 is taken: free it"
     assert "Traceback" not in error
@@ -282,7 +283,7 @@ def test_a_start_that_fails_says_so_in_one_line_with_1(
 def test_a_start_error_with_a_path_names_it(daemons: list[subprocess.Popen[str]]) -> None:
     fails = "async def run(*_): raise OSError(98, 'is taken', '/run/a.sock')"
     process = start(daemons, fails)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert error.splitlines()[-1] == "peercached: cannot start: /run/a.sock: is taken"
 
 
@@ -291,7 +292,7 @@ def test_a_bug_while_running_leaves_a_traceback_and_1(
 ) -> None:
     fails = "async def run(_, stop, ready, stopping):\n    ready(str)\n    raise KeyError('oops')"
     process = start(daemons, fails)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 1
     assert "Traceback" in error
     assert "oops" in error.splitlines()[-1]
@@ -301,7 +302,7 @@ def test_json_logs_are_json_from_the_first_line(daemons: list[subprocess.Popen[s
     process = start(daemons, SERVES, "--log-format", "json")
     wait_for_line(process, "ready")
     process.terminate()
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=seconds(30))
     assert [json.loads(line)["level"] for line in error.splitlines()] == ["info", "info"]
 
 

@@ -1,12 +1,12 @@
 """A daemon that hangs: the client gives up in time, and then its memory is its own again."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
@@ -23,14 +23,14 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 
 @pytest.fixture
 def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=0.05) as one:
+    with Client(daemon.path, "space", timeout_s=seconds(0.05)) as one:
         yield one
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peercache_client.connection, "GRACE_S", 0.05)
-    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(peercache_client.connection, "GRACE_S", seconds(0.05))
+    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", seconds(0.1))
 
 
 def test_a_hung_get_ends_at_its_deadline_and_writes_no_more(
@@ -38,11 +38,11 @@ def test_a_hung_get_ends_at_its_deadline_and_writes_no_more(
 ) -> None:
     region = client.alloc(4096)
     region.view[:4] = b"page"
-    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=10))
+    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=seconds(10)))
     daemon.hang_on = {ipc.GET}
-    began = time.monotonic()
+    began = now_s()
     assert client.batch_get(["k"], region, [100], 4) == [Status.deadline]
-    assert time.monotonic() - began < 5
+    assert now_s() - began < seconds(5)
     daemon.hang_on = set()
     before = daemon.connections
     daemon.go_on.set()
@@ -69,15 +69,15 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
 ) -> None:
     region = client.alloc(4096)
     region.view[:4] = b"page"
-    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=10))
+    assert all(client.batch_set(["k"], region, [0], 4, timeout_s=seconds(10)))
     got: list[Status] = []
     ready, go = threading.Event(), threading.Event()
 
     def other() -> None:
-        client.ping(timeout_s=10)
+        client.ping(timeout_s=seconds(10))
         ready.set()
         go.wait()
-        got.extend(client.batch_get(["k"], region, [200], 4, timeout_s=10))
+        got.extend(client.batch_get(["k"], region, [200], 4, timeout_s=seconds(10)))
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -98,20 +98,20 @@ def test_who_gives_up_does_not_wait_for_who_knocks_again(
     took_s: list[float] = []
 
     def get() -> None:
-        client.ping(timeout_s=10)  # a connection of its own
+        client.ping(timeout_s=seconds(10))  # a connection of its own
         daemon.hang_on = {ipc.GET, ipc.EXISTS, ipc.HELLO}
-        began = time.monotonic()
-        assert client.batch_get(["k"], region, [0], 4, timeout_s=0.5) == [Status.deadline]
-        took_s.append(time.monotonic() - began)
+        began = now_s()
+        assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.5)) == [Status.deadline]
+        took_s.append(now_s() - began)
 
     thread = threading.Thread(target=get)
     thread.start()
-    assert daemon.hanging.wait(10)
+    assert daemon.hanging.wait(seconds(10))
     hellos = len(daemon.asked(ipc.HELLO))
     assert client.batch_exists(["k"]) == 0
     eventually(lambda: len(daemon.asked(ipc.HELLO)) > hellos, what="it knocks")
     thread.join()
-    assert took_s[0] < 0.8
+    assert took_s[0] < seconds(0.8)
 
 
 def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadline(
@@ -120,11 +120,11 @@ def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadlin
     client.ping()
     daemon.hang_on = {ipc.REGISTER}
     with monkeypatch.context() as at_first:
-        at_first.setattr(peercache_client.session, "CONTROL_TIMEOUT_S", 0.05)
+        at_first.setattr(peercache_client.session, "CONTROL_TIMEOUT_S", seconds(0.05))
         region = client.alloc(4096)
-    began = time.monotonic()
-    assert client.batch_get(["k"], region, [0], 4, timeout_s=0.2) == [Status.deadline]
-    assert time.monotonic() - began < 0.6
+    began = now_s()
+    assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.2)) == [Status.deadline]
+    assert now_s() - began < seconds(0.6)
 
 
 def test_a_daemon_stuck_in_a_write_costs_the_region(
@@ -132,7 +132,7 @@ def test_a_daemon_stuck_in_a_write_costs_the_region(
 ) -> None:
     stuck, fine = client.alloc(4096), client.alloc(4096)
     fine.view[:4] = b"page"
-    assert all(client.batch_set(["k"], fine, [0], 4, timeout_s=10))
+    assert all(client.batch_set(["k"], fine, [0], 4, timeout_s=seconds(10)))
     daemon.hang_on = {ipc.GET}
     daemon.writing = True
     assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
@@ -151,7 +151,7 @@ def test_a_daemon_stuck_in_a_write_costs_the_region(
 def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
     client: Client, daemon: IpcStandIn
 ) -> None:
-    assert client.set("k", b"page", timeout_s=10)
+    assert client.set("k", b"page", timeout_s=seconds(10))
     daemon.hang_on = {ipc.GET}
     daemon.writing = True
     assert client.get("k", 4) is None
@@ -165,7 +165,7 @@ def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
 def test_an_interrupted_call_leaves_no_reply_for_the_next(
     client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client.set("k", b"page", timeout_s=10)
+    assert client.set("k", b"page", timeout_s=seconds(10))
     real = peercache_client.connection.Connection._exchange
 
     def interrupted(self: object, *args: object) -> object:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import seconds
 from harness.engine import PAGE_SIZE, Engine, mapping_of, tokens_of
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
@@ -40,7 +41,7 @@ def test_the_future_of_the_retrieve_says_so_and_so_do_later_ones(
     hang_in_mid_write(daemon)
     future, _ = engine.connector.retrieve_kv_async("r", mapping_of(range(8, 12)), tokens)
     with pytest.raises(MemoryLost, match="middle of a page"):
-        future.result(timeout=30)
+        future.result(timeout=seconds(30))
     daemon.hang_on, daemon.writing = set(), False
     daemon.go_on.set()
     eventually(lambda: engine.connector.num_external_matched_tokens("m", tokens) == 4 * PAGE_SIZE)
@@ -48,7 +49,7 @@ def test_the_future_of_the_retrieve_says_so_and_so_do_later_ones(
     for call in (engine.connector.retrieve_kv_async, engine.connector.store_kv_async):
         future, _ = call("again", mapping_of(range(4)), tokens)
         with pytest.raises(MemoryLost):
-            future.result(timeout=30)
+            future.result(timeout=seconds(30))
 
 
 def test_a_prefetch_queue_tells_that_there_are_no_pages_to_free(

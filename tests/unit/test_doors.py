@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from harness.clock import seconds
 
 from peercached.peer import doors
 from peercached.peer.doors import Doors, host_of
@@ -24,7 +25,9 @@ class Door:
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:
         """Their end, ours, and its name to gRPC."""
-        theirs = self._stack.enter_context(socket.create_connection(self.address[:2], timeout=5))
+        theirs = self._stack.enter_context(
+            socket.create_connection(self.address[:2], timeout=seconds(5))
+        )
         ours = self._stack.enter_context(self.listener.accept()[0])
         host, port = theirs.getsockname()[:2]
         name = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.clock import seconds
 from sim.fake_engine import RESIDENT, ROW, WITHDRAW, FakeEngine, FakeNative, digest_of, unpack_rows
 
 from peercached.peer.accepts import Unable
@@ -105,7 +106,7 @@ def test_too_much_and_nonsense_are_refused(digests: bytes) -> None:
 
 def test_a_disk_that_hangs_holds_a_bounded_number_of_calls() -> None:
     released = threading.Event()
-    engine = SimpleNamespace(promote=lambda digests, ms: released.wait(30) and b"")
+    engine = SimpleNamespace(promote=lambda digests, ms: released.wait(seconds(30)) and b"")
     here, _, _ = promotes(cast(Any, engine))
 
     async def story() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.clock import now_s, seconds
 
 from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
@@ -23,7 +24,7 @@ def manager() -> Iterator[socket.socket]:
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made,
     ):
         made.bind(str(Path(folder) / "notify"))
-        made.settimeout(10)
+        made.settimeout(seconds(10))
         yield made
 
 
@@ -44,7 +45,7 @@ def test_ready_reload_and_stop_are_said_as_systemd_wants_them(manager: socket.so
     assert reloading == "RELOADING=1"
     name, _, number = since.partition("=")
     assert name == "MONOTONIC_USEC"
-    assert abs(int(number) / 1e6 - time.monotonic()) < 60
+    assert abs(int(number) / 1e6 - now_s()) < 60
     notifier.stopping(30.5)
     assert said(manager) == ["STOPPING=1", "STATUS=Stopping.", "EXTEND_TIMEOUT_USEC=30500000"]
 
@@ -53,7 +54,7 @@ def test_a_socket_without_a_file_is_reached() -> None:
     name = f"peercached-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name}")
-        manager.settimeout(10)
+        manager.settimeout(seconds(10))
         Notifier.from_environment({"NOTIFY_SOCKET": f"@{name}"}).alive()
         assert said(manager) == ["WATCHDOG=1"]
 
@@ -66,10 +67,10 @@ def test_without_a_manager_nothing_is_sent_and_nothing_raises(tmp_path: Path) ->
 
 def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
     notifier = of(manager)
-    began = time.monotonic()
+    began = now_s()
     for _ in range(5000):
         notifier.alive()
-    assert time.monotonic() - began < 10
+    assert now_s() - began < seconds(10)
 
 
 def test_the_watchdog_is_for_the_process_it_names(manager: socket.socket) -> None:
@@ -96,7 +97,7 @@ def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket
         time.sleep(0.5)  # noqa: ASYNC251 - the loop hangs
         with pytest.raises(BlockingIOError):
             said(manager)
-        manager.settimeout(10)
+        manager.settimeout(seconds(10))
         await asyncio.sleep(0.01)
         assert said(manager) == ["WATCHDOG=1"]
         heart.stop()
