@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+from collections import deque
 
 _PR_SET_PDEATHSIG = 1
 
@@ -25,18 +26,25 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+_given_lately: deque[int] = deque(maxlen=100)
+
+
 def free_port(host: str) -> int:
     """A TCP port nobody uses on `host` now.
 
     Below the range from which the kernel picks ports for outgoing connections: else any
     connection of the machine may take it before our child does. DEMO_PORTS=20000-20999 narrows
-    the choice, so that several who choose at the same time do not choose the same.
+    the choice, so that several who choose at the same time do not choose the same. Nor is one given
+    twice soon: who asked first may not have bound it yet.
     """
     first, _, last = os.environ.get("DEMO_PORTS", "20000-31999").partition("-")
     for port in random.sample(range(int(first), int(last) + 1), 200):
+        if port in _given_lately:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
+            _given_lately.append(port)
             return port
     raise RuntimeError(f"no free TCP port on {host} among 200 tried between {first} and {last}")
 
