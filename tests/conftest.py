@@ -7,11 +7,11 @@ from harness import clock
 # Several workers of pytest-xdist look for free ports at once. Each has a range of its own, which
 # the demos that it starts inherit.
 _PORTS = range(20_000, 32_000)
-_WORKERS_MAX = 32
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
-    room = len(_PORTS) // _WORKERS_MAX
-    first = _PORTS[room * (int(worker) % _WORKERS_MAX)]
+    workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    room = len(_PORTS) // workers
+    first = _PORTS[room * (int(worker) % workers)]
     os.environ["DEMO_PORTS"] = f"{first}-{first + room - 1}"
 
 # Of a single test, where it has no limit of its own: what pyproject.toml says, at our pace.

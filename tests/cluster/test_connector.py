@@ -294,7 +294,7 @@ def test_memory_that_is_not_the_hosts_is_refused_with_the_remedy(three_nodes: Cl
 
 def test_no_more_calls_are_taken_than_agreed(make_cluster: MakeCluster, engine: MakeEngine) -> None:
     cluster = make_cluster(1)
-    one = engine(cluster[0], calls_max=3, timeout_s=1.0)
+    one = engine(cluster[0], calls_max=3, timeout_s=seconds(1.0))
     tokens = tokens_of("busy", 1)
     one.store("first", tokens, [0])  # connected
     cluster[0].freeze()
@@ -361,7 +361,7 @@ def test_when_a_retrieve_has_ended_nothing_is_written_any_more(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(2)
-    writer, reader = engine(cluster[0]), engine(cluster[1], timeout_s=0.5)
+    writer, reader = engine(cluster[0]), engine(cluster[1], timeout_s=seconds(0.5))
     tokens = tokens_of("silence", 32)
     writer.store("w", tokens, range(32))
     reader.blank()
@@ -380,7 +380,7 @@ def test_a_finished_request_is_silent_when_its_future_says_so(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(1)
-    one = engine(cluster[0], chunk_pages=1, timeout_s=1.0)
+    one = engine(cluster[0], chunk_pages=1, timeout_s=seconds(1.0))
     tokens = tokens_of("finished", 8)
     one.store("first", tokens[:PAGE_SIZE], [0])  # connected
     one.compute(tokens, range(8))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from harness.clock import seconds
 from harness.engine import PAGE_SIZE, Agreement, Engine, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
@@ -149,7 +150,7 @@ def test_a_stopped_request_ends_with_what_it_has(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(1)
-    one = engine(cluster[0], chunk_pages=1, timeout_s=1.0)
+    one = engine(cluster[0], chunk_pages=1, timeout_s=seconds(1.0))
     tokens = tokens_of("stopped", 8)
     one.store("w", tokens, range(8))
     pages = Pages(64)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from harness.background import Background
 from harness.clock import seconds
-from harness.directory import final
+from harness.directory import final, wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
@@ -44,7 +44,7 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
         cluster[0].wait_members(["a", "b", "c"])
         reading.wait_rounds(1)
         cluster[3].start()
-        cluster.wait_complete()
+        wait_settled(cluster.daemons)
         reading.wait_rounds(1)
     assert sum(missed) == 0, missed
     assert reader.calls.longest_s < seconds(1.0), "a get waited for the dead owner"

@@ -38,7 +38,7 @@ def test_sets_do_not_wait_for_a_disk_that_hangs(
     """Eight pools' worth while no write comes back for a minute: none waits for one."""
     cluster = with_faults(make_cluster, tmp_path, "disk_write_stall=1,disk_stall_ms=60000")
     pages = attach(cluster[0], timeout_s=10.0)
-    assert slowest_set_s(pages, keys_of("stall", 960)) < seconds(10)
+    assert slowest_set_s(pages, keys_of("stall", 960)) < min(seconds(10), 30)
     disk = disk_of(cluster[0])
     assert disk["skipped_full"] > 0, "what the queue has no room for is in memory only"
     assert disk["queued_bytes"] <= 8 << 20, "and the queue never has more than its part of the pool"

@@ -62,14 +62,14 @@ def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
     with Background(read) as reading:
         reading.wait_rounds(2)
         result = drain(cluster[2])
+        for daemon in cluster.daemons[:2]:
+            daemon.wait_members(["a", "b"])
         reading.wait_rounds(3)
     assert not missed, f"{len(missed)} gets missed"
     assert reader.calls.longest_s < seconds(1.0), "a get waited for somebody"
     assert result["complete"], result
     assert result["handed_pages"] == 320
     assert result["state"] == "left"
-    for daemon in cluster.daemons[:2]:
-        daemon.wait_members(["a", "b"])
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons[:2]]
     assert sum(adopted) == 320
     cluster[2].kill()

@@ -89,6 +89,7 @@ def test_a_hung_etcd_is_the_same_as_none(nodes: Cluster, etcd: Etcd, attach: Att
     etcd.freeze()
     try:
         eventually(lambda: "etcd keeps no membership" in sentences(nodes[1]), 10)
+        eventually(lambda: "did not answer in time" in nodes[1].log_text(), 10)
         assert attach(nodes[2]).has(keys)
     finally:
         etcd.thaw()

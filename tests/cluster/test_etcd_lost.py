@@ -2,7 +2,7 @@
 
 import pytest
 from harness.cut_proxy import CutProxy
-from harness.etcd import Etcd, names, sentences, view, with_etcd
+from harness.etcd import TTL_REFERENCE_S, Etcd, names, sentences, view, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
@@ -96,7 +96,7 @@ def test_a_live_daemon_whose_lease_was_revoked_is_no_miss_and_makes_no_view(
         eventually(lambda: "registers again" in nodes[2].log_text(), 5)
         eventually(lambda: etcd.has_node("c"), 10)
         wait_healthy(nodes, etcd)
-        reading.check_whole("its lease was revoked")
+        reading.check_whole("its lease was revoked", for_s=TTL_REFERENCE_S)
     assert {view(daemon) for daemon in nodes.daemons} == {before}
 
 

@@ -61,7 +61,7 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
         in_small.wait_rounds(1)
         network.split(SMALL)
         for part in ((a, b, c), (d, e)):
-            wait_settled(part)
+            wait_settled(part, within_s=15)
         readings = (in_large, in_small)
         for reading in readings:
             reading.forget()
@@ -71,11 +71,11 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
         assert found(workers["b"], new_of_large) == found(workers["e"], new_of_small) == 128
         assert found(workers["a"], of_small) == found(workers["d"], of_large) == 0
         for reading in readings:
-            reading.check_whole("each part has a view of its own", rounds=2)
+            reading.check_whole("each part has a view of its own", rounds=2, for_s=2.0)
         network.unite(SMALL)
-        wait_settled(cluster.daemons)
+        wait_settled(cluster.daemons, within_s=15)
         for reading in readings:
-            reading.check_whole("the parts have met", rounds=2)
+            reading.check_whole("the parts have met", rounds=2, for_s=2.0)
     eventually(lambda: len({view(daemon) for daemon in cluster.daemons}) == 1, 10)
     assert view(a)[2] == "abcde"
     for pages in workers.values():

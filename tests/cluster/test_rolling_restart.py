@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from harness.background import Background
 from harness.clock import seconds
+from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
@@ -96,9 +97,10 @@ def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_d
         for daemon in hosts.daemons[2:]:
             reading.wait_rounds(2)
             daemon.kill()
+            wait_settled(hosts.daemons)
             reading.wait_rounds(2)
             daemon.start()
-            hosts.wait_complete()
+            wait_settled(hosts.daemons)
         steadily.check_whole("three nodes were killed and came back", rounds=2)
     assert found(reader, doomed) == 0, "they went with their holders"
     attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))

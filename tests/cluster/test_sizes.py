@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.raw_worker import RawWorker
@@ -15,8 +16,8 @@ def test_a_page_of_64_mib_is_read_from_another_node(make_cluster: MakeCluster) -
     cluster = make_cluster(2, pool_size="160MiB")
     page = hashlib.shake_128(b"a large page").digest(64 << 20)
     with (
-        Client(str(cluster[1].socket_path), namespace="large", timeout_s=20) as writer,
-        Client(str(cluster[0].socket_path), namespace="large", timeout_s=20) as reader,
+        Client(str(cluster[1].socket_path), namespace="large", timeout_s=seconds(20)) as writer,
+        Client(str(cluster[0].socket_path), namespace="large", timeout_s=seconds(20)) as reader,
     ):
         source, room = writer.alloc(len(page)), reader.alloc(len(page))
         source.view[:] = page

@@ -282,7 +282,7 @@ os.setgid(65534 if sys.argv[3] == "beside" else group)
 os.setuid(65534)
 one = socket.socket(socket.AF_UNIX)
 one.connect(sys.argv[1])
-one.settimeout(1)
+one.settimeout(float(sys.argv[4]))
 try:
     sys.stdout.buffer.write(one.recv(4096))
 except TimeoutError:
@@ -300,7 +300,7 @@ def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
     def answer(group: int, how: str) -> bytes:
         path = str(nodes[0].socket_path)
         return subprocess.run(
-            [sys.executable, "-c", _AS_GROUP, path, str(group), how],
+            [sys.executable, "-c", _AS_GROUP, path, str(group), how, str(seconds(1))],
             capture_output=True,
             timeout=seconds(20),
             check=True,

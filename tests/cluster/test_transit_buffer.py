@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.clock import seconds
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
@@ -26,7 +27,7 @@ class Transit:
     """A worker with room for eight pages, which are painted over after every call."""
 
     def __init__(self, daemon: Daemon, pages: int = 8, timeout_s: float = 2.0) -> None:
-        self.client = Client(daemon.socket_path, namespace="transit", timeout_s=timeout_s)
+        self.client = Client(daemon.socket_path, namespace="transit", timeout_s=seconds(timeout_s))
         self.region: Region = self.client.alloc(pages * PAGE_BYTES)
         self.offsets = range(0, pages * PAGE_BYTES, PAGE_BYTES)
         self._content = Content()

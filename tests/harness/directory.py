@@ -13,8 +13,10 @@ def final(daemon: Daemon) -> bool:
         return admin.ring().final
 
 
-def wait_settled(daemons: Sequence[Daemon]) -> None:
-    """Until these have one view of exactly themselves, and each knows all records that it owns."""
-    for daemon in daemons:
-        daemon.wait_members([each.node_id for each in daemons], 40)
-    eventually(lambda: all(map(final, daemons)), 40, "all owners know their records")
+def wait_settled(daemons: Sequence[Daemon], within_s: float = 40.0) -> None:
+    """Until those that live have one view of exactly themselves, and each knows all records that
+    it owns. `within_s`: for either, of the reference machine."""
+    live = [daemon for daemon in daemons if daemon.alive]
+    for daemon in live:
+        daemon.wait_members([each.node_id for each in live], within_s)
+    eventually(lambda: all(map(final, live)), within_s, "all owners know their records")

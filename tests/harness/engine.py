@@ -53,7 +53,7 @@ class Engine:
                     "page_size": PAGE_SIZE,
                     "kv_cache_dtype": "bfloat16",
                     "socket_path": str(socket_path),
-                    "match_timeout_s": 2.0,  # a busy machine is not a miss
+                    "match_timeout_s": seconds(2.0),  # a busy machine is not a miss
                     **metadata,
                 }
             )

@@ -2,8 +2,7 @@
 
 Fixtures, and the hook, count where a conftest imports them."""
 
-import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,14 +11,13 @@ import pytest
 from harness import nursery
 from harness.clock import PACE, seconds
 from harness.netns import Network, reason_to_skip
+from harness.paced import Options, paced
 from harness.pages import Pages
-from peercached.config.keys import KEYS
 from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership.timing import Timing
 
 MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
-Options = Mapping[str, str | int | float]
 
 # Deaths are noticed within a second or two, so that tests need not wait for long.
 FAST: Options = {
@@ -49,8 +47,8 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
     ) -> Cluster:
         made = Cluster(
             size,
-            options=_for_this_machine({**defaults, **options}),
-            each=[_for_this_machine(one) for one in each],
+            options=_at_our_pace({**defaults, **options}),
+            each=[_at_our_pace(one) for one in each],
             spawn=nursery.spawn,
             patience=PACE,
         )
@@ -64,17 +62,9 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
     return make
 
 
-def _for_this_machine(options: Options) -> dict[str, str | int | float]:
-    """Spelled as on the command line, with times at the machine's pace."""
-
-    def at_our_pace(name: str, value: str | int | float) -> str | int | float:
-        if isinstance(value, str) or not name.endswith(("-s", "-ms")):
-            return value
-        most = KEYS[name.replace("-", "_")].maximum
-        return type(value)(min(seconds(value), most or math.inf))
-
-    spelled = {name.replace("_", "-"): value for name, value in options.items()}
-    return {name: at_our_pace(name, value) for name, value in spelled.items()}
+def _at_our_pace(options: Options) -> dict[str, str | int | float]:
+    """Spelled as on the command line."""
+    return paced({name.replace("_", "-"): value for name, value in options.items()})
 
 
 def cluster_fixture(defaults: Options, start_s: float) -> Any:

@@ -10,11 +10,11 @@ import random
 import select
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from harness.clock import now_s, seconds
 from harness.pages import Pages
 
 BATCH_PAGES = 16
@@ -96,9 +96,9 @@ def _hammer(options: argparse.Namespace) -> dict[str, Any]:
         timeout_s=options.timeout_s,
     ) as pages:
         print("ready", flush=True)
-        until = time.monotonic() + options.seconds
+        until = now_s() + options.seconds
         while (
-            time.monotonic() < until
+            now_s() < until
             and counts.total() < options.pages
             and not select.select([sys.stdin], [], [], 0)[0]
         ):
@@ -125,7 +125,7 @@ def _main() -> None:
     parser.add_argument("--sizes", required=True, help="page sizes in bytes, with commas")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--pages", type=float, default=1e18, help="stop after so many")
-    parser.add_argument("--timeout-s", type=float, default=2.0)
+    parser.add_argument("--timeout-s", type=float, default=seconds(2.0))
     parser.add_argument("--seed", type=int, default=1)
     try:
         print(json.dumps(_hammer(parser.parse_args())))

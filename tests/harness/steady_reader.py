@@ -1,10 +1,11 @@
 """Somebody who reads the same pages over and over, and a line in time of what was found."""
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.background import Background
-from harness.clock import now_s
+from harness.clock import now_s, seconds
 from harness.pages import Pages
 from harness.waiting import eventually
 
@@ -38,16 +39,22 @@ class SteadyReader(Background):
         # The batch that is being read began before.
         self._counts_from = len(self.timeline) + 1
 
-    def check_whole(self, what: str, rounds: int = 1) -> None:
-        """Reads on until all pages have been asked for `rounds` times from now on. AssertionError
-        unless all that was ever asked, and not forgotten, was a hit.
+    def check_whole(self, what: str, rounds: int = 1, for_s: float = 0.0) -> None:
+        """Reads on until all pages have been asked for `rounds` times from now on, and `for_s`
+        seconds of the reference machine are over. AssertionError unless all that was ever asked,
+        and not forgotten, was a hit.
 
         It reads on by itself because rounds say nothing of time: a quick machine has done many of
         them before a single timer of a daemon has fired. Wait for what is to happen, then call
         this."""
         began_s = now_s()
         enough = len(self.timeline) + 1 + rounds * len(self._batches)
-        eventually(lambda: self.ended or len(self.timeline) >= enough, 60, f"reads after {what}")
+        until = time.monotonic() + seconds(for_s)
+
+        def read_enough() -> bool:
+            return len(self.timeline) >= enough and time.monotonic() >= until
+
+        eventually(lambda: self.ended or read_enough(), 60 + for_s, f"reads after {what}")
         judged = self.timeline[self._counts_from :]
         missed = [batch for batch in judged if batch.hits < batch.asked]
         lines = (

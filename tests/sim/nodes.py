@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable
 from typing import Any, cast
+
+from harness.clock import now_s, seconds
+from harness.paced import paced
 
 from peercached.config import Config
 from peercached.daemon import Daemon
@@ -28,14 +30,15 @@ def free_port() -> int:
 
 
 async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline = now_s() + seconds(timeout_s)
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
+        assert now_s() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.005)
 
 
 class LoopNode:
-    """One daemon. Its first head is `heads[0]`; times are short."""
+    """One daemon. Its first head is `heads[0]`; times are short, and of the reference machine
+    (harness.clock)."""
 
     def __init__(
         self,
@@ -55,11 +58,11 @@ class LoopNode:
             meta_port=port,
             data_port=7,
             discovery_addr=[f"127.0.0.1:{head}" for head in heads],
-            heartbeat_interval_s=0.1,
-            member_ttl_s=member_ttl_s,
+            heartbeat_interval_s=seconds(0.1),
+            member_ttl_s=seconds(member_ttl_s),
             socket_path="/none",
             admin_socket="/none.admin",
-            **settings,
+            **paced({"rpc_timeout_ms": 1000, "publish_timeout_ms": 1000, **settings}),
         )
         self.engine = FakeEngine()
         self.engine.rails = rails
@@ -86,7 +89,7 @@ class LoopNode:
         await self.daemon.stop()
 
     async def ask(self, kind: int, payload: bytes, left_s: float = 2.0) -> bytes:
-        ticket = self.engine.post(kind, payload, left_s)
+        ticket = self.engine.post(kind, payload, seconds(left_s))
         await eventually(lambda: ticket in self.engine.answers)
         return self.engine.answers.pop(ticket)
 

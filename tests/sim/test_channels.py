@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from harness.clock import seconds
 
 from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
@@ -27,7 +28,7 @@ END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, GID, 2, 5)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, seconds(30)))
 
 
 def answer_of(node: LoopNode, qpn: int = 18, incarnation: int | None = None) -> bytes:
@@ -159,7 +160,7 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
 
             def accept(*_: Any) -> bytes:
                 begun.set()
-                assert go_on.wait(10)
+                assert go_on.wait(seconds(10))
                 expelled.clear()  # what was freed when it left did not have this one
                 return answer_of(holder)
 
@@ -203,7 +204,7 @@ def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None
             go_on = threading.Event()
 
             def accept(*_: Any) -> bytes:
-                assert go_on.wait(20)
+                assert go_on.wait(seconds(20))
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept
@@ -230,7 +231,7 @@ def test_a_reader_asks_one_holder_for_a_few_at_a_time_and_gets_them_all() -> Non
                 with lock:
                     at_once[0] += 1
                     at_once[1] = max(at_once)
-                assert go_on.wait(20)
+                assert go_on.wait(seconds(20))
                 with lock:
                     at_once[0] -= 1
                 return answer_of(holder)
@@ -258,7 +259,7 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
             go_on = threading.Event()
 
             def accept(*_: Any) -> bytes:
-                assert go_on.wait(20)
+                assert go_on.wait(seconds(20))
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept
@@ -295,7 +296,7 @@ def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> N
 
             def connected(connect_id: int, packed: bytes) -> None:
                 begun.set()
-                assert go_on.wait(20)
+                assert go_on.wait(seconds(20))
                 answer(connect_id, packed)
 
             reader.engine.channel_connected = connected
@@ -303,7 +304,7 @@ def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> N
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             wish(reader, holder, 1)
             await eventually(begun.is_set)
-            assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), 5) == 1
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), seconds(5)) == 1
             go_on.set()
             await eventually(lambda: 1 in reader.engine.channels)
 
@@ -317,7 +318,7 @@ def test_wishes_that_are_open_when_the_daemon_stops_are_refused() -> None:
         async with LoopNode("b", b, [b]) as holder:
 
             def accept(*_: Any) -> bytes:
-                assert go_on.wait(20)
+                assert go_on.wait(seconds(20))
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from harness.clock import seconds
 
 from peercached.membership import NodeAddress
 from peercached.peer.auth import Secret
@@ -42,7 +43,7 @@ def test_calls_that_wait_for_the_handshake_end_with_their_link() -> None:
                 with pytest.raises(Unreachable):
                     await call
 
-    asyncio.run(asyncio.wait_for(claim(), 10))
+    asyncio.run(asyncio.wait_for(claim(), seconds(10)))
 
 
 def test_a_caller_that_is_cancelled_itself_stays_cancelled() -> None:
@@ -53,4 +54,4 @@ def test_a_caller_that_is_cancelled_itself_stays_cancelled() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
 
-    asyncio.run(asyncio.wait_for(claim(), 10))
+    asyncio.run(asyncio.wait_for(claim(), seconds(10)))

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from harness.clock import seconds
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.peer.servicer import PeerServicer
@@ -31,7 +32,7 @@ def test_all_epochs_are_known_when_workers_may_come() -> None:
                 await in_sync(head, late)
             assert known == [CLEARED]
 
-    asyncio.run(asyncio.wait_for(claim(), 30))
+    asyncio.run(asyncio.wait_for(claim(), seconds(30)))
 
 
 def test_a_member_that_does_not_tell_costs_no_start(
@@ -48,5 +49,5 @@ def test_a_member_that_does_not_tell_costs_no_start(
             await in_sync(head, late)
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(asyncio.wait_for(claim(), 30))
+        asyncio.run(asyncio.wait_for(claim(), seconds(30)))
     assert "no member told which namespaces were cleared" in caplog.text

@@ -45,7 +45,7 @@ def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureF
         link = link_to(node)
         # Nothing of its message is ever sent: a server that waits for it would wait for ever.
         call = open_call(link, "Lookup")
-        assert await asyncio.wait_for(call.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
+        assert await asyncio.wait_for(call.code(), seconds(5)) is grpc.StatusCode.UNAUTHENTICATED
         await link.close()
         assert security(node)["unauthenticated_calls"] == 1
 
@@ -86,28 +86,28 @@ def test_a_replayed_handshake_gets_nothing() -> None:
 def test_handshakes_that_dribble_are_ended_and_others_pass(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gate, "HANDSHAKE_READ_S", 0.2)
+    monkeypatch.setattr(gate, "HANDSHAKE_READ_S", seconds(0.2))
 
     async def claim(node: LoopNode) -> None:
         slow = link_to(node)
         calls = [open_call(slow, "Handshake") for _ in range(40)]
         quick = link_to(node, node_id="c")
         await quick.ready()
-        codes = {await asyncio.wait_for(call.code(), 10) for call in calls}
+        codes = {await asyncio.wait_for(call.code(), seconds(10)) for call in calls}
         assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED}
         assert security(node)["slow_handshakes"] == 40
         await slow.close()
         await quick.close()
 
     with_node(claim)
-    assert "it did not come within 0.2 s" in caplog.text
+    assert f"it did not come within {seconds(0.2):g} s" in caplog.text
 
 
 def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors, "PROOF_S", 0.4)
-    monkeypatch.setattr(doors, "LOOK_S", 0.1)
+    monkeypatch.setattr(doors, "PROOF_S", seconds(0.4))
+    monkeypatch.setattr(doors, "LOOK_S", seconds(0.1))
 
     async def claim(node: LoopNode) -> None:
         peer = link_to(node)
@@ -115,7 +115,7 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
         reader, writer = await asyncio.open_connection(HOST, node.config.meta_port)
         # HTTP/2's greeting, then silence: gRPC itself would keep that for ever.
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-        while await asyncio.wait_for(reader.read(4096), 10):
+        while await asyncio.wait_for(reader.read(4096), seconds(10)):
             pass
         writer.close()
         assert security(node)["meta_shut_unproven"] == 1
@@ -130,7 +130,7 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
 def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors, "LOOK_S", 0.1)
+    monkeypatch.setattr(doors, "LOOK_S", seconds(0.1))
 
     async def claim(node: LoopNode) -> None:
         peer = link_to(node)

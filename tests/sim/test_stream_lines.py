@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from harness.clock import seconds
+
 from sim.nodes import LoopNode, eventually, free_port, in_sync
 
 
@@ -24,4 +26,4 @@ def test_a_stream_whose_channel_is_closed_under_it_comes_back() -> None:
             )
             await in_sync(one, other)
 
-    asyncio.run(asyncio.wait_for(claim(), 30))
+    asyncio.run(asyncio.wait_for(claim(), seconds(30)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import AsyncClient, Client, Status
@@ -31,7 +32,7 @@ def test_every_call_of_the_client_has_its_twin() -> None:
 
 def test_pages_come_back_byte_for_byte(daemon: IpcStandIn) -> None:
     async def main() -> None:
-        async with AsyncClient(daemon.path, "space", timeout_s=10) as client:
+        async with AsyncClient(daemon.path, "space", timeout_s=seconds(10)) as client:
             region = await client.alloc(4096)
             region.view[:4] = b"page"
             assert all(await client.batch_set(["a"], region, [0], 4))
@@ -51,7 +52,7 @@ def test_pages_come_back_byte_for_byte(daemon: IpcStandIn) -> None:
 
 def test_calls_run_side_by_side(daemon: IpcStandIn) -> None:
     async def main() -> None:
-        async with AsyncClient(daemon.path, "space", timeout_s=10, threads=3) as client:
+        async with AsyncClient(daemon.path, "space", timeout_s=seconds(10), threads=3) as client:
             pages = {f"k{i}": bytes([i]) * 100 for i in range(50)}
             assert all(await asyncio.gather(*(client.set(k, v) for k, v in pages.items())))
             got = await asyncio.gather(*(client.get(key, 100) for key in pages))
@@ -63,7 +64,7 @@ def test_calls_run_side_by_side(daemon: IpcStandIn) -> None:
 
 def test_a_cancelled_get_returns_only_when_the_daemon_is_done(daemon: IpcStandIn) -> None:
     async def main() -> None:
-        async with AsyncClient(daemon.path, "space", timeout_s=10) as client:
+        async with AsyncClient(daemon.path, "space", timeout_s=seconds(10)) as client:
             region = await client.alloc(4096)
             region.view[:4] = b"page"
             assert all(await client.batch_set(["k"], region, [0], 4))
@@ -72,7 +73,7 @@ def test_a_cancelled_get_returns_only_when_the_daemon_is_done(daemon: IpcStandIn
             await asyncio.to_thread(daemon.hanging.wait)
             for _ in range(3):
                 get.cancel()
-                done, _ = await asyncio.wait([get], timeout=0.02)
+                done, _ = await asyncio.wait([get], timeout=seconds(0.02))
                 assert not done, "the daemon may still be writing"
             daemon.go_on.set()
             with pytest.raises(asyncio.CancelledError):
@@ -84,7 +85,7 @@ def test_a_cancelled_get_returns_only_when_the_daemon_is_done(daemon: IpcStandIn
 
 def test_a_call_cancelled_before_it_began_never_begins(daemon: IpcStandIn) -> None:
     async def main() -> None:
-        async with AsyncClient(daemon.path, "space", timeout_s=10, threads=1) as client:
+        async with AsyncClient(daemon.path, "space", timeout_s=seconds(10), threads=1) as client:
             daemon.hang_on = {ipc.EXISTS}
             first = asyncio.create_task(client.batch_exists(["first"]))
             await asyncio.to_thread(daemon.hanging.wait)

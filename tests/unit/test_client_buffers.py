@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Status
@@ -19,7 +20,7 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 
 @pytest.fixture
 def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=10, staging_bytes=4096) as one:
+    with Client(daemon.path, "space", timeout_s=seconds(10), staging_bytes=4096) as one:
         yield one
 
 

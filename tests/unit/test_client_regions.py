@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Status
@@ -23,7 +24,7 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 
 @pytest.fixture
 def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=10) as one:
+    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
         yield one
 
 

@@ -23,9 +23,9 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 
 @pytest.fixture
 def engine(daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.setattr(peercache_client.connection, "GRACE_S", 0.05)
-    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", 0.1)
-    with Engine(daemon.path, timeout_s=0.2) as one:
+    monkeypatch.setattr(peercache_client.connection, "GRACE_S", seconds(0.05))
+    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", seconds(0.1))
+    with Engine(daemon.path, timeout_s=seconds(0.2)) as one:
         yield one.register()
 
 

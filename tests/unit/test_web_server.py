@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 import pytest
 import uvloop
+from harness.clock import seconds
 
 from peercached.web import server as web
 from peercached.web.message import Request, Response, json_document, text
@@ -46,7 +47,7 @@ def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
         server = web.WebServer("127.0.0.1", 0, ROUTES)
         await server.start()
         try:
-            await asyncio.wait_for(story(server), 20)
+            await asyncio.wait_for(story(server), seconds(20))
         finally:
             await server.stop()
         assert server.connections == 0
@@ -124,7 +125,7 @@ def test_what_cannot_be_answered_says_so(sent: bytes, status: bytes) -> None:
 
 
 def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "HEAD_S", 0.1)
+    monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
 
     async def story(server: web.WebServer) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -142,7 +143,7 @@ def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "IDLE_S", 0.05)
+    monkeypatch.setattr(web, "IDLE_S", seconds(0.05))
 
     async def story(server: web.WebServer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -153,7 +154,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "WRITE_S", 0.1)
+    monkeypatch.setattr(web, "WRITE_S", seconds(0.1))
 
     async def story(server: web.WebServer) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
@@ -184,7 +185,7 @@ def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.Monk
             assert server.connections <= 4
         assert server.counters.displaced >= 20
         assert server.counters.refused == 0
-        assert await asyncio.wait_for(flood[0][0].read(), 5) == b""
+        assert await asyncio.wait_for(flood[0][0].read(), seconds(5)) == b""
         for _, writer in flood:
             writer.close()
 
@@ -215,7 +216,7 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "HEAD_S", 0.1)
+    monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
 
     async def story(server: web.WebServer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -227,7 +228,7 @@ def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "HANDLE_S", 0.05)
+    monkeypatch.setattr(web, "HANDLE_S", seconds(0.05))
 
     async def hangs(_: Request) -> Response:
         await asyncio.Event().wait()

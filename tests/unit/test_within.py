@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from harness.clock import seconds
 
 from peercached.peer.within import within
 
@@ -24,7 +25,7 @@ def test_a_cancellation_in_the_moment_of_the_result_ends_the_loop(turns: int) ->
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
-        done, _ = await asyncio.wait((task,), timeout=1.0)
+        done, _ = await asyncio.wait((task,), timeout=seconds(1.0))
         assert done and task.cancelled()
 
     asyncio.run(claim())

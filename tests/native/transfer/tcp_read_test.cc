@@ -213,7 +213,7 @@ TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
   constexpr uint32_t kLargeBytes = (5 << 20) + 77;
   const RecordRow row = holder.set(1, kLargeBytes);
   for (size_t at : {size_t{0}, size_t{1023}, kGatePieceBytes, size_t{3'333'333},
-                    size_t{kLargeBytes - 78}, size_t{kLength - 1}}) {
+                    size_t{kLargeBytes - 78}, size_t{kLargeBytes - 1}}) {
     std::byte* byte = holder.pool.base() + row.offset + sizeof(SlotHeader) + at;
     turn_bit(byte);
     Reading damaged({row});
