@@ -48,7 +48,7 @@ class LoopNode:
         secret: bytes = b"",
         incarnation: int = 0,
         rails: int = 0,
-        member_ttl_s: float = 0.6,
+        member_ttl_s: float = 1.2,
         tls: Tls | None = None,
         **settings: Any,
     ) -> None:
@@ -58,7 +58,7 @@ class LoopNode:
             meta_port=port,
             data_port=7,
             discovery_addr=[f"127.0.0.1:{head}" for head in heads],
-            heartbeat_interval_s=seconds(0.1),
+            heartbeat_interval_s=seconds(0.3),
             member_ttl_s=seconds(member_ttl_s),
             socket_path="/none",
             admin_socket="/none.admin",
