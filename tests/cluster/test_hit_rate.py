@@ -44,7 +44,7 @@ def test_pages_of_survivors_are_hits_all_the_time_when_the_head_is_gone_and_come
 ) -> None:
     cluster = make_hosts(4, **SMALL_CACHE)
     keys = set_at(attach, cluster[2], 1536) + set_at(attach, cluster[3], 1536)
-    reader = attach(cluster[1], page_bytes=PAGE_BYTES)
+    reader = attach(cluster[1], page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         asked, read = lookups(cluster[1]), len(reading.timeline)
@@ -65,7 +65,7 @@ def test_pages_of_others_are_hits_all_the_time_when_a_host_is_cut_off_and_comes_
     cluster = make_cluster(3, start=False, **SMALL_CACHE)
     network.start(cluster)
     keys = set_at(attach, cluster[1], 4096)
-    reader = attach(cluster[0], page_bytes=PAGE_BYTES)
+    reader = attach(cluster[0], page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         asked = lookups(cluster[0])
@@ -87,7 +87,7 @@ def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_t
         daemon.heads = [cluster[0].address, cluster[1].address]
     cluster.start()
     keys = set_at(attach, cluster[2], 3072)
-    reader = attach(cluster[3], page_bytes=PAGE_BYTES)
+    reader = attach(cluster[3], page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         for daemon in cluster.daemons[:2]:

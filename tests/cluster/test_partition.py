@@ -55,7 +55,7 @@ def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_
     workers = {daemon.node_id: attach(daemon, page_bytes=PAGE_BYTES) for daemon in cluster.daemons}
     of_large = set_all(workers["c"], keys_of("in the large part", 2048))
     of_small = set_all(workers["e"], keys_of("in the small part", 2048))
-    at_b, at_d = (attach(daemon, page_bytes=PAGE_BYTES) for daemon in (b, d))
+    at_b, at_d = (attach(one, page_bytes=PAGE_BYTES, timeout_s=10.0) for one in (b, d))
     with SteadyReader(at_b, of_large) as in_large, SteadyReader(at_d, of_small) as in_small:
         in_large.wait_rounds(1)
         in_small.wait_rounds(1)
