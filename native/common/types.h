@@ -33,6 +33,17 @@ using Incarnation = uint64_t;
 // directory keeps 48 bits of it.
 using Generation = uint64_t;
 
+// Of a removal in the order of all removals on one node, over its whole life; 0 is before the
+// first. What is set carries that of the newest one (removals/journal.h).
+using Position = uint64_t;
+
+// What a file or folder of pages remembers of the removals that it was used with: of which journal,
+// and how many. Zero: of none.
+struct TierNote {
+  uint64_t life = 0;
+  Position position = 0;
+};
+
 // A node incarnation as numbered by the local control plane; local meaning only.
 using HolderIndex = uint16_t;
 inline constexpr HolderIndex kSelfHolder = 0;

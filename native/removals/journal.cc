@@ -1,0 +1,324 @@
+#include "removals/journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "common/copy.h"
+#include "common/error_text.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x534c41564f4d4552;  // "REMOVALS"
+constexpr uint32_t kFormat = 1;
+constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kReserveBytes = 1 << 20;
+constexpr size_t kPendingMax = 1 << 16;
+constexpr size_t kReadEntries = 1 << 15;
+
+struct Header {
+  uint64_t magic = kMagic;
+  uint32_t format = kFormat;
+  uint32_t reserved = 0;
+  StoreIdentity identity{};
+  uint64_t life = 0;
+  Position floor = 0;  // the first entry has the next position
+  uint64_t check = 0;  // XXH3-64 of the bytes before
+};
+static_assert(sizeof(Header) == 56);
+
+struct Entry {
+  Position position = 0;
+  Digest digest;
+  uint64_t check = 0;  // XXH3-64 of the bytes before, mixed with the journal's life
+};
+static_assert(sizeof(Entry) == 32);
+
+uint64_t check_of(const Header& header) { return checksum(&header, offsetof(Header, check)); }
+uint64_t check_of(const Entry& entry, uint64_t life) {
+  return checksum(&entry, offsetof(Entry, check)) ^ life;
+}
+
+uint64_t random_number() {
+  uint64_t number = 0;
+  while (number == 0) {
+    if (::getrandom(&number, sizeof number, 0) != sizeof number) number = 0;
+  }
+  return number;
+}
+
+// 0, or an errno.
+int write_all(int fd, const void* bytes, size_t count, uint64_t offset) {
+  const auto* at = static_cast<const std::byte*>(bytes);
+  while (count > 0) {
+    const ssize_t done = ::pwrite(fd, at, count, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return done < 0 ? errno : EIO;
+    at += done;
+    count -= static_cast<size_t>(done);
+    offset += static_cast<uint64_t>(done);
+  }
+  return 0;
+}
+
+// Bytes read: fewer than asked for at the file's end. Throws what `fail` throws.
+template <typename Fail>
+size_t read_some(int fd, void* bytes, size_t count, uint64_t offset, Fail&& fail) {
+  size_t got = 0;
+  while (got < count) {
+    const ssize_t done = ::pread(fd, static_cast<std::byte*>(bytes) + got, count - got,
+                                 static_cast<off_t>(offset + got));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("cannot be read: " + error_text(errno));
+    if (done == 0) break;
+    got += static_cast<size_t>(done);
+  }
+  return got;
+}
+
+// Whole entries from `floor` on, in order; stops at the first that is none. `visit(entry)`.
+template <typename Visit, typename Fail>
+uint64_t for_each_entry(int fd, uint64_t life, Position floor, Visit&& visit, Fail&& fail) {
+  std::vector<Entry> entries(kReadEntries);
+  for (uint64_t count = 0;;) {
+    const size_t bytes = read_some(fd, entries.data(), entries.size() * sizeof(Entry),
+                                   kHeaderBytes + count * sizeof(Entry), fail);
+    const size_t whole = bytes / sizeof(Entry);
+    for (size_t i = 0; i < whole; ++i) {
+      const Entry& entry = entries[i];
+      if (entry.position != floor + count + 1 || entry.check != check_of(entry, life)) return count;
+      visit(entry);
+      ++count;
+    }
+    if (whole < entries.size()) return count;
+  }
+}
+
+}  // namespace
+
+bool Past::is_void(const Digest& digest, Position set_at) const {
+  if (set_at < floor_ || set_at > last_) return true;
+  const auto found = latest_.find(digest);
+  return found != latest_.end() && found->second > set_at;
+}
+
+Journal::Journal(const JournalConfig& config) : config_(config) {
+  if (config_.path.empty()) return;
+  try {
+    open_and_lock();
+    if (read_header())
+      read_entries();
+    else
+      begin();
+    reserve_room();
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
+  }
+}
+
+Journal::~Journal() {
+  write_waiting();
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Journal::fail(const std::string& what) const {
+  throw std::runtime_error("the journal of removals, " + config_.path + ", " + what);
+}
+
+void Journal::open_and_lock() {
+  fd_ = ::open(config_.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd_ < 0)
+    fail("cannot be opened: " + error_text(errno) + ": make its folder, writable for us");
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) fail("is in use by another daemon: give each one a state_dir");
+    fail("cannot be locked: " + error_text(errno));
+  }
+}
+
+void Journal::begin() {
+  life_ = random_number();
+  if (::ftruncate(fd_, 0) != 0) fail("cannot be emptied: " + error_text(errno));
+  if (const int error = write_header(fd_, 0); error != 0)
+    fail("cannot be written: " + error_text(error) + ": make room for it");
+  if (::fdatasync(fd_) != 0) fail("cannot be synced: " + error_text(errno));
+}
+
+// False: it is not ours, or damaged. What was used with it is emptied then (why_not).
+bool Journal::read_header() {
+  Header header;
+  const size_t bytes =
+      read_some(fd_, &header, sizeof header, 0, [&](const std::string& what) { fail(what); });
+  if (bytes < sizeof header || header.magic != kMagic || header.check != check_of(header) ||
+      header.format != kFormat || header.identity != config_.identity)
+    return false;
+  life_ = header.life;
+  floor_ = header.floor;
+  return true;
+}
+
+void Journal::read_entries() {
+  written_ = for_each_entry(
+      fd_, life_, floor_, [](const Entry&) {}, [&](const std::string& what) { fail(what); });
+  last_.store(floor_ + written_, std::memory_order_release);
+}
+
+// Room for the next entries while there is some, so that a full file system does not undo removals.
+void Journal::reserve_room() {
+  const uint64_t end = kHeaderBytes + written_ * sizeof(Entry);
+  if (end + kReserveBytes / 2 < reserved_bytes_) return;
+  if (::fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(end), kReserveBytes) == 0)
+    reserved_bytes_ = end + kReserveBytes;
+}
+
+std::string Journal::why_not(const TierNote& tier) const {
+  if (tier.life == 0) return "";
+  if (tier.life != life_)
+    return "it was last used with another state_dir, which knows what was removed from it";
+  if (tier.position > last())
+    return "state_dir is older than it (from a backup?), and does not know all that was removed";
+  return "";
+}
+
+bool Journal::append(std::span<const Digest> digests) {
+  std::lock_guard lock(mutex_);
+  if (config_.path.empty()) {
+    last_.store(last() + digests.size(), std::memory_order_release);
+    return true;
+  }
+  pending_.insert(pending_.end(), digests.begin(), digests.end());
+  return write_pending();
+}
+
+bool Journal::write_waiting() {
+  std::lock_guard lock(mutex_);
+  return write_pending();
+}
+
+bool Journal::write_pending() {
+  if (pending_.empty() && !forgot_pending_) return true;
+  int error = 0;
+  if (forgot_pending_ || written_ + pending_.size() > config_.entries_max) error = rewrite();
+  if (error == 0) error = write_entries(fd_, pending_, written_);
+  if (error != 0) {
+    problem_ = error_text(error);
+    if (pending_.size() > kPendingMax) {
+      pending_.clear();
+      forgot_pending_ = true;  // the floor rises above them when something can be written again
+    }
+    return false;
+  }
+  written_ += pending_.size();
+  last_.store(floor_ + written_, std::memory_order_release);
+  pending_.clear();
+  problem_.clear();
+  reserve_room();
+  return true;
+}
+
+// Behind the first `count` entries of the file. 0, or an errno.
+int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t count) const {
+  std::vector<Entry> entries(digests.size());
+  for (size_t i = 0; i < digests.size(); ++i) {
+    entries[i].position = floor_ + count + i + 1;
+    entries[i].digest = digests[i];
+    entries[i].check = check_of(entries[i], life_);
+  }
+  return write_all(fd, entries.data(), entries.size() * sizeof(Entry),
+                   kHeaderBytes + count * sizeof(Entry));
+}
+
+// Those who come together share one: whoever waits for the mutex finds that theirs is done.
+bool Journal::sync() {
+  if (!config_.sync || config_.path.empty()) return true;
+  const Position wanted = last();
+  std::lock_guard one_at_a_time(sync_mutex_);
+  if (synced_.load(std::memory_order_acquire) >= wanted) return true;
+  int fd = -1;
+  Position upto = 0;
+  {
+    std::lock_guard lock(mutex_);
+    upto = floor_ + written_;
+    fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);  // rewrite() may close ours meanwhile
+  }
+  const bool done = fd >= 0 && ::fdatasync(fd) == 0;
+  if (fd >= 0) ::close(fd);
+  if (done) synced_.store(upto, std::memory_order_release);
+  return done && upto >= wanted;
+}
+
+// A new file in this one's place, with the newer half of the entries; or with none, when some could
+// not be kept until they were written.
+int Journal::rewrite() {
+  const uint64_t kept = forgot_pending_ ? 0 : written_ / 2;
+  // What was forgotten was behind all that is in the file.
+  const Position floor = floor_ + written_ - kept + (forgot_pending_ ? 1 : 0);
+  std::vector<Entry> entries(kept);
+  try {
+    const uint64_t from = kHeaderBytes + (written_ - kept) * sizeof(Entry);
+    const size_t bytes = kept * sizeof(Entry);
+    const auto throws = [&](const std::string& what) { fail(what); };
+    if (read_some(fd_, entries.data(), bytes, from, throws) != bytes) return EIO;
+  } catch (const std::runtime_error&) {
+    return EIO;
+  }
+  const std::string draft = config_.path + ".new";
+  const int fd = ::open(draft.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return errno;
+  int error = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  if (error == 0) error = write_header(fd, floor);
+  if (error == 0)
+    error = write_all(fd, entries.data(), entries.size() * sizeof(Entry), kHeaderBytes);
+  if (error == 0 && ::fdatasync(fd) != 0) error = errno;
+  if (error == 0 && ::rename(draft.c_str(), config_.path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::close(fd);
+    return error;
+  }
+  ::close(std::exchange(fd_, fd));
+  floor_ = floor;
+  written_ = kept;
+  reserved_bytes_ = 0;
+  forgot_pending_ = false;
+  return 0;
+}
+
+int Journal::write_header(int fd, Position floor) const {
+  std::array<std::byte, kHeaderBytes> block{};
+  Header header;
+  header.identity = config_.identity;
+  header.life = life_;
+  header.floor = floor;
+  header.check = check_of(header);
+  std::memcpy(block.data(), &header, sizeof header);
+  return write_all(fd, block.data(), block.size(), 0);
+}
+
+Past Journal::past() const {
+  std::lock_guard lock(mutex_);
+  Past past;
+  past.floor_ = floor_;
+  past.last_ = last();
+  if (fd_ < 0) return past;
+  past.latest_.reserve(written_);
+  for_each_entry(
+      fd_, life_, floor_, [&](const Entry& entry) { past.latest_[entry.digest] = entry.position; },
+      [&](const std::string& what) { fail(what); });
+  return past;
+}
+
+JournalStats Journal::stats() const {
+  std::lock_guard lock(mutex_);
+  return {last(), floor_, written_, pending_.size(), problem_};
+}
+
+}  // namespace peercached

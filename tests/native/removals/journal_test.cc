@@ -1,0 +1,258 @@
+// The journal of removals: what it says after any end of the process, and what it refuses.
+
+#include "removals/journal.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+namespace peercached {
+namespace {
+
+namespace fs = std::filesystem;
+
+Digest digest_for(uint64_t number) { return {number * 0x9e3779b97f4a7c15 + 1, ~number}; }
+
+class JournalFile : public ::testing::Test {
+ protected:
+  JournalFile() {
+    std::string name = (fs::temp_directory_path() / "peercached-journal-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+    folder = name;
+    config.path = folder / "removals.log";
+    config.identity[0] = std::byte{1};
+  }
+  ~JournalFile() override {
+    journal.reset();
+    fs::remove_all(folder);
+  }
+
+  void open() {
+    journal.reset();
+    journal = std::make_unique<Journal>(config);
+  }
+  bool remove(uint64_t number) {
+    const Digest digest = digest_for(number);
+    return journal->append({&digest, 1});
+  }
+  bool is_void(uint64_t number, Position set_at) const {
+    return journal->past().is_void(digest_for(number), set_at);
+  }
+
+  fs::path folder;
+  JournalConfig config;
+  std::unique_ptr<Journal> journal;
+};
+
+TEST_F(JournalFile, VoidIsWhatWasSetBeforeItsRemoval) {
+  open();
+  EXPECT_EQ(journal->last(), 0u);
+  EXPECT_TRUE(remove(1));
+  EXPECT_TRUE(remove(2));
+  EXPECT_TRUE(remove(1));
+  open();
+  EXPECT_EQ(journal->last(), 3u);
+  EXPECT_TRUE(is_void(1, 0));
+  EXPECT_TRUE(is_void(1, 2)) << "set between its two removals";
+  EXPECT_FALSE(is_void(1, 3));
+  EXPECT_TRUE(is_void(2, 1));
+  EXPECT_FALSE(is_void(2, 2));
+  EXPECT_FALSE(is_void(3, 0));
+  EXPECT_FALSE(is_void(3, 3));
+  EXPECT_TRUE(is_void(3, 4)) << "of a later state of the journal";
+}
+
+TEST_F(JournalFile, OutlivesAProcessThatIsKilledAfterTheAppend) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Journal killed(config);
+    const Digest digest = digest_for(1);
+    killed.append({&digest, 1});
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  open();
+  EXPECT_TRUE(is_void(1, 0));
+}
+
+TEST_F(JournalFile, EndsAtATornEntryAndGoesOnThere) {
+  open();
+  for (uint64_t number = 1; number <= 10; ++number) remove(number);
+  journal.reset();
+  fs::resize_file(config.path, fs::file_size(config.path) - 7);
+  open();
+  EXPECT_EQ(journal->last(), 9u);
+  EXPECT_FALSE(is_void(10, 0));
+  remove(11);
+  open();
+  EXPECT_EQ(journal->last(), 10u);
+  EXPECT_TRUE(is_void(9, 0));
+  EXPECT_TRUE(is_void(11, 0));
+}
+
+TEST_F(JournalFile, ADamagedEntryHidesThoseBehindIt) {
+  open();
+  for (uint64_t number = 1; number <= 10; ++number) remove(number);
+  const TierNote tier = journal->note();
+  journal.reset();
+  std::fstream file(config.path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 5 * 32 + 9);
+  file.put('x');
+  file.close();
+  open();
+  EXPECT_EQ(journal->last(), 5u);
+  EXPECT_NE(journal->why_not(tier), "") << "the tier has seen removals that are not known any more";
+}
+
+TEST_F(JournalFile, ATierOfAnotherOrOfALaterJournalIsNotServed) {
+  open();
+  remove(1);
+  EXPECT_EQ(journal->why_not({}), "") << "a new tier";
+  const TierNote tier = journal->note();
+  EXPECT_EQ(journal->why_not(tier), "");
+  fs::copy_file(config.path, folder / "backup");
+  remove(2);
+  const TierNote later = journal->note();
+  journal.reset();
+  fs::rename(folder / "backup", config.path);
+  open();
+  EXPECT_EQ(journal->why_not(tier), "");
+  EXPECT_NE(journal->why_not(later), "");
+  journal.reset();
+  fs::remove(config.path);
+  open();
+  EXPECT_NE(journal->why_not(tier), "");
+}
+
+TEST_F(JournalFile, ForgetsTheOlderHalfAndWhatWasSetBefore) {
+  config.entries_max = 100;
+  open();
+  const TierNote tier = journal->note();
+  for (uint64_t number = 1; number <= 101; ++number) EXPECT_TRUE(remove(number));
+  EXPECT_EQ(journal->stats().floor, 50u);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(journal->last(), 101u);
+    EXPECT_EQ(journal->why_not(tier), "");
+    EXPECT_TRUE(is_void(7, 6)) << "nobody knows any more";
+    EXPECT_TRUE(is_void(5000, 49)) << "nor of that";
+    EXPECT_FALSE(is_void(5000, 50));
+    EXPECT_TRUE(is_void(101, 50));
+    open();
+  }
+  EXPECT_TRUE(fs::file_size(config.path) < 4096 + 100 * 32);
+}
+
+TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
+  open();
+  remove(1);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit tiny = before;
+  tiny.rlim_cur = 4096 + 32;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  EXPECT_FALSE(remove(2));
+  EXPECT_FALSE(remove(3));
+  EXPECT_EQ(journal->last(), 1u) << "what is set now is void when they are written";
+  EXPECT_EQ(journal->stats().waiting, 2u);
+  EXPECT_NE(journal->stats().problem, "");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(journal->write_waiting());
+  EXPECT_EQ(journal->stats().waiting, 0u);
+  EXPECT_EQ(journal->stats().problem, "");
+  open();
+  EXPECT_TRUE(is_void(2, 1));
+  EXPECT_TRUE(is_void(3, 2));
+}
+
+TEST_F(JournalFile, MoreThanCanWaitRaisesTheFloor) {
+  open();
+  remove(1);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit tiny = before;
+  tiny.rlim_cur = 4096 + 32;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  std::vector<Digest> many;
+  for (uint64_t number = 0; number < 70'000; ++number) many.push_back(digest_for(number));
+  EXPECT_FALSE(journal->append(many));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(remove(5));
+  open();
+  EXPECT_EQ(journal->last(), 3u);
+  EXPECT_EQ(journal->stats().floor, 2u);
+  EXPECT_TRUE(is_void(123'456, 1)) << "it may have been among them";
+  EXPECT_TRUE(is_void(5, 2));
+  EXPECT_FALSE(is_void(123'456, 2));
+}
+
+TEST_F(JournalFile, BeginsAnewWhereItIsAnothersOrDamaged) {
+  open();
+  remove(1);
+  const TierNote tier = journal->note();
+  config.identity[0] = std::byte{2};
+  open();
+  EXPECT_EQ(journal->last(), 0u);
+  EXPECT_NE(journal->why_not(tier), "");
+  remove(1);
+  const TierNote second = journal->note();
+  journal.reset();
+  std::ofstream(config.path, std::ios::binary) << "something else altogether";
+  open();
+  EXPECT_EQ(journal->last(), 0u);
+  EXPECT_NE(journal->why_not(second), "");
+}
+
+TEST_F(JournalFile, IsRefusedWhereItIsInUseOrHasNoFolder) {
+  open();
+  EXPECT_THROW(Journal second(config), std::runtime_error);
+  config.path = folder / "nowhere" / "removals.log";
+  EXPECT_THROW(Journal second(config), std::runtime_error);
+}
+
+TEST_F(JournalFile, ManyThreadsLoseNothing) {
+  config.sync = true;
+  config.entries_max = 1000;
+  open();
+  constexpr uint64_t kThreads = 4, kEach = 500;
+  std::vector<std::thread> threads;
+  for (uint64_t which = 0; which < kThreads; ++which) {
+    threads.emplace_back([&, which] {
+      for (uint64_t number = 0; number < kEach; ++number) {
+        const Position before = journal->last();
+        EXPECT_TRUE(remove(which * kEach + number));
+        EXPECT_GT(journal->last(), before);
+        if (number % 50 == 0) {
+          EXPECT_TRUE(journal->sync());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  open();
+  EXPECT_EQ(journal->last(), kThreads * kEach);
+  const Past past = journal->past();
+  for (uint64_t number = 0; number < kThreads * kEach; ++number)
+    EXPECT_TRUE(past.is_void(digest_for(number), 0)) << number;
+}
+
+TEST(JournalWithoutAFile, CountsAndKeepsNothing) {
+  Journal journal{JournalConfig{}};
+  const Digest digest = digest_for(1);
+  EXPECT_TRUE(journal.append({&digest, 1}));
+  EXPECT_EQ(journal.last(), 1u);
+  EXPECT_TRUE(journal.sync());
+  EXPECT_EQ(journal.note().life, 0u);
+}
+
+}  // namespace
+}  // namespace peercached
