@@ -290,7 +290,8 @@ class Client:
         return found
 
     def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
-        """Takes pages away, here and at all their holders; `ok`: was there."""
+        """Takes pages away, here and at all their holders; `ok`: was there. `error`: they are gone,
+        but that could not be written down in state_dir, and a restart may bring them back."""
         end = self._end(timeout_s)
         statuses: list[Status] = []
         for frame in key_frames(keys, None):

@@ -36,6 +36,7 @@ class Engine:
         pool_file: str = "",  # on tmpfs or hugetlbfs; "": the pool ends with the process
         epochs: bytes = b"",  # of cleared namespaces: id (16) and epoch (8, little-endian) each
         why_epochs_unknown: str = "",  # not empty: no page of an earlier start is served
+        removals_path: str = "",  # of the journal; empty: removals are not kept over restarts
         shard_entries: int,
         location_cache_entries: int,
         verify: str,  # "checksum" | "header"
@@ -142,7 +143,7 @@ class Engine:
     def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
         """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
     def mark_published(self, rows: bytes) -> None: ...
-    def remove_local(self, digests: bytes) -> bytes:
+    def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
         """From pool and disk: rows withdrawn here, to be published."""
     def drop_from_pool(self, digests: bytes) -> bytes:
         """The same, but copies on disk stay."""

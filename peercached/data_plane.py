@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peercached.config import Config
@@ -29,6 +30,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         pool_file=config.pool_file,
         epochs=pack_epochs(epochs),
         why_epochs_unknown=why_epochs_unknown,
+        removals_path=_removals_path(config),
         shard_entries=config.directory_capacity,
         location_cache_entries=config.location_cache_entries,
         verify=config.verify,
@@ -52,6 +54,13 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         disk_bytes=config.disk_size,
         disk_sync=config.disk_sync,
     )
+
+
+def _removals_path(config: Config) -> str:
+    """Of the journal of removals; empty without a state_dir."""
+    if not config.state_dir:
+        return ""
+    return str(Path(config.state_dir) / f"removals-{config.node_id}.log")
 
 
 def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:

@@ -44,6 +44,13 @@ def say_disk(
             "dropped.",
             "A few after a crash or a power cut are normal; more mean a failing disk.",
         )
+    if disk.get("recovery_emptied"):
+        say(
+            "info",
+            f"The disk tier at {path} began empty: what was there could not be used, because "
+            f"{disk['recovery_emptied']}.",
+            "Nothing, if that was meant; else bring back the state_dir that goes with it.",
+        )
     if disk.get("recovery_rejected"):
         say(
             "warning",

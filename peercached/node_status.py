@@ -11,7 +11,7 @@ from peercached import __version__, security_status
 from peercached.disk_status import say_disk
 from peercached.membership import NodeAddress
 from peercached.transport_health import rdma_devices, say_transport
-from peercached.warm_restart import recovery_of, say_recovery
+from peercached.warm_restart import recovery_of, say_recovery, say_removals
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
@@ -62,6 +62,7 @@ class NodeStatus:
             "pool": stats.get("pool", {}),
             "quotas": stats.get("quotas", []),
             "recovery": recovery_of(stats),
+            "removals": stats.get("removals", {}),
             "disk": self._disk(stats),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
@@ -203,6 +204,7 @@ class NodeStatus:
         security_status.say_security(say, self._daemon, stats)
         self._say_directory(say, stats)
         say_recovery(say, recovery_of(stats), self._daemon.epochs.keeper.problem)
+        say_removals(say, stats.get("removals", {}))
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
         disk, quotas = stats.get("disk", {}), stats.get("quotas", [])

@@ -10,6 +10,7 @@ _REASONS = {
     "damaged_headers": "had a damaged header",
     "unfinished": "were being set when the daemon ended",
     "cleared": "are of namespaces that were cleared since",
+    "removed": "were removed since",
     "duplicates": "were there twice",
 }
 _DAMAGE = ("damaged_payloads", "damaged_headers")
@@ -60,4 +61,14 @@ def say_recovery(say: Any, recovery: Mapping[str, Any], epochs_problem: str) -> 
             f"Which namespaces were cleared cannot be kept in state_dir: {epochs_problem}. After "
             "a restart cleared pages may come back.",
             "Make room in state_dir, or make it writable; it is tried again with the next clear.",
+        )
+
+
+def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
+    if removals.get("waiting"):
+        say(
+            "error",
+            f"{removals['waiting']} removals could not be written down in state_dir: "
+            f"{removals['problem']}. After a restart those pages may come back.",
+            "Make room in state_dir, or make it writable; it is tried again each second.",
         )

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kLockName = "lock";
 constexpr const char* kFormatName = "format";
 constexpr const char* kNewFormatName = "format.new";
+constexpr const char* kRemovalsName = "removals";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw DiskError("disk_path " + path + ": " + why);
@@ -103,12 +104,24 @@ bool check_superblock(Io& io, const std::string& path, const Identity& identity)
   return true;
 }
 
+TierNote read_note(Io& io, const std::string& path) {
+  const int fd = io.open(path + "/" + kRemovalsName, O_RDONLY, 0);
+  if (fd == -ENOENT) return {};
+  if (fd < 0) refuse(path, "its file 'removals' cannot be read", fd);
+  File file(io, fd);
+  RemovalsNote found;
+  const int error = read_all(io, fd, reinterpret_cast<std::byte*>(&found), sizeof found, 0);
+  if (error != 0 || !sealed(found))
+    refuse(path, "its file 'removals' is damaged; delete what is in the directory to start afresh");
+  return found.note;
+}
+
 }  // namespace
 
 Directory open_directory(Io& io, const std::string& path, const Identity& identity) {
   if (path.empty()) throw DiskError("disk_path is empty: name a directory for the disk tier");
   make(io, path);
-  Directory directory{path, take_lock(io, path), {}};
+  Directory directory{path, take_lock(io, path), {}, {}};
 
   std::vector<std::string> names;
   const int error = io.list(path, names);
@@ -117,7 +130,7 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
   for (const std::string& name : names) {
     if (const uint32_t number = segment_number(name)) directory.segments.push_back(number);
     const bool known = name == kLockName || name == kFormatName || name == kNewFormatName ||
-                       name == "lost+found" || name.starts_with('.');
+                       name == kRemovalsName || name == "lost+found" || name.starts_with('.');
     if (!known) stranger = name;
   }
   std::ranges::sort(directory.segments);
@@ -129,7 +142,28 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
     }
     write_superblock(io, path, identity);
   }
+  directory.removals = read_note(io, path);
   return directory;
+}
+
+void empty(Io& io, Directory& directory) {
+  for (const uint32_t number : directory.segments) {
+    const int error = io.unlink(segment_path(directory.path, number));
+    if (error != 0 && error != -ENOENT)
+      refuse(directory.path, "segment " + std::to_string(number) + " cannot be deleted", error);
+  }
+  if (const int error = io.sync_directory(directory.path); error != 0)
+    refuse(directory.path, "it cannot be synced", error);
+  directory.segments.clear();
+}
+
+int write_note(Io& io, const std::string& path, const TierNote& note) {
+  RemovalsNote block{note, 0};
+  seal(block);
+  const int fd = io.open(path + "/" + kRemovalsName, O_WRONLY | O_CREAT, 0600);
+  if (fd < 0) return fd;
+  File file(io, fd);
+  return write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);
 }
 
 }  // namespace peercached::disk

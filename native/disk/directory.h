@@ -13,9 +13,16 @@ struct Directory {
   std::string path;
   File lock;                       // the directory is ours while this is open
   std::vector<uint32_t> segments;  // numbers of the files that are there, ascending
+  TierNote removals;               // that it has seen; zero: none
 };
 
 // Makes the directory if only its last part is missing. Throws DiskError with the remedy.
 Directory open_directory(Io& io, const std::string& path, const Identity& identity);
+
+// Deletes all segments: none of their pages may be served.
+void empty(Io& io, Directory& directory);
+
+// 0, or a negative errno.
+int write_note(Io& io, const std::string& path, const TierNote& note);
 
 }  // namespace peercached::disk

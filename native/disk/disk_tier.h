@@ -33,6 +33,9 @@ namespace peercached {
 // `batch` nothing that was reported as written.
 enum class SyncPolicy : uint8_t { never, segment, batch };
 
+// Whether a copy that was put at this position was removed since.
+using RemovalJudge = std::function<bool(const Digest&, Position set_at)>;
+
 struct DiskConfig {
   std::string path;            // a directory; made if its parent exists
   uint64_t size_bytes = 0;     // of all files together, enforced; at least kDiskBytesMin
@@ -42,6 +45,11 @@ struct DiskConfig {
   uint64_t queue_bytes = 256 << 20;         // of pinned pages waiting for their write
   double carry = 0.25;  // share of a segment that may be carried forward when it is evicted
   std::string faults;   // for tests: see faulty_io.h; empty: none
+  // Of what the directory holds at open: why none of it may be served, from its note of the
+  // removals that it has seen ("": it may), and which copies were removed since they were put.
+  // Empty: all may.
+  std::function<std::string(const TierNote&)> why_not;
+  RemovalJudge is_void;
 };
 inline constexpr uint64_t kDiskBytesMin = 1 << 20;
 
@@ -52,9 +60,7 @@ struct DiskPage {
   uint64_t epoch = 0;     // of the namespace
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // payload bytes
-  // A number of the caller's (the generation of its record, say), kept in memory: as given to
-  // put() or set_mark(), 0 after recovery.
-  uint64_t mark = 0;
+  Position set_at = 0;    // of the newest removal when it was put
 };
 
 enum class PutOutcome : uint8_t {
@@ -108,6 +114,8 @@ struct DiskStats {
   uint64_t recovery_walked = 0;    // segments without a good footer: read in full
   uint64_t recovery_rejected = 0;  // segments, foreign, of another version or destroyed: deleted
   uint64_t recovery_corrupt = 0;   // records that were torn or damaged
+  uint64_t recovery_removed = 0;   // pages that were removed since they were put
+  std::string recovery_emptied;    // why nothing of it was served; "": it was
 };
 
 // What one namespace holds of the tier, queued pages and those of all epochs that count together.
@@ -131,7 +139,6 @@ class ColdTier {
   // Pages on disk; those that are only queued are not.
   virtual void contains(std::span<const Digest> digests, std::span<uint8_t> out) const = 0;
   virtual std::optional<DiskPage> find(const Digest& digest) const = 0;
-  virtual void set_mark(const Digest& digest, uint64_t mark) = 0;
 
   // Reads and verifies, several at a time, `urgent` batches before others; returns when every
   // page has a status. Nothing is written into a `dest` after that. Counts as use: see touch().
@@ -139,10 +146,14 @@ class ColdTier {
   // These pages were used: they are carried forward when their segment is evicted.
   virtual void touch(std::span<const Digest> digests) = 0;
 
-  // Gone for find() and read() when it returns; for ever when stats().removals_waiting is 0.
+  // Gone for find() and read() when it returns. A restart may find it again where is_void
+  // (DiskConfig) does not say that it was removed.
   virtual void remove(std::span<const Digest> digests) = 0;
   // Likewise all pages of the namespace whose epoch is below that; they cannot be put any more.
   virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
+
+  // The directory has seen these removals; written down soon.
+  virtual void note_removals(const TierNote& note) = 0;
 
   // From now on pages that would take the namespace above that are not written (skipped_quota).
   // What is there stays, also above the quota, until it is evicted: the log is one for all, and its

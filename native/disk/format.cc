@@ -15,6 +15,7 @@ uint64_t check_of(const Block& block, uint64_t seed) {
 }  // namespace
 
 void seal(Superblock& block) { block.check = check_of(block, 0); }
+void seal(RemovalsNote& note) { note.check = check_of(note, 0); }
 void seal(SegmentHeader& header) { header.check = check_of(header, 0); }
 void seal(RecordHeader& header, uint64_t salt) { header.check = check_of(header, salt); }
 void seal(FooterTrailer& trailer, uint64_t salt) { trailer.check = check_of(trailer, salt); }
@@ -22,6 +23,7 @@ void seal(FooterTrailer& trailer, uint64_t salt) { trailer.check = check_of(trai
 bool sealed(const Superblock& block) {
   return block.magic == Superblock::kMagic && block.check == check_of(block, 0);
 }
+bool sealed(const RemovalsNote& note) { return note.check == check_of(note, 0); }
 bool sealed(const SegmentHeader& header) {
   return header.magic == SegmentHeader::kMagic && header.version == kFormatVersion &&
          header.check == check_of(header, 0);
@@ -47,6 +49,7 @@ RecordHeader header_of(const FooterEntry& entry) {
   header.checksum = entry.checksum;
   header.length = entry.length;
   header.unit = entry.unit;
+  header.set_at = entry.set_at;
   return header;
 }
 
@@ -58,6 +61,7 @@ FooterEntry entry_of(const RecordHeader& header) {
   entry.checksum = header.checksum;
   entry.sequence = header.sequence;
   entry.unit = header.unit;
+  entry.set_at = header.set_at;
   entry.length = header.length;
   entry.kind = header.kind;
   return entry;

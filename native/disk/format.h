@@ -1,6 +1,7 @@
 // What is on the disk, byte for byte: docs/disk-format.md tells the same with the reasons.
 //
 //   DIR/lock                  held with flock by the daemon that uses the directory
+//   DIR/removals              RemovalsNote: which removals it has seen
 //   DIR/format                Superblock: whose directory this is, and of which version
 //   DIR/segment-NUMBER.log    SegmentHeader | records ... | footer entries | FooterTrailer
 //
@@ -27,7 +28,7 @@ namespace peercached::disk {
 
 static_assert(std::endian::native == std::endian::little);
 
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 inline constexpr uint64_t kBlockBytes = 4096;  // unit of direct I/O
 inline constexpr uint64_t kUnitBytes = 64;     // headers and payloads begin at multiples of it
 
@@ -48,6 +49,13 @@ struct Superblock {
   static constexpr uint64_t kMagic = 0x4b53494452454550;  // "PEERDISK"
 };
 static_assert(sizeof(Superblock) == 40);
+
+// DIR/removals: which removals the directory has seen. Rewritten in place now and then.
+struct RemovalsNote {
+  TierNote note;
+  uint64_t check = 0;  // of the 16 bytes before
+};
+static_assert(sizeof(RemovalsNote) == 24);
 
 struct SegmentHeader {
   uint64_t magic = kMagic;
@@ -78,7 +86,8 @@ struct RecordHeader {
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // of the payload, bytes
   uint32_t unit = 0;      // the payload begins at unit * kUnitBytes of the segment
-  uint32_t reserved[12] = {};
+  Position set_at = 0;    // of the newest removal (removals/journal.h) when it was put
+  uint32_t reserved[10] = {};
   uint64_t check = 0;                             // of the 120 bytes before, seeded with the salt
   static constexpr uint32_t kMagic = 0x44524350;  // "PCRD"
 };
@@ -107,12 +116,13 @@ struct FooterEntry {
   uint64_t epoch = 0;
   uint64_t checksum = 0;
   uint64_t sequence = 0;
+  Position set_at = 0;
   uint32_t unit = 0;  // the payload begins at unit * kUnitBytes
   uint32_t length = 0;
   RecordKind kind = RecordKind::page;
   uint32_t reserved = 0;
 };
-static_assert(sizeof(FooterEntry) == 72);
+static_assert(sizeof(FooterEntry) == 80);
 
 // The last block of a sealed segment; the entries are in the blocks before.
 struct FooterTrailer {
@@ -132,10 +142,12 @@ constexpr uint64_t footer_bytes(uint64_t entries) {
 
 // Fill `check`; tell whether magic, version and `check` are right.
 void seal(Superblock& block);
+void seal(RemovalsNote& note);
 void seal(SegmentHeader& header);
 void seal(RecordHeader& header, uint64_t salt);
 void seal(FooterTrailer& trailer, uint64_t salt);
 bool sealed(const Superblock& block);  // of any version
+bool sealed(const RemovalsNote& note);
 bool sealed(const SegmentHeader& header);
 bool sealed(const RecordHeader& header, uint64_t salt);
 bool sealed(const FooterTrailer& trailer, uint64_t salt);

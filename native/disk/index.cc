@@ -59,7 +59,7 @@ void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const 
 
 DiskPage Index::page_of(const IndexEntry& entry) const {
   const NamespaceTable::Name name = namespaces_.name(entry.namespace_number);
-  return {entry.digest, name.id, name.epoch, entry.checksum, entry.length, entry.mark};
+  return {entry.digest, name.id, name.epoch, entry.checksum, entry.length, entry.set_at};
 }
 
 Index::Totals Index::totals() const {

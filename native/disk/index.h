@@ -24,7 +24,7 @@ struct IndexEntry {
   Digest digest;
   uint64_t sequence = 0;  // of its record; 0: an empty place of the table
   uint64_t checksum = 0;
-  uint64_t mark = 0;
+  Position set_at = 0;
   uint32_t namespace_number = 0;
   uint32_t length = 0;   // 0: a removal, seen during recovery only
   uint32_t segment = 0;  // number; 0: queued, not on disk yet

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "disk/directory.h"
+
 namespace peercached::disk {
 
 Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, Log& log,
@@ -31,6 +33,7 @@ void Maintenance::stop() {
     wake_.notify_one();
   }
   thread_.join();
+  write_note(note_);
 }
 
 void Maintenance::wake() {
@@ -45,6 +48,13 @@ void Maintenance::sweep_dropped() {
   wake_.notify_one();
 }
 
+void Maintenance::note_removals(const TierNote& note) {
+  std::lock_guard lock(mutex_);
+  note_ = note;
+  woken_ = true;
+  wake_.notify_one();
+}
+
 void Maintenance::add_to(DiskStats& stats) const {
   stats.pages_evicted = pages_evicted_;
   stats.segments_evicted = segments_evicted_;
@@ -54,8 +64,10 @@ void Maintenance::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const bool sweep = std::exchange(sweep_, false);
+    const TierNote note = note_;
     woken_ = false;
     lock.unlock();
+    write_note(note);
     if (sweep) erase_dropped();
     const bool probe = !health_.writable() && Clock::now() >= health_.next_probe();
     if (probe || health_.writable()) {
@@ -75,6 +87,14 @@ void Maintenance::run() {
       wake_.wait_until(lock, health_.next_probe(), called);
     }
   }
+}
+
+// A write that fails is tried again a second later: until then a state_dir that is older than the
+// directory is not found out.
+void Maintenance::write_note(const TierNote& note) {
+  if (note.life == written_note_.life && note.position == written_note_.position) return;
+  InIo in_io(clock_);
+  if (disk::write_note(io_, config_.directory, note) == 0) written_note_ = note;
 }
 
 bool Maintenance::stopping() {
@@ -207,8 +227,16 @@ size_t Maintenance::load(const Segment& segment, std::span<const IndexedPage> pa
     }
     if (!right) continue;
     LogItem& item = items.emplace_back();
-    item.entry = {entry.digest, page.namespace_id, page.epoch, entry.checksum, entry.sequence, 0,
-                  entry.length, RecordKind::page,  0};
+    item.entry = {entry.digest,
+                  page.namespace_id,
+                  page.epoch,
+                  entry.checksum,
+                  entry.sequence,
+                  entry.set_at,
+                  0,
+                  entry.length,
+                  RecordKind::page,
+                  0};
     item.payload = to;
     item.carried_from = segment.number;
     to += record_bytes(entry.length);

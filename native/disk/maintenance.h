@@ -26,7 +26,8 @@ class Maintenance {
   void start();
   void stop();  // ends the thread; an eviction under way is finished first
   void wake();
-  void sweep_dropped();  // soon, on the thread
+  void sweep_dropped();                      // soon, on the thread
+  void note_removals(const TierNote& note);  // likewise
 
   void add_to(DiskStats& stats) const;
 
@@ -34,6 +35,7 @@ class Maintenance {
   void run();
   bool stopping();
   void erase_dropped();
+  void write_note(const TierNote& note);
   bool evict_oldest();
   std::vector<IndexedPage> worth_carrying(const Segment& segment);
   void carry(const Segment& segment, std::span<const IndexedPage> pages);
@@ -57,6 +59,7 @@ class Maintenance {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false, sweep_ = false, stopping_ = false;
+  TierNote note_, written_note_;
   std::thread thread_;
 };
 

@@ -70,11 +70,13 @@ class Recovery {
       entry.digest = found.digest;
       entry.sequence = found.sequence;
       entry.checksum = found.checksum;
+      entry.set_at = found.set_at;
       entry.length = found.length;
       entry.segment = number;
       entry.unit = found.unit;
-      index_.merge_newest(
-          {found.digest, found.namespace_id, found.epoch, found.checksum, found.length, 0}, entry);
+      index_.merge_newest({found.digest, found.namespace_id, found.epoch, found.checksum,
+                           found.length, found.set_at},
+                          entry);
     }
     std::lock_guard lock(mutex_);
     result.last_sequence = std::max(result.last_sequence, last_sequence);
@@ -126,16 +128,20 @@ class Recovery {
 }  // namespace
 
 Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
-                  SegmentSet& segments, Index& index, NamespaceTable& namespaces) {
+                  SegmentSet& segments, Index& index, NamespaceTable& namespaces,
+                  const RemovalJudge& is_void) {
   const TimePoint begin = Clock::now();
   Recovery recovery(io, directory, identity, sync, segments, index);
   recovery.scan_all();
   if (!recovery.refusal.empty()) throw DiskError(recovery.refusal);
   for (const auto& [id, epoch] : recovery.floors) namespaces.raise_floor(id, epoch);
-  index.scan([&](const IndexEntry& entry) {
-    return entry.length == 0 || !index.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;
-  });
   Recovered& result = recovery.result;
+  index.scan([&](const IndexEntry& entry) {
+    const bool removed = is_void && entry.length > 0 && is_void(entry.digest, entry.set_at);
+    result.removed += removed;
+    return removed || entry.length == 0 || !index.live(entry) ? Index::Verdict::erase
+                                                              : Index::Verdict::keep;
+  });
   if (!directory.segments.empty()) result.next_number = directory.segments.back() + 1;
   result.ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());

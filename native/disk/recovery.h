@@ -12,6 +12,7 @@
 #include <string>
 
 #include "disk/directory.h"
+#include "disk/disk_tier.h"
 #include "disk/index.h"
 #include "disk/segment.h"
 
@@ -21,12 +22,15 @@ struct Recovered {
   uint64_t last_sequence = 0;
   uint32_t next_number = 1;
   uint64_t segments = 0, walked = 0, rejected = 0, corrupt = 0;
+  uint64_t removed = 0;
   uint64_t ms = 0;
 };
 
-// `sync`: as for write_footer; and files that were deleted stay so. A segment that cannot be used
-// is counted; throws DiskError if it is not the disk's fault that one cannot be opened.
+// `is_void`: as in DiskConfig. `sync`: as for write_footer; and files that were deleted stay so. A
+// segment that cannot be used is counted; throws DiskError if it is not the disk's fault that one
+// cannot be opened.
 Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
-                  SegmentSet& segments, Index& index, NamespaceTable& namespaces);
+                  SegmentSet& segments, Index& index, NamespaceTable& namespaces,
+                  const RemovalJudge& is_void);
 
 }  // namespace peercached::disk

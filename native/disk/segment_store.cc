@@ -53,9 +53,10 @@ class SegmentStore final : public ColdTier {
         segment_bytes_(segment_bytes_of(config)),
         on_evicted_(std::move(on_evicted)),
         directory_(open_directory(io_, config.path, config.identity)),
+        emptied_(judge(config)),
         index_(namespaces_),
         recovered_(recover(io_, directory_, config.identity, config.sync != SyncPolicy::never,
-                           segments_, index_, namespaces_)),
+                           segments_, index_, namespaces_, config.is_void)),
         recovered_pages_(index_.totals().pages),
         health_(config.path, times),
         log_config_{config.path, config.size_bytes, segment_bytes_, config.sync, config.identity},
@@ -101,13 +102,6 @@ class SegmentStore final : public ColdTier {
     return found->page;
   }
 
-  void set_mark(const Digest& digest, uint64_t mark) override {
-    index_.change(digest, [&](IndexEntry& entry) {
-      entry.mark = mark;
-      return Index::Verdict::keep;
-    });
-  }
-
   void read(std::span<DiskRead> batch, Deadline deadline, bool urgent) override {
     const bool stalled = health_.stalled();
     std::vector<ReadJob> jobs;
@@ -151,6 +145,8 @@ class SegmentStore final : public ColdTier {
     maintenance_.sweep_dropped();
   }
 
+  void note_removals(const TierNote& note) override { maintenance_.note_removals(note); }
+
   void set_quota(const Digest& namespace_id, uint64_t payload_bytes) override {
     namespaces_.set_quota(namespace_id, payload_bytes);
   }
@@ -172,6 +168,13 @@ class SegmentStore final : public ColdTier {
   DiskStats stats() const override;
 
  private:
+  // Why the directory was emptied; "" if it was not.
+  std::string judge(const DiskConfig& config) {
+    std::string why = config.why_not ? config.why_not(directory_.removals) : "";
+    if (!why.empty()) empty(io_, directory_);
+    return why;
+  }
+
   // A page that turned out to be damaged, or not to be read, or could not be carried forward.
   void lose(const Digest& digest, uint64_t sequence, uint32_t segment) {
     const auto found = index_.find(digest);
@@ -184,7 +187,8 @@ class SegmentStore final : public ColdTier {
   const uint64_t size_bytes_;
   const uint64_t segment_bytes_;
   const DiskEvicted on_evicted_;
-  const Directory directory_;
+  Directory directory_;
+  const std::string emptied_;
   NamespaceTable namespaces_;
   SegmentSet segments_;
   Index index_;
@@ -240,6 +244,8 @@ DiskStats SegmentStore::stats() const {
   stats.recovery_walked = recovered_.walked;
   stats.recovery_rejected = recovered_.rejected;
   stats.recovery_corrupt = recovered_.corrupt;
+  stats.recovery_removed = recovered_.removed;
+  stats.recovery_emptied = emptied_;
   return stats;
 }
 

@@ -29,7 +29,6 @@ PutOutcome WriteBehind::check(const DiskPage& page) {
       const uint32_t head = log_.head();
       index_.change(page.digest, [&](IndexEntry& entry) {
         entry.touched = head;
-        entry.mark = page.mark;
         return Index::Verdict::keep;
       });
       return PutOutcome::held;
@@ -66,13 +65,14 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
   entry.sequence = last_sequence_ + 1;
   entry.checksum = page.checksum;
   entry.length = page.length;
-  entry.mark = page.mark;
+  entry.set_at = page.set_at;
   if (!index_.insert(page, entry)) return PutOutcome::held;  // somebody else was faster
   ++last_sequence_;
 
   QueuedPage queued;
-  queued.item.entry = {page.digest, page.namespace_id, page.epoch, page.checksum, entry.sequence, 0,
-                       page.length, RecordKind::page,  0};
+  queued.item.entry = {
+      page.digest, page.namespace_id, page.epoch, page.checksum, entry.sequence, page.set_at, 0,
+      page.length, RecordKind::page,  0};
   queued.item.payload = payload;
   queued.item.done = std::move(done);
   queued.since = Clock::now();

@@ -52,6 +52,13 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
       on_disk.epoch = epoch;
       on_disk.checksum = page.checksum;
       on_disk.length = page.length;
+      // The same key with another content: as if the one on the disk had been removed.
+      const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
+      if (older && !same_content(*older, rows[i])) {
+        tier_->remove({&on_disk.digest, 1});
+        write_down({&on_disk.digest, 1});
+      }
+      on_disk.set_at = journal_.last();
       const auto done = [this, page](bool ok) { written(page, ok); };
       if (gone || tier_->put(on_disk, page.payload(), done) != PutOutcome::queued)
         done_with.push_back(page);
@@ -169,12 +176,37 @@ void ColdPages::find_all(std::span<const Digest> digests, std::span<uint8_t> out
   }
 }
 
-void ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+bool ColdPages::write_waiting() {
+  const bool written = journal_.write_waiting();
+  note_removals();
+  return written;
+}
+
+void ColdPages::note_removals() {
+  const TierNote note = journal_.note();
+  pool_.note_removals(note);
+  if (tier_) tier_->note_removals(note);
+}
+
+bool ColdPages::write_down(std::span<const Digest> digests) {
+  const bool written = journal_.append(digests);
+  note_removals();
+  return written;
+}
+
+bool ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  {
+    std::lock_guard lock(mutex_);
+    remove_both(digests, rows);
+  }
+  return write_down(digests) && journal_.sync();
+}
+
+void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   if (!tier_) {
     pool_.remove(digests, rows);
     return;
   }
-  std::lock_guard lock(mutex_);
   std::vector<uint8_t> on_disk(digests.size());
   find_all(digests, on_disk);
   tier_->remove(digests);

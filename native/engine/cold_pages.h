@@ -28,6 +28,7 @@
 #include "disk/disk_tier.h"
 #include "engine/namespaces.h"
 #include "pool/pool.h"
+#include "removals/journal.h"
 
 namespace peercached {
 
@@ -36,8 +37,8 @@ class ColdPages {
   // Takes records and withdrawals to the owners, in order.
   using Tell = std::function<void(std::span<const RecordRow>)>;
 
-  ColdPages(Pool& pool, const NamespaceTable& namespaces, Tell tell)
-      : pool_(pool), namespaces_(namespaces), tell_(std::move(tell)) {}
+  ColdPages(Pool& pool, const NamespaceTable& namespaces, Journal& journal, Tell tell)
+      : pool_(pool), namespaces_(namespaces), journal_(journal), tell_(std::move(tell)) {}
 
   // Once, before anything is set. left_disk() is the tier's DiskEvicted from before that on.
   void start(std::unique_ptr<ColdTier> tier) { tier_ = std::move(tier); }
@@ -72,8 +73,14 @@ class ColdPages {
   // out[i] = 1 for those; out[i] is left alone otherwise.
   void find_all(std::span<const Digest> digests, std::span<uint8_t> out) const;
 
-  // From pool and disk; appends the withdrawals of what was held, to be told by the caller.
-  void remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // From pool and disk, for ever; appends the withdrawals of what was held, to be told by the
+  // caller. False: they are gone, but that could not be written down, and a restart may bring them
+  // back.
+  bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Tries again what could not be written down; false: it still cannot.
+  bool write_waiting();
+  // Pool file and disk know the journal as it is: at start, and with each removal.
+  void note_removals();
   // Of epochs below: from the disk only.
   void drop_namespace(const Digest& namespace_id, uint64_t below_epoch);
 
@@ -83,6 +90,10 @@ class ColdPages {
   Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
 
  private:
+  // Of pages that are gone from both.
+  bool write_down(std::span<const Digest> digests);
+  // With mutex_ held.
+  void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // A page's write is done, and so is our pin.
   void written(const PinnedPage& page, bool on_disk);
   void scan_disk(Generation as_of,
@@ -90,6 +101,7 @@ class ColdPages {
 
   Pool& pool_;
   const NamespaceTable& namespaces_;
+  Journal& journal_;
   const Tell tell_;
   std::mutex mutex_;  // see above; taken before the pool's and the tier's
   bool ended_ = false;

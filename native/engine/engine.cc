@@ -23,6 +23,8 @@ constexpr uint64_t kWriteBehindShare = 4;  // of the pool may wait to be written
 constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
 constexpr int64_t kFlushMs = 2'000;  // for the disk, when we stop
 
+constexpr std::chrono::seconds kRetryRemovals{1};  // that could not be written down
+
 constexpr unsigned kConnectionsMin = 256;
 
 // In a time that does not tell how much of it was right.
@@ -38,6 +40,14 @@ unsigned copy_helpers(unsigned threads) {
   return threads - 1;
 }
 
+JournalConfig journal_of(const EngineConfig& config) {
+  JournalConfig journal;
+  journal.path = config.removals_path;
+  journal.identity = store_identity(config.cluster_key, config.node_id);
+  journal.sync = config.disk.sync == SyncPolicy::batch;
+  return journal;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -46,19 +56,30 @@ Engine::Engine(const EngineConfig& config)
       nodes_(config.node_id, config.incarnation),
       namespaces_(config.cluster_key),
       locations_(config.location_cache_entries),
+      journal_(journal_of(config)),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify) {
   install_fault_guard();
+  // What outlived the last process is judged by what was removed.
+  std::function<std::string(const TierNote&)> why_not;
+  RemovalJudge is_void;
+  if (!config.removals_path.empty()) {
+    why_not = [this](const TierNote& note) { return journal_.why_not(note); };
+    is_void = [past = std::make_shared<const Past>(journal_.past())](
+                  const Digest& digest, Position set_at) { return past->is_void(digest, set_at); };
+  }
   // While the pool's memory is touched, the disk is looked through.
   std::future<std::unique_ptr<ColdTier>> disk;
   if (!config.disk.path.empty())
-    disk = std::async(std::launch::async, [this] { return open_disk(); });
+    disk = std::async(std::launch::async, [&] { return open_disk(why_not, is_void); });
   PoolConfig pool_config;
   pool_config.size_bytes = config.pool_bytes;
   pool_config.incarnation = config.incarnation;
   pool_config.huge_pages = config.huge_pages;
   pool_config.file = {config.pool_file, store_identity(config.cluster_key, config.node_id),
-                      config.why_epochs_unknown};
+                      config.why_epochs_unknown, why_not};
+  pool_config.position = [this] { return journal_.last(); };
+  pool_config.is_void = is_void;
   for (const auto& [id, epoch] : config.epochs) raise_epoch(id, epoch);
   pool_ = std::make_unique<Pool>(
       pool_config,
@@ -67,7 +88,7 @@ Engine::Engine(const EngineConfig& config)
         if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
-  cold_ = std::make_unique<ColdPages>(*pool_, namespaces_,
+  cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
                                       [this](std::span<const RecordRow> rows) { tell(rows); });
   // Before the disk's epochs, which may void what the pool's file had.
   quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
@@ -77,6 +98,7 @@ Engine::Engine(const EngineConfig& config)
     // Higher than what is known otherwise: this node was told of it when it wrote those pages.
     for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
   }
+  if (!config.removals_path.empty()) cold_->note_removals();
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   shard_ = std::make_unique<Shard>(config.shard_entries, [this] {
@@ -110,8 +132,11 @@ Engine::Engine(const EngineConfig& config)
   janitor_thread_ = std::thread([this] { janitor(); });
 }
 
-std::unique_ptr<ColdTier> Engine::open_disk() {
+std::unique_ptr<ColdTier> Engine::open_disk(
+    const std::function<std::string(const TierNote&)>& why_not, const RemovalJudge& is_void) {
   DiskConfig disk = config_.disk;
+  disk.why_not = why_not;
+  disk.is_void = is_void;
   disk.identity = store_identity(config_.cluster_key, config_.node_id);
   disk.faults = config_.faults;
   disk.queue_bytes = std::min(config_.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
@@ -295,10 +320,14 @@ std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
   return rows;
 }
 
-std::vector<RecordRow> Engine::remove_local(std::span<const Digest> digests) {
-  std::vector<RecordRow> rows;
-  cold_->remove(digests, rows);
-  return rows;
+bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (cold_->remove(digests, rows)) return true;
+  {
+    std::lock_guard lock(janitor_mutex_);
+    write_removals_ = true;
+  }
+  janitor_wake_.notify_one();
+  return false;
 }
 
 std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
@@ -343,21 +372,26 @@ std::vector<WorkerInfo> Engine::workers() const {
 // Sweeps what is void already: pages of a cleared namespace, records of nodes that are gone.
 void Engine::janitor() {
   std::unique_lock lock(janitor_mutex_);
-  TimePoint holds_due = TimePoint::max();
+  TimePoint holds_due = TimePoint::max(), removals_due = TimePoint::max();
   while (true) {
     const auto wanted = [&] {
-      return stopping_ || look_at_holds_ || sweep_shard_ || !stale_namespaces_.empty() ||
-             !stale_on_disk_.empty();
+      return stopping_ || look_at_holds_ || sweep_shard_ || write_removals_ ||
+             !stale_namespaces_.empty() || !stale_on_disk_.empty();
     };
-    if (holds_due == TimePoint::max()) {
+    const TimePoint due = std::min(holds_due, removals_due);
+    if (due == TimePoint::max()) {
       janitor_wake_.wait(lock, wanted);
     } else {
-      janitor_wake_.wait_until(lock, holds_due, wanted);
+      janitor_wake_.wait_until(lock, due, wanted);
     }
     if (stopping_) return;
     look_at_holds_ = false;
+    const bool write_removals =
+        std::exchange(write_removals_, false) || removals_due <= Clock::now();
     lock.unlock();
     holds_due = holds_->expire(Clock::now());
+    if (write_removals)
+      removals_due = cold_->write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
     lock.lock();
     if (!stale_on_disk_.empty()) {
       const auto [id, epoch] = stale_on_disk_.back();

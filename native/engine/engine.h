@@ -70,6 +70,7 @@ struct EngineConfig {
   // not served again.
   std::vector<std::pair<Digest, uint64_t>> epochs;
   std::string why_epochs_unknown;  // not "": no page of an earlier start is served
+  std::string removals_path;       // of the journal; "": removals are not kept over restarts
   uint64_t shard_entries = 0;
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;
@@ -170,7 +171,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
-  std::vector<RecordRow> remove_local(std::span<const Digest> digests);
+  // False: a restart may bring them back.
+  bool remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // While false, sets are answered `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
   // Our pages in the order in which a drain hands them over, in parts of one namespace each.
@@ -240,7 +242,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                     std::span<const size_t> index, std::span<const RecordRow> rows,
                     std::span<uint8_t> present);
   void janitor();
-  std::unique_ptr<ColdTier> open_disk();  // throws DiskError
+  std::unique_ptr<ColdTier> open_disk(const std::function<std::string(const TierNote&)>& why_not,
+                                      const RemovalJudge& is_void);  // throws DiskError
   // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
   std::unique_ptr<rdma::Fabric> make_fabric();
 
@@ -253,6 +256,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NodeTable nodes_;
   NamespaceTable namespaces_;
   LocationCache locations_;
+  Journal journal_;
   std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
@@ -284,6 +288,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::vector<std::pair<Digest, uint64_t>> stale_on_disk_;  // namespaces, and the epochs they have
   bool sweep_shard_ = false;
   bool look_at_holds_ = false;
+  bool write_removals_ = false;  // some could not be written down
   bool stopping_ = false;
   std::thread janitor_thread_;
 

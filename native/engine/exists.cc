@@ -308,7 +308,8 @@ void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
   }
   for (const Digest& digest : wanted) locations_.forget(digest);
   std::vector<Digest> removed;
-  const std::vector<RecordRow> rows = remove_local(wanted);
+  std::vector<RecordRow> rows;
+  const bool kept = remove_local(wanted, rows);
   for (const RecordRow& row : rows) removed.push_back(row.digest);
   if (!rows.empty()) {
     control_.ask(EventKind::publish, std::as_bytes(std::span(rows)), context.deadline);
@@ -322,6 +323,7 @@ void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
     keys[i].status = std::binary_search(removed.begin(), removed.end(), digests[i]) ? PageStatus::ok
                      : elsewhere ? PageStatus::absent
                                  : PageStatus::deadline;
+    if (!kept) keys[i].status = PageStatus::error;
   }
 }
 

@@ -35,7 +35,8 @@ void write_recovery(JsonWriter& json, const RecoveryReport& report) {
   json.field("seconds", report.seconds);
   json.key("dropped").open('{').field("damaged_headers", report.damaged_headers);
   json.field("damaged_payloads", report.damaged_payloads).field("unfinished", report.unfinished);
-  json.field("cleared", report.cleared).field("duplicates", report.duplicates).close('}');
+  json.field("cleared", report.cleared).field("removed", report.removed);
+  json.field("duplicates", report.duplicates).close('}');
   json.field("damaged_spans", report.damaged_spans).close('}');
 }
 
@@ -65,7 +66,7 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("skipped_old", disk.skipped_old).field("skipped_large", disk.skipped_large);
   json.field("skipped_quota", disk.skipped_quota);
   json.field("write_errors", disk.write_errors);
-  json.field("removed", disk.removed).field("removals_waiting", disk.removals_waiting);
+  json.field("removed", disk.removed);
   json.field("pages_read", disk.pages_read);
   json.field("payload_bytes_read", disk.payload_bytes_read);
   json.field("disk_bytes_read", disk.disk_bytes_read).field("disk_reads", disk.disk_reads);
@@ -77,6 +78,8 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("recovery_walked", disk.recovery_walked);
   json.field("recovery_rejected", disk.recovery_rejected);
   json.field("recovery_corrupt", disk.recovery_corrupt);
+  json.field("recovery_removed", disk.recovery_removed);
+  json.field("recovery_emptied", disk.recovery_emptied);
   json.field("promoted", promoter.promoted).field("promoted_bytes", promoter.promoted_bytes);
   json.field("warmed", promoter.warmed).field("promotes_not_now", promoter.not_now);
   json.field("promotes_late", promoter.late).field("promotes_absent", promoter.absent);
@@ -92,6 +95,10 @@ std::string Engine::status_json() const {
   write_pool(json, pool_->stats());
   quotas_->write(json);
   write_recovery(json, pool_->recovery());
+  const JournalStats removals = journal_.stats();
+  json.key("removals").open('{').field("last", removals.last).field("floor", removals.floor);
+  json.field("entries", removals.entries).field("waiting", removals.waiting);
+  json.field("problem", removals.problem).close('}');
   if (cold_->enabled()) write_disk(json, cold_->tier().stats(), promoter_->stats());
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());

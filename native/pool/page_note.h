@@ -19,9 +19,9 @@ struct PageNote {
   Digest page;  // the header's: a note of an earlier page in this slot is none
   Digest namespace_id;
   uint64_t epoch = 0;
-  uint64_t check = 0;  // XXH3-64 of the bytes before
-  uint64_t stamp = 0;  // how recently used: the pool's touch clock
-  uint64_t reserved = 0;
+  Position set_at = 0;  // of the newest removal then: a later one of this page makes it void
+  uint64_t check = 0;   // XXH3-64 of the bytes before
+  uint64_t stamp = 0;   // how recently used: the pool's touch clock
 };
 static_assert(sizeof(PageNote) == 64);
 

@@ -33,6 +33,7 @@ Space space_for(SlotTable& slots, const PoolMemory& memory) {
 Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge& judge)
     : incarnation(config.incarnation),
       on_evict(std::move(sink)),
+      position(config.position),
       memory(memory_for(config)),
       high_bytes(
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.high_watermark)),
@@ -42,7 +43,7 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
       space(space_for(slots, memory)),
       recency(slots, space),
       victims(slots, space, recency) {
-  if (memory.file() != nullptr) restore(judge);
+  if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] { evict_in_background(); });
 }
 

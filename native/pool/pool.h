@@ -45,6 +45,10 @@ struct PoolConfig {
   double high_watermark = 0.98;   // used fraction at which background eviction starts
   double low_watermark = 0.96;    // and at which it stops
   PoolFileConfig file;            // where it lives and survives the process; by default nowhere
+  // Of a pool in a file. What is set now is noted with the position of the newest removal; a copy
+  // that the file holds is void if its page was removed since.
+  std::function<Position()> position;
+  std::function<bool(const Digest&, Position set_at)> is_void;
 };
 
 // Whose a page is. `slot` is a number of this process for one epoch of one namespace: what
@@ -123,6 +127,7 @@ struct PoolStats {
 
 class Pool {
  public:
+  using RemovalJudge = std::function<bool(const Digest&, Position set_at)>;
   // Pages leave by eviction in batches. Called without the pool's mutex, from whichever
   // thread evicted; rows have kRecordWithdraw set and a fresh generation.
   using EvictSink = std::function<void(std::span<const RecordRow>)>;
@@ -212,6 +217,9 @@ class Pool {
 
   // --- warm restart
   const RecoveryReport& recovery() const;
+  // In the file, if there is one: all removals until then are known to who judges it
+  // (PoolFileConfig).
+  void note_removals(const TierNote& note);
   // Writes down how recently each page was used, for the next process; without it that is the
   // order in which they were set. At a clean stop.
   void remember_order();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -23,7 +24,7 @@ namespace peercached {
 
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 constexpr char kMagic[8] = {'P', 'E', 'E', 'R', 'P', 'O', 'O', 'L'};
 constexpr uint64_t kSuperblockBytes = kMemoryPageBytes;
 
@@ -39,6 +40,9 @@ struct Superblock {
   uint64_t check;  // XXH3-64 of the bytes before
 };
 static_assert(sizeof(Superblock) == 64);
+
+// In the superblock's page.
+constexpr uint64_t kTierNoteAt = 128;
 
 uint64_t check_of(const Superblock& block) { return checksum(&block, offsetof(Superblock, check)); }
 
@@ -135,7 +139,17 @@ void PoolFile::judge(uint64_t found_bytes) {
                  described(file_bytes_);
   else if (!config_.why_unusable.empty())
     why_fresh_ = config_.why_unusable;
+  else if (config_.why_not)
+    why_fresh_ = config_.why_not(read_note(found_bytes));
   kept_ = why_fresh_.empty();
+}
+
+TierNote PoolFile::read_note(uint64_t found_bytes) const {
+  TierNote note;
+  const uint64_t at = found_bytes - kSuperblockBytes + kTierNoteAt;
+  if (pread(fd_, &note, sizeof note, static_cast<off_t>(at)) != static_cast<ssize_t>(sizeof note))
+    fail("cannot be read: " + last_error());
+  return note;
 }
 
 void PoolFile::check_room(uint64_t allocated_bytes) const {
@@ -166,6 +180,12 @@ void PoolFile::sign(std::byte* mapped) const {
   block.identity = config_.identity;
   block.check = check_of(block);
   std::memcpy(mapped + file_bytes_ - kSuperblockBytes, &block, sizeof block);
+}
+
+void PoolFile::note_removals(std::byte* mapped, const TierNote& note) const {
+  auto* words = reinterpret_cast<uint64_t*>(mapped + file_bytes_ - kSuperblockBytes + kTierNoteAt);
+  std::atomic_ref<uint64_t>(words[0]).store(note.life, std::memory_order_release);
+  std::atomic_ref<uint64_t>(words[1]).store(note.position, std::memory_order_release);
 }
 
 uint64_t* PoolFile::span_words(std::byte* mapped) const {

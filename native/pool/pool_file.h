@@ -19,9 +19,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "common/identity.h"
+#include "common/types.h"
 
 namespace peercached {
 
@@ -30,6 +32,8 @@ struct PoolFileConfig {
   // Of (cluster key, node id): somebody else's pages are not served. common/identity.h
   StoreIdentity identity{};
   std::string why_unusable;  // not empty: what the file holds must not be served
+  // Why a file with this note must not be served; "" if it may. Empty: any may.
+  std::function<std::string(const TierNote&)> why_not;
 };
 
 class PoolFile {
@@ -55,10 +59,13 @@ class PoolFile {
   // Of the mapped file: from now on it can be recovered.
   void sign(std::byte* mapped) const;
   uint64_t* span_words(std::byte* mapped) const;
+  // Beside the superblock, one store for each word, the position last.
+  void note_removals(std::byte* mapped, const TierNote& note) const;
 
  private:
   void open_and_lock();
   void judge(uint64_t found_bytes);
+  TierNote read_note(uint64_t found_bytes) const;
   void check_room(uint64_t allocated_bytes) const;
   [[noreturn]] void fail(const std::string& what) const;
 

@@ -52,7 +52,7 @@ struct Pool::Impl {
   void place_in_namespace(uint32_t id, uint32_t anchor);
 
   // --- a pool in a file (restore.cc)
-  void restore(const NamespaceJudge& judge);
+  void restore(const NamespaceJudge& judge, const RemovalJudge& is_void);
   void bring_back(const RecoveredPage& page, uint32_t id, uint32_t namespace_slot,
                   Generation page_generation);
   void write_note(const Slot& slot, const PageNamespace& ns);
@@ -77,6 +77,7 @@ struct Pool::Impl {
 
   const Incarnation incarnation;
   const EvictSink on_evict;
+  const std::function<Position()> position;  // may be empty: nothing is removed
   PoolMemory memory;
   const uint64_t high_bytes, low_bytes;
   const TimePoint started = Clock::now();

@@ -45,6 +45,7 @@ void look_at(std::byte* slot, const SpanPlace& span, uint32_t span_index, uint32
   }
   page.namespace_id = note.namespace_id;
   page.epoch = note.epoch;
+  page.set_at = note.set_at;
   page.stamp = note.stamp;
   page.span = span_index;
   page.slot = slot_index;

@@ -27,6 +27,7 @@ struct RecoveryReport {
   uint64_t damaged_payloads = 0;  // whole header, but the bytes have another checksum
   uint64_t unfinished = 0;        // no whole note: the process ended in the middle of its commit
   uint64_t cleared = 0;  // of an epoch that is over, or of more namespaces than there may be
+  uint64_t removed = 0;  // since it was set
   uint64_t duplicates = 0;
 };
 
@@ -34,6 +35,7 @@ struct RecoveredPage {
   SlotHeader header;
   Digest namespace_id;
   uint64_t epoch = 0;
+  Position set_at = 0;
   uint64_t stamp = 0;
   uint32_t span = 0;  // index in the spans given
   uint32_t slot = 0;  // within it

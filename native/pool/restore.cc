@@ -44,13 +44,13 @@ NamespaceSlots judged(std::span<const RecoveredPage> pages, const Pool::Namespac
 void Pool::Impl::write_note(const Slot& slot, const PageNamespace& ns) {
   PageNote note;
   if (ns.id != Digest{}) {
-    note = {slot.digest, ns.id, ns.epoch, 0, 0, 0};
+    note = {slot.digest, ns.id, ns.epoch, position ? position() : 0, 0, 0};
     seal(note);
   }
   std::memcpy(note_of(slot), &note, sizeof note);
 }
 
-void Pool::Impl::restore(const NamespaceJudge& judge) {
+void Pool::Impl::restore(const NamespaceJudge& judge, const RemovalJudge& is_void) {
   const TimePoint began = Clock::now();
   const PoolFile& file = *memory.file();
   recovery.file = file.path();
@@ -72,9 +72,10 @@ void Pool::Impl::restore(const NamespaceJudge& judge) {
     return memory.base() + place.offset + page.slot * place.stride_bytes;
   };
   std::erase_if(pages, [&](const RecoveredPage& page) {
-    if (slot_of(page) != 0) return false;
+    const bool removed = is_void && is_void(page.header.digest, page.set_at);
+    if (!removed && slot_of(page) != 0) return false;
     invalidate_header(header_at(page));
-    ++recovery.cleared;
+    ++(removed ? recovery.removed : recovery.cleared);
     return true;
   });
 
@@ -130,6 +131,10 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   recency.restore(id, page.stamp);
   ++counters.keys;
   counters.payload_bytes += slot.length;
+}
+
+void Pool::note_removals(const TierNote& note) {
+  if (const PoolFile* file = impl_->memory.file()) file->note_removals(impl_->memory.base(), note);
 }
 
 const RecoveryReport& Pool::recovery() const { return impl_->recovery; }

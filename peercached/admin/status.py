@@ -137,6 +137,7 @@ class Dropped(Part):
     damaged_payloads: int = 0
     unfinished: int = 0
     cleared: int = 0
+    removed: int = 0
     duplicates: int = 0
 
 
@@ -150,6 +151,16 @@ class Recovery(Part):
     seconds: float = 0.0
     dropped: Dropped = Field(default_factory=Dropped)
     damaged_spans: int = 0
+
+
+class Removals(Part):
+    """The journal of removals in `state_dir` (docs/disk-format.md)."""
+
+    last: int = 0  # position of the newest one
+    floor: int = 0  # copies that were set below it are not served after a restart
+    entries: int = 0
+    waiting: int = 0  # removed, but not written down: a restart may bring them back
+    problem: str = ""  # why
 
 
 class Disk(Part):
@@ -435,6 +446,7 @@ class Status(Part):
     pool: Pool = Field(default_factory=Pool)
     quotas: list[Quota] = []
     recovery: Recovery = Field(default_factory=Recovery)
+    removals: Removals = Field(default_factory=Removals)
     disk: Disk = Field(default_factory=Disk)
     shard: Shard = Field(default_factory=Shard)
     locations: Locations = Field(default_factory=Locations)

@@ -190,9 +190,13 @@ class LocalNode:
         return await self._promotes.serve(digests, timeout_ms, warm)
 
     async def remove_here(self, digests: bytes) -> bytes:
-        rows = self._engine.remove_local(digests)
+        loop = asyncio.get_running_loop()
+        # It is written to the disk.
+        rows, kept = await loop.run_in_executor(None, self._engine.remove_local, digests)
         if rows:
             await self._published(rows)
+        if not kept:
+            raise LookupError("removals cannot be written down here")
         return digests_of(rows)
 
     async def drop_here(self, digests: bytes) -> None:

@@ -1,5 +1,6 @@
 """Clusters for tests: real daemons, small pools, short heartbeats."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.fixtures import (
     pytest_runtest_makereport,
 )
 from harness.netns import Network, reason_to_skip
+from harness.warm_pools import TMPFS, PoolFiles, some_pool_files
 
 from peercached.demo.cluster import Cluster
 
@@ -29,6 +31,14 @@ def three_nodes() -> Iterator[Cluster]:
     """One cluster for all tests of a file that do it no harm."""
     with ExitStack() as stack:
         yield cluster_maker(stack, FAST, START_S)(3)
+
+
+@pytest.fixture
+def pool_files() -> Iterator[PoolFiles]:
+    if not os.access(TMPFS, os.W_OK):
+        pytest.skip(f"{TMPFS} is not a tmpfs that we may write to")
+    with some_pool_files() as files:
+        yield files
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """A daemon whose pool is in a file is killed and started again: its pages are still there."""
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +9,11 @@ from harness.disks import disk_options, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
+from harness.warm_pools import PoolFiles
 
 from peercached.demo.cluster import Cluster, Daemon
 
-TMPFS = Path("/dev/shm")
 KEYS = keys_of("kept", 40)
-
-
-class PoolFiles:
-    """Paths for pool files, one for each node."""
-
-    def __init__(self) -> None:
-        self.prefix = f"peercached-test-{os.getpid()}-{secrets.token_hex(4)}"
-
-    def __getitem__(self, node: int) -> Path:
-        return TMPFS / f"{self.prefix}-{node}"
-
-    def options(self, size: int) -> list[dict[str, str]]:
-        return [{"pool-file": str(self[node])} for node in range(size)]
-
-
-@pytest.fixture
-def pool_files() -> Iterator[PoolFiles]:
-    if not os.access(TMPFS, os.W_OK):
-        pytest.skip(f"{TMPFS} is not a tmpfs that we may write to")
-    files = PoolFiles()
-    yield files
-    for path in TMPFS.glob(f"{files.prefix}-*"):
-        with suppress(OSError):
-            path.unlink()
 
 
 def recovery(daemon: Daemon) -> dict[str, Any]:

@@ -101,11 +101,9 @@ class SimEngine(FakeEngine):
         self._hide(digests)  # asked for records that are about to be withdrawn
         return super().local_rows(digests)
 
-    def remove_local(self, digests: bytes) -> bytes:
+    def drop_from_pool(self, digests: bytes) -> bytes:
         self._hide(digests)
-        return super().remove_local(digests)
-
-    drop_from_pool = remove_local
+        return super().drop_from_pool(digests)
 
     def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
         del bytes_max

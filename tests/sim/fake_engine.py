@@ -177,10 +177,11 @@ class FakeEngine(NativeDirectory):
     def mark_published(self, rows: bytes) -> None:
         self.published |= {row[0] for row in ROW.iter_unpack(rows)}
 
-    def remove_local(self, digests: bytes) -> bytes:
+    def drop_from_pool(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
 
-    drop_from_pool = remove_local
+    def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
+        return self.drop_from_pool(digests), True
 
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:
         """Of those on `disk` (digest -> length): resident records. Of others: withdrawals."""

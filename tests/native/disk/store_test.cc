@@ -41,13 +41,11 @@ TEST_F(DiskStore, TellsWhatItKnowsOfAPage) {
   open();
   EXPECT_FALSE(tier->find(digest_for(1)));
   store(1, 5000, 0, 7, 3);
-  tier->set_mark(digest_for(1), 99);
   const auto page = tier->find(digest_for(1));
   ASSERT_TRUE(page);
   EXPECT_EQ(page->namespace_id, namespace_for(7));
   EXPECT_EQ(page->epoch, 3u);
   EXPECT_EQ(page->length, 5000u);
-  EXPECT_EQ(page->mark, 99u);
   EXPECT_EQ(put(1, 5000), PutOutcome::held);
   EXPECT_EQ(read(1, 4999), PageStatus::absent) << "another length than the stored one";
   EXPECT_EQ(read(2, 10), PageStatus::absent);

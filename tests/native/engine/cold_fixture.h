@@ -25,7 +25,7 @@ class ColdTest : public ::testing::Test {
     config.incarnation = 7;
     pool_ = std::make_unique<Pool>(config,
                                    [this](std::span<const RecordRow> r) { cold_->left_pool(r); });
-    cold_ = std::make_unique<ColdPages>(*pool_, namespaces_,
+    cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
                                         [this](std::span<const RecordRow> r) { tell(r); });
     auto tier = std::make_unique<MemoryTier>(
         [this](std::span<const DiskPage> pages) { cold_->left_disk(pages); }, automatic);
@@ -121,6 +121,7 @@ class ColdTest : public ::testing::Test {
   std::mutex told_mutex_;
   std::vector<RecordRow> told_;
   std::unique_ptr<Pool> pool_;
+  Journal journal_{JournalConfig{}};
   std::unique_ptr<ColdPages> cold_;
   std::unique_ptr<Promoter> promoter_;
   MemoryTier* tier_ = nullptr;

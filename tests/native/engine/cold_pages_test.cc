@@ -155,7 +155,8 @@ TEST_F(ColdPagesTest,
 
 TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
   open(4 << 20);
-  ColdPages none(*pool_, namespaces_, [this](std::span<const RecordRow> rows) { tell(rows); });
+  ColdPages none(*pool_, namespaces_, journal_,
+                 [this](std::span<const RecordRow> rows) { tell(rows); });
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
   std::vector<RecordRow> rows;

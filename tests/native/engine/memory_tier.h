@@ -76,7 +76,6 @@ class MemoryTier final : public ColdTier {
       one.status = PageStatus::ok;
     }
   }
-  void set_mark(const Digest&, uint64_t) override {}
   void touch(std::span<const Digest>) override {}
   void remove(std::span<const Digest> digests) override {
     std::lock_guard lock(mutex_);
@@ -92,6 +91,7 @@ class MemoryTier final : public ColdTier {
       return entry.second.page.namespace_id == id && entry.second.page.epoch < below_epoch;
     });
   }
+  void note_removals(const TierNote&) override {}
   void set_quota(const Digest&, uint64_t) override {}
   DiskNamespaceUse use_of(const Digest&) const override { return {}; }
   void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {

@@ -1,0 +1,220 @@
+"""A removal that has answered holds, whatever becomes of the daemon, its files and its disk."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.background import Background
+from harness.disks import disk_of, disk_options, fill, found, wait_written
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.warm_pools import PoolFiles
+
+from peercached.demo.cluster import Cluster, Daemon
+
+POOL = "8MiB"  # 120 pages of 64 KiB
+KEYS = keys_of("removed", 32)
+OTHERS = keys_of("not removed", 32)
+
+
+def journal_of(daemon: Daemon) -> Path:
+    return daemon.state_dir / f"removals-{daemon.node_id}.log"
+
+
+def restart(cluster: Cluster, stop: Callable[[Daemon], object], **options: Any) -> None:
+    """With other options; None is that of the default."""
+    [daemon] = cluster.daemons
+    stop(daemon)
+    for name, value in options.items():
+        daemon.options.pop(name.replace("_", "-"), None)
+        if value is not None:
+            daemon.options[name.replace("_", "-")] = value
+    daemon.start()
+    cluster.wait_complete()
+
+
+def stopped(daemon: Daemon) -> None:
+    assert daemon.stop() == 0
+
+
+ENDS = pytest.mark.parametrize("end", [stopped, Daemon.kill], ids=["stopped", "killed"])
+
+
+def with_disk(make_cluster: MakeCluster, attach: Attach, folder: Path) -> Cluster:
+    """KEYS and OTHERS are on its disk."""
+    cluster = make_cluster(1, pool_size=POOL, each=disk_options(folder, "a"))
+    fill(cluster[0], attach(cluster[0]), [*KEYS, *OTHERS])
+    return cluster
+
+
+def remove_all(pages: Pages, keys: Sequence[bytes] = KEYS) -> None:
+    assert all(pages.client.remove(keys))
+
+
+def none_is_back(cluster: Cluster, attach: Attach, *, others: bool = True) -> None:
+    pages = attach(cluster[0])
+    assert found(pages, KEYS) == 0, "removed pages are back"
+    if others:
+        assert found(pages, OTHERS) == len(OTHERS), "pages are lost that nobody removed"
+
+
+@ENDS
+def test_a_removal_outlives_the_end_of_a_daemon_with_a_disk(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path, end: Callable[[Daemon], object]
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    remove_all(attach(cluster[0]))
+    restart(cluster, end)
+    none_is_back(cluster, attach)
+    fill(cluster[0], attach(cluster[0]), KEYS)
+    restart(cluster, end)
+    assert found(attach(cluster[0]), KEYS) == len(KEYS), "what is set behind a removal stays"
+
+
+@ENDS
+@pytest.mark.parametrize("fault", ["disk_write_stall=1,disk_stall_ms=4000", "disk_no_space=1"])
+def test_a_removal_holds_that_a_hung_or_full_disk_does_not_take(
+    make_cluster: MakeCluster,
+    attach: Attach,
+    tmp_path: Path,
+    end: Callable[[Daemon], object],
+    fault: str,
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    restart(cluster, stopped, faults=fault)
+    remove_all(attach(cluster[0]))
+    restart(cluster, end, faults=None)
+    none_is_back(cluster, attach)
+
+
+def test_a_removal_reaches_a_disk_that_was_switched_off(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    [disk] = disk_options(tmp_path, "a")
+    restart(cluster, stopped, **dict.fromkeys(disk))
+    attach(cluster[0]).client.remove(KEYS)
+    restart(cluster, stopped, **disk)
+    none_is_back(cluster, attach)
+
+
+def test_a_removal_reaches_a_folder_that_was_moved_and_moved_back(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    folder, away = tmp_path / "a.disk", tmp_path / "away"
+    stopped(cluster[0])
+    folder.rename(away)
+    restart(cluster, lambda daemon: None)
+    attach(cluster[0]).client.remove(KEYS)
+    stopped(cluster[0])
+    shutil.rmtree(folder)
+    away.rename(folder)
+    restart(cluster, lambda daemon: None)
+    none_is_back(cluster, attach)
+
+
+def test_a_removal_reaches_a_folder_that_comes_from_a_backup(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    folder, backup = tmp_path / "a.disk", tmp_path / "backup"
+    stopped(cluster[0])
+    shutil.copytree(folder, backup)
+    restart(cluster, lambda daemon: None)
+    remove_all(attach(cluster[0]))
+    stopped(cluster[0])
+    shutil.rmtree(folder)
+    backup.rename(folder)
+    restart(cluster, lambda daemon: None)
+    none_is_back(cluster, attach)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["from a backup", "lost"])
+def test_with_a_state_dir_that_does_not_know_of_a_removal_nothing_old_is_served(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path, lost: bool
+) -> None:
+    cluster = with_disk(make_cluster, attach, tmp_path)
+    journal, backup = journal_of(cluster[0]), tmp_path / "backup"
+    shutil.copy(journal, backup)
+    remove_all(attach(cluster[0]))
+    stopped(cluster[0])
+    journal.unlink()
+    if not lost:
+        backup.rename(journal)
+    restart(cluster, lambda daemon: None)
+    none_is_back(cluster, attach, others=False)
+    assert "state_dir" in disk_of(cluster[0])["recovery_emptied"]
+    pages = attach(cluster[0])
+    fill(cluster[0], pages, OTHERS)
+    restart(cluster, stopped)
+    none_is_back(cluster, attach)
+
+
+def test_removals_under_load_hold_over_kills(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = make_cluster(1, pool_size=POOL, each=disk_options(tmp_path, "a"))
+    removed: list[bytes] = []
+    for round_ in range(3):
+        writer, remover = attach(cluster[0]), attach(cluster[0])
+        at_work = keys_of(f"at work {round_}", 64)
+        doomed = keys_of(f"doomed {round_}", 64)
+        fill(cluster[0], writer, doomed)
+        with Background(lambda: writer.set(at_work)) as writing:  # noqa: B023
+            for key in doomed:
+                if all(remover.client.remove([key])):
+                    removed.append(key)
+            writing.wait_rounds(1)
+            cluster[0].kill()
+        restart(cluster, lambda daemon: None)
+        assert found(attach(cluster[0]), removed) == 0, "removed pages are back"
+    assert len(removed) > 100
+
+
+@ENDS
+def test_a_removal_reaches_a_pool_file(
+    make_cluster: MakeCluster,
+    attach: Attach,
+    pool_files: PoolFiles,
+    end: Callable[[Daemon], object],
+) -> None:
+    cluster = make_cluster(1, pool_size=POOL, each=pool_files.options(1))
+    pages = attach(cluster[0])
+    assert all(pages.set([*KEYS, *OTHERS]))
+    remove_all(pages)
+    restart(cluster, end)
+    none_is_back(cluster, attach)
+    restart(cluster, end, pool_file=None)
+    attach(cluster[0]).client.remove(OTHERS)
+    restart(cluster, end, pool_file=str(pool_files[0]))
+    assert found(attach(cluster[0]), OTHERS) == 0, "it was switched off for one start"
+
+
+def test_pool_file_and_disk_have_one_content_of_a_key_after_a_kill(
+    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+) -> None:
+    [disk], [file] = disk_options(tmp_path, "a"), pool_files.options(1)
+    cluster = make_cluster(1, pool_size=POOL, each=[{**disk, **file}])
+    client = attach(cluster[0]).client
+    keys = [key.decode() for key in KEYS]
+    size = 65_536
+    for key in keys:
+        assert client.set(key, b"1" * size)
+    wait_written(cluster[0])
+    # From now on the disk takes nothing.
+    restart(cluster, Daemon.kill, faults="disk_write_stall=1,disk_stall_ms=4000")
+    client = attach(cluster[0]).client
+    assert all(client.remove(keys))
+    for key in keys:
+        assert client.set(key, b"2" * size)
+    restart(cluster, Daemon.kill, faults=None)
+    pages = attach(cluster[0])
+    new = [pages.client.get(key, size) for key in keys]
+    assert set(new) <= {b"2" * size, None}
+    assert new.count(None) == 0, "what was set anew is in the pool's file"
+    for round_ in range(4):  # all of that is evicted
+        assert all(pages.set(keys_of(f"others {round_}", 64)))
+    assert {pages.client.get(key, size) for key in keys} <= {b"2" * size, None}
