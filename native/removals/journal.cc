@@ -170,6 +170,9 @@ void Journal::read_entries() {
   written_ = for_each_entry(
       fd_, life_, floor_, [](const Entry&) {}, [&](const std::string& what) { fail(what); });
   last_.store(floor_ + written_, std::memory_order_release);
+  // What is behind a torn entry was not answered, and must not be read behind the next ones.
+  const uint64_t end = kHeaderBytes + written_ * sizeof(Entry);
+  if (::ftruncate(fd_, static_cast<off_t>(end)) != 0) fail("cannot be cut: " + error_text(errno));
 }
 
 // Room for the next entries while there is some, so that a full file system does not undo removals.

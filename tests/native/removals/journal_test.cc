@@ -20,6 +20,21 @@ namespace fs = std::filesystem;
 
 Digest digest_for(uint64_t number) { return {number * 0x9e3779b97f4a7c15 + 1, ~number}; }
 
+// While it lives no file of this process grows beyond so many bytes.
+class NoRoom {
+ public:
+  explicit NoRoom(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const struct rlimit tiny { bytes, before_.rlim_max };
+    ::setrlimit(RLIMIT_FSIZE, &tiny);
+  }
+  ~NoRoom() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  struct rlimit before_ {};
+};
+
 class JournalFile : public ::testing::Test {
  protected:
   JournalFile() {
@@ -110,6 +125,9 @@ TEST_F(JournalFile, ADamagedEntryHidesThoseBehindIt) {
   open();
   EXPECT_EQ(journal->last(), 5u);
   EXPECT_NE(journal->why_not(tier), "") << "the tier has seen removals that are not known any more";
+  remove(11);
+  open();
+  EXPECT_EQ(journal->last(), 6u) << "those that were hidden do not come back";
 }
 
 TEST_F(JournalFile, ATierOfAnotherOrOfALaterJournalIsNotServed) {
@@ -153,18 +171,13 @@ TEST_F(JournalFile, ForgetsTheOlderHalfAndWhatWasSetBefore) {
 TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
   open();
   remove(1);
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  ::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit tiny = before;
-  tiny.rlim_cur = 4096 + 32;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  auto full = std::make_unique<NoRoom>(4096 + 32);
   EXPECT_FALSE(remove(2));
   EXPECT_FALSE(remove(3));
   EXPECT_EQ(journal->last(), 1u) << "what is set now is void when they are written";
   EXPECT_EQ(journal->stats().waiting, 2u);
   EXPECT_NE(journal->stats().problem, "");
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  full.reset();
   EXPECT_TRUE(journal->write_waiting());
   EXPECT_EQ(journal->stats().waiting, 0u);
   EXPECT_EQ(journal->stats().problem, "");
@@ -176,16 +189,11 @@ TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
 TEST_F(JournalFile, MoreThanCanWaitRaisesTheFloor) {
   open();
   remove(1);
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  ::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit tiny = before;
-  tiny.rlim_cur = 4096 + 32;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  auto full = std::make_unique<NoRoom>(4096 + 32);
   std::vector<Digest> many;
   for (uint64_t number = 0; number < 70'000; ++number) many.push_back(digest_for(number));
   EXPECT_FALSE(journal->append(many));
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  full.reset();
   EXPECT_TRUE(remove(5));
   open();
   EXPECT_EQ(journal->last(), 3u);
