@@ -2,15 +2,14 @@
 //
 // A page that is removed leaves the pool and the disk at once. Copies can come back all the same:
 // from a pool file or a disk folder after a kill -9, from a folder that was switched off, moved, or
-// restored from a backup. So every removal has a position here, written behind the removal itself
-// and before its answer, and whatever outlives the process says what the newest one was when it was
-// set:
+// restored from a backup. So every removal gets a position here before it is answered. Whatever
+// outlives the process carries the position of the newest removal at the time when it was set:
 //
 //   a copy that was set at position s is void if an entry of its digest has a position above s
 //
-// A copy that says p was made when entry p was in the file. The page of that entry was gone by
-// then, from pool and disk, so what the copy holds was set behind the removal. One that is set
-// while a removal is under way may be void for nothing, after a restart: a miss.
+// An entry is written when its page is gone from pool and disk. So a copy that carries position p
+// was made after that removal, and has what was set after it. A page that is set while it is being
+// removed may be void at the next start: a miss.
 //
 //   state_dir/removals-NODE.log = | header, 4 KiB | entries, 32 bytes each ... |
 //
