@@ -32,9 +32,12 @@ class NothingCleared:
 class Node:
     """One membership; every start is a new incarnation."""
 
-    def __init__(self, etcd: Etcd, node_id: str, endpoint: str = "") -> None:
+    def __init__(
+        self, etcd: Etcd, node_id: str, endpoint: str = "", timing: Timing = TIMING
+    ) -> None:
         self.etcd = etcd
         self.node_id = node_id
+        self.timing = timing
         self.endpoint = endpoint or etcd.endpoint
         self.incarnation = 0
         self.views: list[View] = []
@@ -43,9 +46,9 @@ class Node:
         self.incarnation += 1
         self.membership = EtcdMembership(
             NodeAddress(self.node_id, self.incarnation, "127.0.0.1", 1000 + ord(self.node_id), 1),
-            EtcdClient([self.endpoint], None, TIMING.etcd_deadline_s),
+            EtcdClient([self.endpoint], None, self.timing.etcd_deadline_s),
             "/peercached",
-            TIMING,
+            self.timing,
             cast(Peers, None),
             cast(Epochs, NothingCleared()),
             self.views.append,
@@ -152,6 +155,21 @@ def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
                 await until(lambda: b.names == "ab", "it is in")
                 assert now_s() - began < TTL_S
                 assert not b.waits
+
+    run(claim())
+
+
+def test_who_leaves_is_out_long_before_a_heartbeat_is_over(etcd: Etcd) -> None:
+    """It says so first. Who is gone without a word has a heartbeat's time to come back."""
+    patient = Timing(heartbeat_interval_s=seconds(10), member_ttl_s=seconds(40))
+
+    async def claim() -> None:
+        a, b = Node(etcd, "a", timing=patient), Node(etcd, "b", timing=patient)
+        async with cluster(a, b):
+            began = now_s()
+            await b.membership.leave(1.0)
+            await until(lambda: a.names == "a", "it is out")
+            assert now_s() - began < patient.heartbeat_interval_s / 2
 
     run(claim())
 
