@@ -4,7 +4,6 @@ import threading
 
 from harness.background import Background
 from harness.call_times import SLACK_S
-from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.hammer import Hammer
 from harness.pages import keys_of
@@ -12,10 +11,6 @@ from harness.waiting import eventually
 
 from peercache_client import Status
 from peercache_client.connection import SILENCE_TIMEOUT_S
-
-# The part of its deadline within which a batch ends that waits for nobody.
-AT_ONCE = 0.3
-
 
 # --- daemons that die -------------------------------------------------------------------------
 
@@ -103,7 +98,7 @@ def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves
         assert not any(pages.set(keys))
         assert pages.client.batch_exists(keys) == 0
         assert not any(pages.client.contains(keys))
-    assert pages.calls.longest_s < seconds(0.05)
+    pages.calls.check_none_waited()
     cluster[0].start()
     cluster[0].wait_ready()
     eventually(lambda: all(pages.set(keys)), what="the same client and region work again")
@@ -148,7 +143,7 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     theirs, others = keys_of("theirs", 16), keys_of("others", 16)
     assert all(attach(cluster[1]).set(theirs))
     assert all(attach(cluster[2]).set(others))
-    reader = attach(cluster[0], timeout_s=1.0)
+    reader = attach(cluster[0], timeout_s=4.0)
     assert reader.has(theirs)
     cluster[1].freeze()
     assert not any(reader.get(theirs))
@@ -159,7 +154,7 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
         assert all(statuses[16:])
         assert reader.client.batch_exists(others) == 16
         assert reader.client.batch_exists(theirs) == 0
-    assert reader.calls.longest_s < seconds(AT_ONCE), "a batch waited for the frozen holder again"
+    reader.calls.check_none_waited()
     cluster[1].thaw()
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
@@ -177,7 +172,7 @@ def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
     cluster[1].freeze()
     for keys in batches:
         assert reader.has(keys), "it waited for the frozen owner until its deadline"
-    assert reader.calls.longest_s < seconds(1.0)
+    reader.calls.check_none_waited()
     cluster[1].thaw()
     cluster.wait_complete()
     assert reader.has(batches[0])

@@ -3,7 +3,6 @@
 import time
 
 from harness.background import Background
-from harness.clock import seconds
 from harness.directory import wait_settled
 from harness.fixtures import TIMING, Attach, MakeCluster
 from harness.pages import keys_of
@@ -114,7 +113,7 @@ def test_a_new_node_beside_dead_heads_waits_says_why_serves_itself_and_joins_whe
             assert names(newcomer) == ["e"]
         reading.check_whole("a new node waited beside dead heads")
     # Nothing in its own pool has to wait for the cluster, and an absence there is told at once.
-    assert alone.calls.longest_s < seconds(0.3)
+    alone.calls.check_none_waited()
     assert names(cluster[3]) == ["c", "d"]
 
     cluster[1].start()
@@ -171,11 +170,11 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(
 def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_hosts(4, start=False)
+    cluster = make_hosts(4, start=False, rpc_timeout_ms=20_000)
     with_heads(cluster, 2)
     keys = keys_of("beside a frozen master", 32)
     assert all(attach(cluster[2]).set(keys))
-    reader = attach(cluster[3])
+    reader = attach(cluster[3], timeout_s=10.0)
     others = cluster.daemons[1:]
     cluster[0].freeze()
     try:
@@ -192,7 +191,7 @@ def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
         assert all({"b", "c", "d"} <= set(names(d)) for d in others), "the awakened threw some out"
     cluster.wait_complete()
     assert reader.has(keys)
-    assert reader.calls.longest_s < seconds(1.0), "a get waited for the frozen master"
+    reader.calls.check_none_waited()
 
 
 def test_a_node_that_ends_is_out_of_the_view_at_once(make_hosts: MakeCluster) -> None:

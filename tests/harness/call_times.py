@@ -22,13 +22,14 @@ class CallTimes:
 
     def __init__(self, slack_s: float = SLACK_S) -> None:
         self.longest_s = 0.0
+        self._longest_part = 0.0
         self._slack_s = slack_s
         self._too_late: list[str] = []
         self._lock = threading.Lock()
 
     def forget_longest(self) -> None:
         """The calls from now on."""
-        self.longest_s = 0.0
+        self.longest_s = self._longest_part = 0.0
 
     @contextmanager
     def of(self, name: str, deadline_s: float) -> Iterator[None]:
@@ -42,11 +43,20 @@ class CallTimes:
             took_s = max(0.0, wall_s - late_s)
             with self._lock:
                 self.longest_s = max(self.longest_s, took_s)
+                self._longest_part = max(self._longest_part, took_s / deadline_s)
                 if took_s > deadline_s + self._slack_s:
                     self._too_late.append(
                         f"{name} took {took_s:.3f} s and had {deadline_s:g} s"
                         f" (the machine's {late_s:.3f} s are not counted)"
                     )
+
+    def check_none_waited(self) -> None:
+        """AssertionError if a call may have waited for somebody who did not answer. Such a call
+        waits until its deadline (or until `rpc_timeout_ms`, which has to be longer), so that half
+        of it tells one from the other, also on a machine that is starved for a second."""
+        assert self._longest_part < 0.5, (
+            f"a call waited for somebody: {self._longest_part:.0%} of its deadline"
+        )
 
     def check(self) -> None:
         """AssertionError if a call of this client exceeded its deadline."""
