@@ -94,10 +94,17 @@ class Prometheus:
         return float(found[0]["value"][1]) if found else None
 
     def firing(self) -> set[tuple[str, str]]:
-        """(alert, instance)"""
+        """(alert, instance), now"""
+        return self._alerts('ALERTS{alertstate="firing"}')
+
+    def fired(self) -> set[tuple[str, str]]:
+        """The same, lately: some alerts are over before others begin."""
+        return self._alerts('max_over_time(ALERTS{alertstate="firing"}[5m])')
+
+    def _alerts(self, expression: str) -> set[tuple[str, str]]:
         return {
             (sample["metric"]["alertname"], sample["metric"].get("instance", ""))
-            for sample in self.query('ALERTS{alertstate="firing"}')
+            for sample in self.query(expression)
         }
 
     def _ready(self) -> bool:
