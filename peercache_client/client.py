@@ -290,12 +290,20 @@ class Client:
         return found
 
     def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
-        """Takes pages away, here and at all their holders; `ok`: was there. `error`: they are gone,
-        but that could not be written down in state_dir, and a restart may bring them back."""
+        """Takes pages away in the whole cluster. `ok`: was there; `absent`: was nowhere.
+
+        `removing`: some node that may have it could not be asked yet (the log and `peercachectl
+        status` say which). The removal goes on by itself; until it is complete the page may be
+        found there, and nobody can set it. `error`: they are gone, but that could not be written
+        down in state_dir, and a restart may bring them back.
+        """
         end = self._end(timeout_s)
         statuses: list[Status] = []
         for frame in key_frames(keys, None):
             reply = self._exchange(Op.remove, frame.flags, frame.keys, end, frame.body)
+            if isinstance(reply, Reply) and len(reply.body) > frame.keys:
+                log.warning("remove: %s", bytes(reply.body[frame.keys :]).decode(errors="replace"))
+                reply = Reply(reply.value, reply.body[: frame.keys])
             statuses += _statuses(reply, frame.keys)
         return statuses
 

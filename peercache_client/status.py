@@ -24,6 +24,7 @@ class Status(IntEnum):
     length_mismatch = 12
     region_lost = 13
     draining = 14
+    removing = 15
     no_daemon = 128
 
     def __bool__(self) -> bool:

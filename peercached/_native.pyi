@@ -143,8 +143,27 @@ class Engine:
     def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
         """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
     def mark_published(self, rows: bytes) -> None: ...
+    def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
+        """As remove_local(), and until end_removal() of the same digests nobody sets them here.
+        Several removals of one digest are counted. OverflowError: too many are under way."""
+    def end_removal(self, digests: bytes) -> None: ...
     def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
-        """From pool and disk: rows withdrawn here, to be published."""
+        """From pool and disk: rows withdrawn here, to be published; and whether that is written
+        down, so that no restart brings them back. Waits for the file."""
+    def drop_all(self) -> bool:
+        """All pages of pool and disk are removed; False: that is not written down yet."""
+    def hold_back(self) -> None:
+        """Pages of an earlier start are not found until release_held(); those in the pool go.
+        Before workers are served."""
+    def release_held(self) -> None:
+        """They are found again: the owners have to be told."""
+    def set_serving(self, serving: bool) -> None:
+        """While false, workers find nothing."""
+    @property
+    def removals_last(self) -> int:
+        """Position of the newest removal in the journal."""
+    def removals_since(self, position: int) -> bytes | None:
+        """Digests removed behind that position, in order; None if not all are known any more."""
     def drop_from_pool(self, digests: bytes) -> bytes:
         """The same, but copies on disk stay."""
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:

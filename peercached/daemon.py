@@ -42,6 +42,8 @@ from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
+from peercached.peer.removal_catch_up import RemovalCatchUp
+from peercached.peer.removals import Removals
 from peercached.peer.server import PeerServer
 from peercached.peer.service import LocalNode
 from peercached.peer.servicer import PeerServicer
@@ -49,6 +51,7 @@ from peercached.peer.streams import Streams
 from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
+from peercached.removals.store import RemovalStore
 from peercached.service.settings import Settings
 from peercached.view_changes import ViewChanges
 from peercached.web.api import api_routes
@@ -179,7 +182,28 @@ class Daemon:
             engine.admit_reader,
             engine.expel_reader,
         )
-        self.servicer = PeerServicer(self.node, self.sessions, tls)
+        self.removals = Removals(
+            engine,
+            self.placement,
+            self.peers,
+            self.trouble,
+            RemovalStore(config.state_dir, config.node_id),
+            self.node.published,
+            self.cluster.has_left,
+            timeout_s,
+        )
+        self.removal_catch_up = RemovalCatchUp(
+            engine,
+            self.placement,
+            self.peers,
+            self.removals,
+            timeout_s,
+            self.timing.recovery_wait_s,
+            self.streams.resync_all,
+        )
+        self.servicer = PeerServicer(
+            self.node, self.removals, self.removal_catch_up, self.sessions, tls
+        )
         self.servicer.on_call = self.trouble.called_by
         self.server = PeerServer(self.servicer, tls)
         self.drain = Drain(
@@ -204,6 +228,7 @@ class Daemon:
             self.trouble,
             self.connects,
             self.promotes,
+            self.removals,
         )
         self.started_at = time.monotonic()
         self._starting = True
@@ -255,7 +280,6 @@ class Daemon:
     async def start(self) -> None:
         """OSError or RuntimeError with the remedy when the node cannot start."""
         self.views.apply(self.cluster.view)
-        self.streams.start()
         self._ticker = asyncio.ensure_future(self._tick())
         self.events.start()
         if self.config.clustered:
@@ -268,7 +292,13 @@ class Daemon:
             if self.cluster.refused:
                 raise StartRefused(self.cluster.refused)
             await self._learn_what_was_cleared()
-            await self._hear_of_all_pages()
+            await self.removal_catch_up.run()
+        else:
+            self.removals.vouch()
+        # From here on the others may find what an earlier start has left.
+        self.streams.start()
+        await self._hear_of_all_pages()
+        await self.removals.start()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may have told of some
         start_engine(self.engine, self.config)
@@ -294,6 +324,8 @@ class Daemon:
         if self.config.clustered and not self._starting:
             await self.drain.stop()
             await self._flush()
+            # Who has left is not asked about removals any more.
+            self.engine.set_serving(False)
             await self._leave()
         await self.cluster.stop()
         self.overview.stop()
@@ -305,6 +337,8 @@ class Daemon:
         self.views.stop()
         if self._ticker is not None:
             self._ticker.cancel()
+        await self.removal_catch_up.stop()
+        await self.removals.stop()
         await self.lookups.stop()
         await self.promotes.stop()
         await self.trouble.stop()
@@ -323,8 +357,10 @@ class Daemon:
             self.cluster.announce_stay()
 
     async def _leave_for_good(self) -> None:
-        """Out of the cluster, and alone until the end of this process."""
+        """Out of the cluster, and alone until the end of this process. Workers find nothing any
+        more: removals are not told to who has left."""
         await self._flush()
+        self.engine.set_serving(False)
         await self._leave()
         await self.cluster.stop()
         self.views.apply(View.alone(self.placement.own.address))
@@ -357,6 +393,7 @@ class Daemon:
                 self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
         self.streams.check(now)
         self.promotes.tell_used(now)
+        self.removals.tend(now)
         for sentence in self.engine.take_notices():
             log.warning("%s", sentence)
         if self.placement.trim_due(now):
@@ -395,3 +432,6 @@ class Daemon:
 
     async def clear(self, namespace: str) -> list[str]:
         return await self.cluster_wide.clear(namespace)
+
+    async def forget_node(self, node_id: str) -> list[str]:
+        return await self.removals.forget_everywhere(node_id)

@@ -14,12 +14,14 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
+from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.peer.cluster_wide import ClusterWide, describe_unreached
 from peercached.peer.connects import Connects
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
+from peercached.peer.removals import Removals
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
 
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
 _TROUBLE = struct.Struct("<HQ")
 _PROMOTE = struct.Struct("<H6x")
+_REMOVED = struct.Struct("<II")
 _TAKE = 256
 
 
@@ -47,6 +50,7 @@ class Events:
         trouble: Trouble,
         connects: Connects,
         promotes: Promotes,
+        removals: Removals,
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -57,6 +61,7 @@ class Events:
         self._trouble = trouble
         self._connects = connects
         self._promotes = promotes
+        self._removals = removals
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -91,7 +96,7 @@ class Events:
         elif kind == LOOKUP:
             self._answer_later(ticket, self._lookups.find(payload, left_s))
         elif kind == REMOVE:
-            self._answer_later(ticket, self._cluster_wide.remove(payload, left_s))
+            self._answer_later(ticket, self._remove(payload, left_s))
         elif kind == CLEAR:
             self._answer_later(ticket, self._clear(payload.decode()))
         elif kind == PEER_TROUBLE:
@@ -114,6 +119,11 @@ class Events:
             self._streams.resync_all()
         else:
             log.error("the data plane sent an event of unknown kind %d", kind)
+
+    async def _remove(self, digests: bytes, left_s: float) -> bytes:
+        """A RemovalAnswer, and what follows it."""
+        status, held, text = await self._removals.remove(digests, left_s)
+        return _REMOVED.pack(status, len(held) // DIGEST_BYTES) + held + text.encode()
 
     async def _clear(self, namespace: str) -> bytes:
         try:

@@ -62,7 +62,7 @@ class NodeStatus:
             "pool": stats.get("pool", {}),
             "quotas": stats.get("quotas", []),
             "recovery": recovery_of(stats),
-            "removals": stats.get("removals", {}),
+            "removals": self._removals(stats),
             "disk": self._disk(stats),
             "shard": stats.get("shard", {}),
             "locations": stats.get("locations", {}),
@@ -99,6 +99,9 @@ class NodeStatus:
             f"Serving, with {others} other node{'' if others == 1 else 's'}; pool {used:.0%} used; "
             + (worst["sentence"] if worst else "healthy.")
         )
+
+    def _removals(self, stats: dict[str, Any]) -> dict[str, Any]:
+        return {**stats.get("removals", {}), **self._daemon.removals.document(time.monotonic())}
 
     def _disk(self, stats: dict[str, Any]) -> dict[str, Any]:
         """Empty without a disk tier."""
@@ -204,7 +207,7 @@ class NodeStatus:
         security_status.say_security(say, self._daemon, stats)
         self._say_directory(say, stats)
         say_recovery(say, recovery_of(stats), self._daemon.epochs.keeper.problem)
-        say_removals(say, stats.get("removals", {}))
+        say_removals(say, self._removals(stats))
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
         disk, quotas = stats.get("disk", {}), stats.get("quotas", [])

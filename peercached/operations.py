@@ -67,6 +67,9 @@ class Operations:
     async def clear(self, namespace: str) -> list[str]:
         return await self._daemon.clear(namespace)
 
+    async def forget_node(self, node_id: str) -> list[str]:
+        return await self._daemon.forget_node(node_id)
+
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         if len(keys) > EVICT_KEYS_MAX:
             raise ValueError(f"{len(keys)} keys at once: {EVICT_KEYS_MAX} are the limit")

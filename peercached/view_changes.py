@@ -48,6 +48,7 @@ class ViewChanges:
             daemon.peers.try_at_once(node.address.endpoint)
         number = daemon.placement.view.number
         answers = daemon.owner_side.set_view(number, daemon.placement.nodes)
+        daemon.removals.set_view(daemon.placement.view)
         daemon.streams.set_view(number, change.added, change.removed)
         daemon.node.send_late(answers)
         endpoints = {member.address.endpoint for member in view.members}

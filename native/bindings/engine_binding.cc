@@ -297,6 +297,46 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("rows"))
       .def(
+          "begin_removal",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            std::vector<RecordRow> rows;
+            Engine::Removed removed{};
+            {
+              nb::gil_scoped_release unlocked;
+              removed = self.begin_removal(digests, rows);
+            }
+            if (removed == Engine::Removed::too_many)
+              throw std::overflow_error("too many removals are under way");
+            return nb::make_tuple(pack(rows), removed == Engine::Removed::kept);
+          },
+          nb::arg("digests"))
+      .def(
+          "end_removal",
+          [](Engine& self, const nb::bytes& packed) {
+            const InPlace<Digest> digests(packed, "digests");
+            nb::gil_scoped_release unlocked;
+            self.end_removal(digests);
+          },
+          nb::arg("digests"))
+      .def("drop_all", &Engine::drop_all, nb::call_guard<nb::gil_scoped_release>())
+      .def("hold_back", &Engine::hold_back, nb::call_guard<nb::gil_scoped_release>())
+      .def("release_held", &Engine::release_held)
+      .def("set_serving", &Engine::set_serving, nb::arg("serving"))
+      .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
+      .def(
+          "removals_since",
+          [](Engine& self, Position position) -> std::optional<nb::bytes> {
+            std::optional<std::vector<Digest>> digests;
+            {
+              nb::gil_scoped_release unlocked;
+              digests = self.journal().since(position);
+            }
+            if (!digests) return std::nullopt;
+            return pack(*digests);
+          },
+          nb::arg("position"))
+      .def(
           "remove_local",
           [](Engine& self, const nb::bytes& packed) {
             const InPlace<Digest> digests(packed, "digests");

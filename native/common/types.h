@@ -4,6 +4,7 @@
 // bytes travel between threads, over gRPC and (one day) through one-sided reads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,8 +67,14 @@ enum class PageStatus : uint8_t {
   length_mismatch = 12,  // get: the page stored has another length than the room given
   region_lost = 13,      // the worker's memory faulted (truncated memfd)
   draining = 14,         // set: this daemon is about to leave and takes nothing new
+  removing = 15,         // a removal of this key is not complete: it goes on by itself
   pending = 255,         // internal: not decided yet
 };
+// For counting by status; the last place is for `pending`.
+constexpr size_t kStatusCount = 17;
+constexpr size_t status_index(PageStatus status) {
+  return std::min<size_t>(static_cast<size_t>(status), kStatusCount - 1);
+}
 
 // A record as it travels between shard, engine and control plane, and on the wire of
 // the directory RPCs (RecordRow, docs/protocol.md): 48 bytes, little-endian.

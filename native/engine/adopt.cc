@@ -57,6 +57,7 @@ struct Engine::AdoptRun {
   const Deadline deadline;
   Landing& landing;
   Adopted& adopted;
+  const Running::Taking& taking;
 
   void take(std::span<const RecordRow> rows);
   void keep(std::span<const ReadOp> landed);
@@ -87,7 +88,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
                         reservations);
 
   std::vector<PinnedPage> committing, aborting, pinned;
-  std::vector<uint64_t> checksums;
+  std::vector<Digest> digests;
   for (size_t i = 0; i < landed.size(); ++i) {
     const PinnedPage& page = reservations[i].page;
     if (reservations[i].outcome == ReserveOutcome::held) {
@@ -103,15 +104,17 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
       }
       committing.push_back(page);
       committing.back().checksum = sum;
-      checksums.push_back(sum);
-      adopted.held.push_back(landed[i].digest);
-      engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
-      engine.counters_.adopted_bytes.fetch_add(landed[i].length, std::memory_order_relaxed);
+      digests.push_back(landed[i].digest);
     }
   }
   engine.pool_->abort(aborting);
-  std::vector<RecordRow> rows(committing.size());
-  engine.pool_->commit(committing, checksums, rows, offered.idle_ms);
+  std::vector<RecordRow> rows;
+  engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
+  for (const RecordRow& row : rows) {
+    adopted.held.push_back(row.digest);
+    engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
+    engine.counters_.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
+  }
   // As for a set: published while pinned, so that no withdrawal overtakes it.
   std::optional<ControlQueue::Question> question;
   if (!rows.empty() && !engine.publish_alone(rows)) {
@@ -170,7 +173,8 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
   Landing landing(*this, landing_bytes);
-  AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted};
+  const Running::Taking taking(running_, digests);
+  AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {

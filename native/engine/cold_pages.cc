@@ -108,6 +108,29 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
   tell_(rows);
 }
 
+void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
+                        std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
+                        uint32_t idle_ms) {
+  std::vector<PinnedPage> committing, aborting;
+  std::vector<uint64_t> checksums;
+  {
+    // A removal dooms first and drops then, under this mutex: it sees the page, or we the doom.
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (taking.doomed(digests[i])) {
+        aborting.push_back(pages[i]);
+      } else {
+        committing.push_back(pages[i]);
+        checksums.push_back(pages[i].checksum);
+      }
+    }
+    rows.resize(committing.size());
+    pool_.commit(committing, checksums, rows, idle_ms);
+  }
+  pool_.abort(aborting);
+  pages = std::move(committing);
+}
+
 void ColdPages::left_pool(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   std::vector<RecordRow> told(rows.begin(), rows.end());
@@ -165,7 +188,8 @@ std::map<Digest, uint64_t> ColdPages::epochs() const {
 std::optional<DiskPage> ColdPages::find(const Digest& digest) const {
   if (!tier_) return std::nullopt;
   auto page = tier_->find(digest);
-  if (page && !namespaces_.in_force(page->namespace_id, page->epoch)) return std::nullopt;
+  if (page && (hidden(*page) || !namespaces_.in_force(page->namespace_id, page->epoch)))
+    return std::nullopt;
   return page;
 }
 
@@ -200,6 +224,41 @@ bool ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& 
     remove_both(digests, rows);
   }
   return write_down(digests) && journal_.sync();
+}
+
+void ColdPages::drop(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  std::lock_guard lock(mutex_);
+  remove_both(digests, rows);
+  if (!rows.empty()) tell_(rows);
+}
+
+bool ColdPages::drop_all() {
+  release();
+  std::vector<Digest> digests;
+  scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) digests.push_back(row.digest);
+  });
+  constexpr size_t kStep = 4096;
+  for (size_t first = 0; first < digests.size(); first += kStep) {
+    drop(std::span(digests).subspan(first, std::min(kStep, digests.size() - first)));
+  }
+  const bool written = journal_.forget();
+  note_removals();
+  return written && journal_.sync();
+}
+
+bool ColdPages::hold_back(std::vector<RecordRow>& rows) {
+  std::vector<Digest> digests;
+  pool_.scan([&](std::span<const RecordRow> found) {
+    for (const RecordRow& row : found) digests.push_back(row.digest);
+  });
+  pool_.remove(digests, rows);
+  // A position that none of them has: an entry of no page.
+  const Digest none{};
+  const bool written = write_down({&none, 1});
+  hidden_below_.store(journal_.last(), std::memory_order_release);
+  return written;
 }
 
 void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
@@ -258,7 +317,9 @@ void ColdPages::scan_disk(Generation as_of,
     in_pool.assign(pages.size(), 0);
     pool_.contains(digests, false, in_pool);
     for (size_t i = 0; i < pages.size(); ++i) {
-      if (in_pool[i] != 0 || !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch)) continue;
+      if (in_pool[i] != 0 || hidden(pages[i]) ||
+          !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch))
+        continue;
       RecordRow& row = rows.emplace_back();
       row.digest = pages[i].digest;
       row.generation = as_of;

@@ -15,6 +15,7 @@
 // Without a disk tier every page that leaves the pool is withdrawn. Thread safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "engine/namespaces.h"
 #include "pool/pool.h"
 #include "removals/journal.h"
+#include "removals/running.h"
 
 namespace peercached {
 
@@ -55,6 +57,11 @@ class ColdPages {
   // pinned. Those that were removed or replaced meanwhile are aborted, and empty.
   void promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages);
 
+  // Commits reserved pages that were READ from a peer, but for those that are doomed, which are
+  // aborted and leave `pages`, too. `digests` are theirs; fills `rows`.
+  void adopted(const Running::Taking& taking, std::span<const Digest> digests,
+               std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows, uint32_t idle_ms);
+
   // Withdrawals of pages that are out of the pool: told as such, or as non-resident records.
   void left_pool(std::span<const RecordRow> rows);
   // Pages that the tier has lost: withdrawn unless they are in the pool.
@@ -77,6 +84,15 @@ class ColdPages {
   // caller. False: they are gone, but that could not be written down, and a restart may bring them
   // back.
   bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Pages that were set while they were being removed. Nothing is written down: a copy set at such
+  // a moment may be back after a restart, as one whose removal was not answered.
+  void drop(std::span<const Digest> digests);
+  // Everything that is here, for ever; false: a restart may bring it back.
+  bool drop_all();
+  // What is on the disk now is not found until release(): it may have been removed elsewhere. What
+  // is in the pool goes. Returns false if a restart would not know (nothing can be written down).
+  bool hold_back(std::vector<RecordRow>& rows);
+  void release() { hidden_below_.store(0, std::memory_order_release); }
   // Tries again what could not be written down; false: it still cannot.
   bool write_waiting();
   // Pool file and disk know the journal as it is: at start, and with each removal.
@@ -96,6 +112,9 @@ class ColdPages {
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // A page's write is done, and so is our pin.
   void written(const PinnedPage& page, bool on_disk);
+  bool hidden(const DiskPage& page) const {
+    return page.set_at < hidden_below_.load(std::memory_order_acquire);
+  }
   void scan_disk(Generation as_of,
                  const std::function<void(std::span<const RecordRow>)>& visit) const;
 
@@ -103,7 +122,8 @@ class ColdPages {
   const NamespaceTable& namespaces_;
   Journal& journal_;
   const Tell tell_;
-  std::mutex mutex_;  // see above; taken before the pool's and the tier's
+  std::atomic<Position> hidden_below_{0};  // pages on the disk that were set before
+  std::mutex mutex_;                       // see above; taken before the pool's and the tier's
   bool ended_ = false;
   std::unique_ptr<ColdTier> tier_;
 };

@@ -26,7 +26,7 @@ namespace peercached {
 enum class EventKind : uint8_t {
   publish = 1,  // payload: RecordRow[], in order; withdrawals among them. Ticket: somebody waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
-  remove = 3,   // payload: Digest[]: remove at all other holders; answer: Digest[] removed there
+  remove = 3,   // payload: Digest[]: remove in the whole cluster; answer: RemovalAnswer
   clear = 4,    // payload: the namespace's name; answer: text, what could not be reached
   peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
   lost_updates = 6,  // withdrawals were dropped: resync
@@ -37,6 +37,12 @@ enum class EventKind : uint8_t {
   // of those in its pool now, and withdrawals of those that it has not got. Without: they are
   // warmed.
   promote = 8,
+};
+
+// Followed by the digests that were held, and a text for the worker's log.
+struct RemovalAnswer {
+  uint32_t status = static_cast<uint32_t>(PageStatus::deadline);  // ok, error, removing, deadline
+  uint32_t held = 0;
 };
 
 struct Event {

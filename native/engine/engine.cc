@@ -320,8 +320,26 @@ std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
   return rows;
 }
 
+Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
+                                      std::vector<RecordRow>& rows) {
+  if (!running_.begin(digests)) return Removed::too_many;
+  return remove_local(digests, rows) ? Removed::kept : Removed::not_kept;
+}
+
+void Engine::end_removal(std::span<const Digest> digests) {
+  running_.end(digests);
+  // What a lookup that was under way has found meanwhile.
+  for (const Digest& digest : digests) locations_.forget(digest);
+}
+
 bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
-  if (cold_->remove(digests, rows)) return true;
+  for (const Digest& digest : digests) locations_.forget(digest);
+  return cold_->remove(digests, rows) || write_removals_later();
+}
+
+bool Engine::drop_all() { return cold_->drop_all() || write_removals_later(); }
+
+bool Engine::write_removals_later() {
   {
     std::lock_guard lock(janitor_mutex_);
     write_removals_ = true;

@@ -90,7 +90,7 @@ struct EngineConfig {
 
 // Pages by what became of them, since start.
 struct OperationCounters {
-  std::array<std::atomic<uint64_t>, 16> set{}, get{};             // by PageStatus
+  std::array<std::atomic<uint64_t>, kStatusCount> set{}, get{};   // by status_index()
   std::array<std::atomic<uint64_t>, kSourceNames.size()> hits{};  // pages got, by Source
   std::atomic<uint64_t> stale_retries{0};
   // Pages whose bytes did not have their checksum: in our own pool, and as they came from a peer.
@@ -129,7 +129,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set(const RequestContext& context, std::span<PageRef> pages) override;
   void get(const RequestContext& context, std::span<PageRef> pages) override;
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
-  void remove(const RequestContext& context, std::span<PageRef> keys) override;
+  std::string remove(const RequestContext& context, std::span<PageRef> keys) override;
   std::string clear(const RequestContext& context) override;
   std::string stats_json(const RequestContext& context) override;
   void region_mapped(std::byte* base, uint64_t bytes) override;
@@ -171,8 +171,27 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
-  // False: a restart may bring them back.
+  // Removals, of this cluster's members at this one (peercached/peer/removals.py). The pages are
+  // out of pool and disk when begin_removal() returns, and until end_removal() of the same digests
+  // nobody sets them here.
+  enum class Removed { kept, not_kept, too_many };  // not_kept: a restart may bring them back
+  Removed begin_removal(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  void end_removal(std::span<const Digest> digests);
+  // Of removals that are over: only what is here goes. False: not kept.
   bool remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // All that is here; false: not kept.
+  bool drop_all();
+  // Pages of an earlier start are not found until release_held(); those in the pool go. Before
+  // workers are served.
+  void hold_back() {
+    std::vector<RecordRow> rows;
+    if (!cold_->hold_back(rows)) write_removals_later();
+    tell(rows);
+  }
+  void release_held() { cold_->release(); }
+  Journal& journal() { return journal_; }
+  // While false, workers find nothing.
+  void set_serving(bool serving) { serving_.store(serving, std::memory_order_release); }
   // While false, sets are answered `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
   // Our pages in the order in which a drain hands them over, in parts of one namespace each.
@@ -230,6 +249,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
               Trace* trace = nullptr);
   void sweep_namespace_later(uint32_t pool_slot);
+  bool write_removals_later();  // false
   // For somebody who waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // Has the hits among the first `told` keys promoted that are on a disk only: ours, or that of
@@ -257,6 +277,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NamespaceTable namespaces_;
   LocationCache locations_;
   Journal journal_;
+  Running running_;
   std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
@@ -276,6 +297,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::atomic<bool> alone_{true};  // nobody else is in the ring
   std::atomic<bool> shard_final_{false};
   std::atomic<bool> taking_{true};
+  std::atomic<bool> serving_{true};
 
   mutable std::mutex readers_mutex_;
   // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands

@@ -68,6 +68,7 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
     --open;
   };
   const TimePoint now = Clock::now();
+  const uint64_t removals = running_.changes();
   // Of the first digest, which is the only one where there is a trace.
   const auto found_so_far = [&](TraceStep& step) {
     if (trace != nullptr) step.done(why[0], rows[0].holder);
@@ -96,6 +97,8 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
       if (const RecordRow* record = choose({first, last}, nodes_, failed_at, why[i])) {
         take(i, *record);
         locations_.put(*record, now);
+        // It may be where a removed page was. After the put: a removal forgets after it has begun.
+        if (running_.changes() != removals) locations_.forget(digests[i]);
       }
     }
   };
@@ -162,6 +165,7 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   const std::vector<Digest> digests = digests_of(ns.key, keys);
   ExistsAnswer answer;
   answer.present.assign(keys.size(), 0);
+  if (!serving_.load(std::memory_order_acquire)) return answer;
 
   pool_->contains(digests, true, answer.present);
   // On our disk only: hits that take a while, so they are promoted now if anybody is told of them.
@@ -299,32 +303,36 @@ void Engine::hold_present(const RequestContext& context, std::span<const Digest>
   }
 }
 
-void Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
+std::string Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
   const NamespaceEpoch ns = context.ns->current();
   const std::vector<Digest> digests = digests_of(ns.key, keys);
   std::vector<Digest> wanted;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].status == PageStatus::pending) wanted.push_back(digests[i]);
   }
-  for (const Digest& digest : wanted) locations_.forget(digest);
-  std::vector<Digest> removed;
-  std::vector<RecordRow> rows;
-  const bool kept = remove_local(wanted, rows);
-  for (const RecordRow& row : rows) removed.push_back(row.digest);
-  if (!rows.empty()) {
-    control_.ask(EventKind::publish, std::as_bytes(std::span(rows)), context.deadline);
+  // A status, then the number of digests that were held, these, and whom nobody reached.
+  const auto answer = control_.ask(
+      EventKind::remove, std::as_bytes(std::span<const Digest>(wanted)), context.deadline);
+  RemovalAnswer head;
+  std::vector<Digest> held;
+  std::string text = "this daemon's control plane did not answer in time";
+  if (answer && answer->size() >= sizeof head) {
+    std::memcpy(&head, answer->data(), sizeof head);
+    const std::span<const std::byte> rest = std::span(*answer).subspan(sizeof head);
+    const size_t bytes = std::min<size_t>(rest.size(), head.held * sizeof(Digest));
+    append_items(held, rest.first(bytes));
+    text.assign(reinterpret_cast<const char*>(rest.data() + bytes), rest.size() - bytes);
   }
-  auto elsewhere = control_.ask(EventKind::remove, std::as_bytes(std::span<const Digest>(wanted)),
-                                context.deadline);
-  if (elsewhere) append_items(removed, *elsewhere);
-  std::sort(removed.begin(), removed.end());
+  const auto outcome = static_cast<PageStatus>(head.status);
+  std::sort(held.begin(), held.end());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].status != PageStatus::pending) continue;
-    keys[i].status = std::binary_search(removed.begin(), removed.end(), digests[i]) ? PageStatus::ok
-                     : elsewhere ? PageStatus::absent
-                                 : PageStatus::deadline;
-    if (!kept) keys[i].status = PageStatus::error;
+    const bool was_here = std::binary_search(held.begin(), held.end(), digests[i]);
+    keys[i].status = outcome != PageStatus::ok ? outcome
+                     : was_here                ? PageStatus::ok
+                                               : PageStatus::absent;
   }
+  return text;
 }
 
 std::string Engine::clear(const RequestContext& context) {

@@ -128,13 +128,18 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
   GetRun run{*this, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
+  if (!serving_.load(std::memory_order_acquire)) {
+    for (PageRef& page : pages) {
+      if (page.status == PageStatus::pending) page.status = PageStatus::absent;
+    }
+  }
   run.from_pool(chain);
   run.from_disk();
   run.from_peers(Trust::cached);
   run.from_pool(chain);
   run.from_peers(Trust::nothing);
   for (PageRef& page : pages) {
-    counters_.get[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);
+    counters_.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }
   latencies_.get[static_cast<size_t>(run.farthest)].add_since(started);
 }

@@ -39,6 +39,8 @@ struct Engine::SetRun {
   // Returns the indices of pages that another worker is setting right now.
   std::vector<size_t> store(std::span<PageRef> pages, std::span<const Digest> digests,
                             std::span<const size_t> chosen, const Digest* parent);
+  void drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
+                    std::span<const size_t> chosen);
   void wait_published();
 };
 
@@ -109,6 +111,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   engine.pool_->abort(aborting);
   rows.resize(committing.size());
   engine.pool_->commit(committing, checksums, rows);
+  drop_removed(pages, digests, chosen);
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());
     engine.pool_->rows_of(unpublished, std::span(rows).subspan(committing.size()));
@@ -132,6 +135,19 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   return busy;
 }
 
+// A removal that began before the commit has not seen our pages: they go, behind their records.
+void Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
+                                  std::span<const size_t> chosen) {
+  if (!engine.running_.any()) return;
+  std::vector<Digest> removed;
+  for (size_t i : chosen) {
+    if (pages[i].status != PageStatus::ok || !engine.running_.has(digests[i])) continue;
+    pages[i].status = PageStatus::removing;
+    removed.push_back(digests[i]);
+  }
+  if (!removed.empty()) engine.cold_->drop(removed);
+}
+
 void Engine::SetRun::wait_published() {
   for (auto& question : questions) {
     // Whoever could be told was told; the page is here and counts as set in any case (rule 3).
@@ -148,6 +164,12 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   if (!taking_.load(std::memory_order_acquire)) {
     for (PageRef& page : pages) {
       if (page.status == PageStatus::pending) page.status = PageStatus::draining;
+    }
+  }
+  if (running_.any()) {
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (pages[i].status == PageStatus::pending && running_.has(digests[i]))
+        pages[i].status = PageStatus::removing;
     }
   }
   const uint64_t piece_bytes = std::clamp<uint64_t>(pool_->size_bytes() / 8, 1, kPieceBytes);
@@ -194,7 +216,7 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   }
   run.wait_published();
   for (const PageRef& page : pages) {
-    counters_.set[static_cast<size_t>(page.status) & 15].fetch_add(1, std::memory_order_relaxed);
+    counters_.set[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }
 }
 

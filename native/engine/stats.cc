@@ -7,11 +7,11 @@ namespace peercached {
 
 namespace {
 
-constexpr const char* kStatusNames[16] = {
+constexpr const char* kStatusNames[kStatusCount] = {
     "ok",        "absent",        "stale",           "deadline",    "suspect",
     "error",     "no_space",      "too_large",       "bad_key",     "bad_region",
     "bad_range", "duplicate_key", "length_mismatch", "region_lost", "draining",
-    "undecided"};
+    "removing",  "undecided"};
 
 void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.key("pool").open('{');
@@ -41,7 +41,7 @@ void write_recovery(JsonWriter& json, const RecoveryReport& report) {
 }
 
 void write_outcomes(JsonWriter& json, std::string_view name,
-                    const std::array<std::atomic<uint64_t>, 16>& outcomes) {
+                    const std::array<std::atomic<uint64_t>, kStatusCount>& outcomes) {
   json.key(name).open('{');
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (kStatusNames[i][0] != '\0') json.field(kStatusNames[i], outcomes[i].load());

@@ -167,6 +167,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
 
   Answer answer;
   answer.count = columns.count;
+  std::string said;
   if (op == Op::exists) {
     ++state_.exists;
     const bool all = (frame.header.flags & kFlagBitmap) != 0;
@@ -186,7 +187,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
       state_.handler.get(context, pages_);
     } else {
       ++state_.others;
-      state_.handler.remove(context, pages_);
+      said = state_.handler.remove(context, pages_);
     }
     body_.resize(columns.count);
     for (size_t i = 0; i < pages_.size(); ++i) {
@@ -195,6 +196,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
       body_[i] = static_cast<char>(status);
       answer.value += status == PageStatus::ok;
     }
+    body_ += said;
     drop_lost_regions();
   }
   answer.body = body_;

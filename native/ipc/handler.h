@@ -52,8 +52,8 @@ class RequestHandler {
   virtual void get(const RequestContext& context, std::span<PageRef> pages) = 0;
   // `all`: look every key up (bitmap), not only as far as the first hole.
   virtual ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) = 0;
-  virtual void remove(const RequestContext& context,
-                      std::span<PageRef> keys) = 0;  // ok = was present
+  // ok: was present. Returns what is to be said of those that are neither ok nor absent.
+  virtual std::string remove(const RequestContext& context, std::span<PageRef> keys) = 0;
   // Empty string: cleared everywhere. Otherwise what could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;

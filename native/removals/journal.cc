@@ -202,6 +202,14 @@ bool Journal::append(std::span<const Digest> digests) {
   return write_pending();
 }
 
+bool Journal::forget() {
+  std::lock_guard lock(mutex_);
+  if (config_.path.empty()) return true;
+  pending_.clear();
+  forgot_pending_ = true;
+  return write_pending();
+}
+
 bool Journal::write_waiting() {
   std::lock_guard lock(mutex_);
   return write_pending();
@@ -317,6 +325,24 @@ Past Journal::past() const {
       fd_, life_, floor_, [&](const Entry& entry) { past.latest_[entry.digest] = entry.position; },
       [&](const std::string& what) { fail(what); });
   return past;
+}
+
+std::optional<std::vector<Digest>> Journal::since(Position position) const {
+  std::lock_guard lock(mutex_);
+  if (fd_ < 0 || position < floor_ || forgot_pending_) return std::nullopt;
+  std::vector<Digest> digests;
+  try {
+    for_each_entry(
+        fd_, life_, floor_,
+        [&](const Entry& entry) {
+          if (entry.position > position) digests.push_back(entry.digest);
+        },
+        [&](const std::string& what) { fail(what); });
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
+  digests.insert(digests.end(), pending_.begin(), pending_.end());
+  return digests;
 }
 
 JournalStats Journal::stats() const {

@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -91,9 +92,14 @@ class Journal {
   bool write_waiting();
   // What was appended so far is on the medium, if `sync` is on; false: it is not.
   bool sync();
+  // Nothing that was set so far is served after a restart. False: as for append().
+  bool forget();
 
   // Reads the file: at start, before anything that it held is served.
   Past past() const;
+  // The digests of the entries with higher positions, in order; nullopt if they are not all here
+  // any more, or there is no file, or it cannot be read.
+  std::optional<std::vector<Digest>> since(Position position) const;
   JournalStats stats() const;
 
  private:

@@ -52,6 +52,9 @@ class StatusSource(Protocol):
     async def clear(self, namespace: str) -> list[str]:
         """Clears it cluster-wide; the nodes that were not reached."""
 
+    async def forget_node(self, node_id: str) -> list[str]:
+        """Removals wait no more for a node that went without a word; the members not reached."""
+
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         """(pages, bytes) that left this node's pool."""
 
@@ -118,6 +121,10 @@ async def _clear(source: StatusSource, request: pb.ClearRequest) -> Any:
     return pb.ClearReply(unreached=await source.clear(request.namespace))
 
 
+async def _forget_node(source: StatusSource, request: pb.ForgetNodeRequest) -> Any:
+    return pb.ForgetNodeReply(unreached=await source.forget_node(request.node_id))
+
+
 async def _evict(source: StatusSource, request: pb.EvictRequest) -> Any:
     if sum((bool(request.keys), request.bytes > 0, request.all)) != 1:
         raise ValueError("say which pages should go: keys, or how many bytes, or all")
@@ -140,6 +147,7 @@ CALLS: dict[str, _Call] = {
     "Config": _Call(pb.ConfigRequest, _config),
     "Trace": _Call(pb.TraceRequest, _trace),
     "Clear": _Call(pb.ClearRequest, _clear, steers=True),
+    "ForgetNode": _Call(pb.ForgetNodeRequest, _forget_node, steers=True),
     "Evict": _Call(pb.EvictRequest, _evict, steers=True),
     "Drain": _Call(pb.DrainRequest, _drain, steers=True),
     "Undrain": _Call(pb.UndrainRequest, _undrain, steers=True),

@@ -98,6 +98,11 @@ class AdminClient:
         request = pb.ClearRequest(namespace=namespace)
         return list(self._call("Clear", request, pb.ClearReply).unreached)
 
+    def forget_node(self, node_id: str) -> list[str]:
+        """Removals wait no more for a node that went without a word; the members not reached."""
+        request = pb.ForgetNodeRequest(node_id=node_id)
+        return list(self._call("ForgetNode", request, pb.ForgetNodeReply).unreached)
+
     def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         """(pages, bytes) that left the node's pool."""
         return self._evict(pb.EvictRequest(namespace=namespace, keys=keys))

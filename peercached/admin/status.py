@@ -154,8 +154,17 @@ class Recovery(Part):
 
 
 class Removals(Part):
-    """The journal of removals in `state_dir` (docs/disk-format.md)."""
+    """Removals under way, and their journal in `state_dir` (docs/consistency.md)."""
 
+    running: int = 0  # pages that are being removed, whoever began it: they cannot be set
+    unsure: int = 0  # of those that this node removes: some process may still have them
+    unsure_s: float = 0.0  # for how long, of the oldest
+    missing: dict[str, str] = Field(default_factory=dict)  # node id -> why it has not answered
+    silent: list[str] = Field(default_factory=list)  # nodes that went without a word
+    vouches: bool = True  # it has missed no removal itself
+    # Who may know what was removed from pages of an earlier start, which are not served until then.
+    held_back_for: list[str] = Field(default_factory=list)
+    store_problem: str = ""  # why what is known of other nodes cannot be kept
     last: int = 0  # position of the newest one
     floor: int = 0  # copies that were set below it are not served after a restart
     entries: int = 0

@@ -18,6 +18,7 @@ from peercached.cli.doctor import doctor
 from peercached.cli.drain import drain, undrain
 from peercached.cli.evict import evict
 from peercached.cli.exits import EXPLAINED
+from peercached.cli.forget import forget
 from peercached.cli.locate import locate
 from peercached.cli.nodes import nodes
 from peercached.cli.pages import exists, get, put, remove
@@ -45,6 +46,7 @@ def main(context: click.Context, /, **options: Any) -> None:
 
 for _command in (
     status, top, nodes, ring, workers, locate, trace, get, put, exists, remove, evict, clear,
+    forget,
     config, reload, drain, undrain, devices, doctor, bench, support_bundle, sglang_config,
     certs, completion,
 ):  # fmt: skip

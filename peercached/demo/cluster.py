@@ -190,7 +190,7 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """The status document, as `peercachectl status --json` shows it."""
-        with AdminClient(str(self.admin_path), timeout_s=5.0 * self._patience) as admin:
+        with AdminClient(str(self.admin_path), timeout_s=15.0 * self._patience) as admin:
             return admin.status().model_dump(mode="json")
 
     def metrics_address(self) -> str:

@@ -91,7 +91,7 @@ class Placement:
             member = record.address
             known = self._by_id.get(member.node_id)
             if known is not None and known.address.incarnation == member.incarnation:
-                known.address, known.leaving = member, record.state is State.LEAVING
+                known.address, known.leaving = member, record.state is not State.ALIVE
                 keep.add(known.index)
                 continue
             try:
@@ -100,7 +100,7 @@ class Placement:
                 # Its pages are misses here, and it owns nothing in our eyes.
                 log.error("no place for node %s: %s", member.node_id, error)
                 continue
-            node = Node(index, member, leaving=record.state is State.LEAVING, since=now)
+            node = Node(index, member, leaving=record.state is not State.ALIVE, since=now)
             self.nodes[index] = node
             keep.add(index)
             change.added.append(node)

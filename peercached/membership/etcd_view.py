@@ -77,6 +77,7 @@ class EtcdView:
         self._members: dict[str, Member] = {}
         self._mark = 0  # of all of them
         self._missing: set[str] = set()  # of our view, kept up: hundreds may come at once
+        self._left: dict[str, int] = {}  # node id -> incarnation, of those who said so lately
         self._stamp = Stamp()
         self._origin = ""  # of the stamp that made our view
         self._unfit_since: float | None = None  # when the keys began to differ from the stamp
@@ -120,7 +121,11 @@ class EtcdView:
         be in all views: it has a heartbeat's time for it. A dead one was silent for longer."""
         old = self._members.get(node_id)
         self._replace(node_id, None, now)
-        has_ended = old is None or old.state is State.LEAVING
+        has_ended = old is None or old.state >= State.LEAVING
+        if old is not None and old.state is State.LEFT:
+            self._left[node_id] = old.address.incarnation
+            if len(self._left) > MEMBERS_MAX:
+                del self._left[next(iter(self._left))]
         # Who goes meanwhile makes it no longer: others are to be out at last.
         if not has_ended and self._return_until <= now:
             self._return_until = now + self._timing.heartbeat_interval_s
@@ -143,6 +148,10 @@ class EtcdView:
             self._return_until = float("-inf")
         else:
             self._changed(now)
+
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        """That process said so, and is no member."""
+        return self._left.get(node_id) == incarnation
 
     def stamped(self, stamp: Stamp, now: float) -> None:
         self._stamp = stamp

@@ -287,6 +287,11 @@ class Membership:
 
     # --- for status
 
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        """That process said so, and is no member."""
+        gone = self._knowledge.table.gone(node_id)
+        return gone is not None and (gone.incarnation, gone.state) == (incarnation, State.LEFT)
+
     def silence_s(self, now: float) -> dict[str, float]:
         """As a master: seconds since each member was heard."""
         return self._office.master.liveness.silence_s(now) if self.is_master(now) else {}

@@ -60,6 +60,12 @@ class Timing:
         return 20 * self.member_ttl_s
 
     @property
+    def recovery_wait_s(self) -> float:
+        """How long a start waits for those who know what was removed meanwhile, before it goes on
+        without the pages of earlier starts: nodes that start together come within that."""
+        return 2 * self.member_ttl_s
+
+    @property
     def pause_s(self) -> float:
         """A node that finds itself stopped for longer (SIGSTOP, a suspended virtual machine)
         blames nobody for the silence in between."""

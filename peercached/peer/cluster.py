@@ -40,6 +40,9 @@ class Cluster(Protocol):
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
         """LookupError: not here."""
 
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        """That process said that it goes, and is no member."""
+
     async def reaches(self, target: NodeAddress) -> bool: ...
     def endpoints(self) -> set[str]:
         """Whom it calls although they may not be members."""

@@ -1,4 +1,4 @@
-"""What touches all members: remove, clear, and the explanation of one key."""
+"""What touches all members: clear, and the explanation of one key."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import grpc.aio
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
-from peercached.directory.layout import (
-    HOLDERS_NAMED_MAX,
-    ROW_BYTES,
-    SELF,
-    holders_of,
-    most_holders,
-)
+from peercached.directory.layout import ROW_BYTES, SELF
 from peercached.directory.placement import Node, Placement
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
@@ -61,23 +55,6 @@ class ClusterWide:
         except (AuthError, grpc.aio.AioRpcError):
             pass
         return None
-
-    async def remove(self, digests: bytes, left_s: float) -> bytes:
-        """The digests that other holders had and have no more, packed."""
-        # Half for finding, half for removing, at worst.
-        rows = await self._lookups.find(digests, left_s / 2)
-        nodes = self._placement.nodes
-        # Where a page has as many holders as a lookup names, there may be more.
-        everybody = most_holders(rows) >= HOLDERS_NAMED_MAX
-        holders = [
-            nodes[i] for i in (nodes if everybody else holders_of(rows)) if i != SELF and i in nodes
-        ]
-        request = pb.RemoveRequest(digests=digests)
-        timeout_s = min(left_s / 2, self._timeout_s)
-        replies = await asyncio.gather(
-            *(self._call(node, "Remove", request, timeout_s) for node in holders)
-        )
-        return b"".join(reply.digests for reply in replies if reply is not None)
 
     async def clear(self, namespace: str) -> list[str]:
         """Those not reached: they learn of it from heartbeats when they are back. With this node

@@ -108,7 +108,7 @@ class EtcdMembership:
     async def _say_goodbye(self) -> None:
         """A key that goes without a word is waited for."""
         if self._own_key.is_there:
-            self._announce(State.LEAVING)
+            self._announce(State.LEFT)
             await self._client.put(self._keys.own, value_of(self.own), self._lease)
         await self._client.revoke(self._lease)
 
@@ -257,6 +257,9 @@ class EtcdMembership:
 
     def on_heartbeat(self, beat: Any, epochs: Any) -> Any:
         raise LookupError("this node's membership is kept by etcd: set membership alike everywhere")
+
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        return self._state.has_left(node_id, incarnation)
 
     def endpoints(self) -> set[str]:
         return set()

@@ -76,6 +76,9 @@ class Heartbeats:
     def endpoints(self) -> set[str]:
         return self._membership.endpoints()
 
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        return self._membership.has_left(node_id, incarnation)
+
     def document(self) -> dict[str, Any]:
         return membership_report.document(self._membership, time.monotonic())
 

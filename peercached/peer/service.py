@@ -13,7 +13,6 @@ from peercached.directory.epochs import Epochs
 from peercached.directory.layout import (
     DIGEST_BYTES,
     NO_HOLDER,
-    digests_of,
     holders_of,
     pack_mapping,
     withdrawals_of,
@@ -189,30 +188,21 @@ class LocalNode:
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         return await self._promotes.serve(digests, timeout_ms, warm)
 
-    async def remove_here(self, digests: bytes) -> bytes:
-        loop = asyncio.get_running_loop()
-        # It is written to the disk.
-        rows, kept = await loop.run_in_executor(None, self._engine.remove_local, digests)
-        if rows:
-            await self._published(rows)
-        if not kept:
-            raise LookupError("removals cannot be written down here")
-        return digests_of(rows)
-
     async def drop_here(self, digests: bytes) -> None:
         """Out of the pool: another node has these pages now. What is on our disk stays, for the
         day when we are back."""
         rows = self._engine.drop_from_pool(digests)
         if rows:
-            await self._published(rows)
+            await self.published(rows)
 
     async def withdraw_here(self, digests: bytes) -> None:
         """The owners forget that these pages are here; readers who know it can still read them."""
         rows = withdrawals_of(self._engine.local_rows(digests))
         if rows:
-            await self._published(rows)
+            await self.published(rows)
 
-    async def _published(self, rows: bytes) -> None:
+    async def published(self, rows: bytes) -> None:
+        """Withdrawals, at the owners."""
         # The records of these pages may still be on their way to us: they go first, or they
         # would come to the owners behind their withdrawals, to stay.
         self._handle_events()

@@ -33,6 +33,8 @@ from peercached.peer.auth import (
 from peercached.peer.certificates import misfit
 from peercached.peer.doors import Doors, host_of
 from peercached.peer.gate import Gate
+from peercached.peer.removal_catch_up import RemovalCatchUp
+from peercached.peer.removals import Removals, id_of
 from peercached.peer.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -62,8 +64,6 @@ class NodeService(Protocol):
         self, digests: bytes, view_number: int
     ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
         """(holder table, rows, final, our view's number)"""
-
-    async def remove_here(self, digests: bytes) -> bytes: ...
 
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Packed rows; Unable"""
@@ -95,8 +95,17 @@ class _Refused(Exception):
 
 
 class PeerServicer(peer_pb2_grpc.PeerServicer):
-    def __init__(self, node: NodeService, sessions: Sessions, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        node: NodeService,
+        removals: Removals,
+        catch_up: RemovalCatchUp,
+        sessions: Sessions,
+        tls: Tls | None = None,
+    ) -> None:
         self._node = node
+        self._removals = removals
+        self._catch_up = catch_up
         self._sessions = sessions
         self.doors = Doors(tls is not None)
         self.gate = Gate(
@@ -265,8 +274,30 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def Remove(self, request: Any, context: Any) -> Any:
         try:
             self._session(context)
-            check_packed(request.digests, DIGEST_BYTES, "digests")
-            return pb.RemoveReply(digests=await self._node.remove_here(request.digests))
+            return await self._removals.answer(request)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def EndRemovals(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            self._removals.over([id_of(id) for id in request.ids], set(request.answered))
+            return pb.EndRemovalsReply()
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def MissedRemovals(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            return await self._catch_up.answer(caller, request.life)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def ForgetNode(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            self._removals.forget(request.node_id)
+            return pb.ForgetNodeReply()
         except Exception as error:
             await self._refuse(context, error)
 

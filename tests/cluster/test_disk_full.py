@@ -11,6 +11,7 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercached.admin.client import AdminClient
 from peercached.demo.cluster import ClusterError, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
@@ -97,6 +98,9 @@ def test_foreign_and_truncated_segments_are_said_and_cost_only_their_pages(
         spoilt.truncate(mine[0].stat().st_size // 3 + 77)
     cluster[0].start()
     cluster[0].wait_ready()
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        admin.forget_node("b")  # it might know of removals
+    eventually(lambda: cluster[0].status()["removals"]["vouches"])
     disk = disk_of(cluster[0])
     assert disk["recovery_rejected"] == 1
     assert disk["recovery_corrupt"] <= 1, "the record that was cut through"

@@ -51,6 +51,9 @@ class FakeSource:
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self.asked.append(("drain", bytes_max, seconds, stay))
 
+    async def forget_node(self, node_id: str) -> list[str]:
+        return []
+
     async def undrain(self) -> None:
         self.asked.append(("undrain",))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ __all__ = [
 ]
 
 
+def each(digests: bytes) -> list[bytes]:
+    return [digests[at : at + 16] for at in range(0, len(digests), 16)]
+
+
 class FakeNative:
     """The module functions of peercached._native, with the rings of rings.py."""
 
@@ -39,6 +44,10 @@ class FakeEngine(NativeDirectory):
         super().__init__(shard_capacity)
         self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> generation, length
         self.disk: dict[bytes, int] = {}
+        self.journal: list[bytes] = []
+        self.journal_floor = 0
+        self.removing: Counter[bytes] = Counter()
+        self.serving = True
         self.warmed: list[bytes] = []
         self.suspected: set[int] = set()
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
@@ -180,8 +189,39 @@ class FakeEngine(NativeDirectory):
     def drop_from_pool(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
 
+    # --- removals
+
     def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
+        self.journal += each(digests)
         return self.drop_from_pool(digests), True
+
+    def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
+        self.removing.update(each(digests))
+        return self.remove_local(digests)
+
+    def end_removal(self, digests: bytes) -> None:
+        self.removing.subtract(each(digests))
+        self.removing += Counter()
+
+    def drop_all(self) -> bool:
+        self.drop_from_pool(b"".join(list(self.pool)))
+        self.journal_floor = len(self.journal)
+        return True
+
+    def hold_back(self) -> None:
+        self.drop_from_pool(b"".join(list(self.pool)))
+
+    def release_held(self) -> None: ...
+
+    def set_serving(self, serving: bool) -> None:
+        self.serving = serving
+
+    @property
+    def removals_last(self) -> int:
+        return len(self.journal)
+
+    def removals_since(self, position: int) -> bytes | None:
+        return None if position < self.journal_floor else b"".join(self.journal[position:])
 
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:
         """Of those on `disk` (digest -> length): resident records. Of others: withdrawals."""
@@ -200,8 +240,7 @@ class FakeEngine(NativeDirectory):
         self.warmed.append(digests)
 
     def local_rows(self, digests: bytes) -> bytes:
-        each = [digests[i : i + 16] for i in range(0, len(digests), 16)]
-        return b"".join(self._row(d) for d in each if d in self.pool)
+        return b"".join(self._row(d) for d in each(digests) if d in self.pool)
 
     # --- namespaces
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import time
 from collections.abc import Coroutine
 from dataclasses import fields, replace
@@ -21,7 +22,7 @@ from peercached.peer.auth import SESSION_KEY, Secret
 from peercached.peer.client import PeerLink, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.this_node import new_incarnation
-from sim.fake_engine import digest_of
+from sim.fake_engine import digest_of, each
 from sim.nodes import CLEAR, LOOKUP, PUBLISH, REMOVE, LoopNode, eventually, free_port, in_sync
 
 
@@ -355,9 +356,11 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             await in_sync(first, second)
             await first.set("x")
             await second.set("x", "y")
-            removed = await first.ask(REMOVE, digest_of("x") + digest_of("y") + digest_of("z"))
-            assert sorted((removed[:16], removed[16:])) == sorted((digest_of("x"), digest_of("y")))
-            assert await second.find("x", "y") == {("x", "a")}, "our own copy is the engine's"
+            answer = await first.ask(REMOVE, digest_of("x") + digest_of("y") + digest_of("z"))
+            assert answer[:8] == struct.pack("<II", 0, 2)
+            assert set(each(answer[8:])) == {digest_of("x"), digest_of("y")}
+            assert await second.find("x", "y") == set()
+            assert not first.engine.removing and not second.engine.removing, "it is over"
 
             namespace_id = first.engine.namespace_id("model")
             second.engine.epochs[namespace_id] = 7
@@ -402,7 +405,9 @@ def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
             page = digest_of("x")
             # Set, but the event loop has not come to its record yet.
             ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
-            assert await first.daemon.node.remove_here(page) == page
+            request = pb.RemoveRequest(digests=page)
+            request.id.incarnation = request.id.number = 1
+            assert (await first.daemon.removals.answer(request)).digests == page
             await eventually(lambda: ticket in first.engine.answers)
             await eventually(first.daemon.streams.idle)
             for node in (first, second):

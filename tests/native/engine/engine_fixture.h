@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -90,8 +91,8 @@ class Side {
     return config;
   }
 
-  std::vector<PageStatus> run(Pages& pages, void (Engine::*operation)(const RequestContext&,
-                                                                      std::span<PageRef>)) {
+  template <typename Operation>
+  std::vector<PageStatus> run(Pages& pages, Operation operation) {
     auto refs = pages.refs();
     (engine.*operation)(context(patience_ms), refs);
     std::vector<PageStatus> statuses;
@@ -146,22 +147,63 @@ class EnginePair : public ::testing::Test {
     while (!stopping_) {
       pollfd one{side.engine.control().event_fd(), POLLIN, 0};
       if (poll(&one, 1, 20) != 1 || deaf_) continue;
-      for (Event& event : side.engine.control().take(256)) {
-        std::vector<std::byte> answer;
-        if (event.kind == EventKind::publish) {
-          std::vector<RecordRow> rows(event.payload.size() / sizeof(RecordRow));
-          std::memcpy(rows.data(), event.payload.data(), event.payload.size());
-          side.engine.shard().apply(kSelfHolder, rows);
-          side.peer->engine.shard().apply(side.peer->peer_index, rows);
-          side.engine.pool().mark_published(rows);
-        } else if (event.kind == EventKind::peer_trouble) {
-          side.engine.suspect_node(side.peer_index, false);  // probed, and well
-        } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
-          while_b_looks_up_();
-        }
-        if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
+      std::deque<Event> removals;
+      handle_events(side, removals);
+      for (; !removals.empty(); removals.pop_front()) {
+        auto answer = remove_here(side, removals.front().payload, removals);
+        side.engine.control().answer(removals.front().ticket, std::move(answer));
       }
     }
+  }
+
+  // Appends the removals, which are next.
+  void handle_events(Side& side, std::deque<Event>& removals) {
+    for (Event& event : side.engine.control().take(256)) {
+      if (event.kind == EventKind::remove) {
+        removals.push_back(std::move(event));
+        continue;
+      }
+      std::vector<std::byte> answer;
+      if (event.kind == EventKind::publish) {
+        std::vector<RecordRow> rows(event.payload.size() / sizeof(RecordRow));
+        std::memcpy(rows.data(), event.payload.data(), event.payload.size());
+        publish(side, rows);
+      } else if (event.kind == EventKind::peer_trouble) {
+        side.engine.suspect_node(side.peer_index, false);  // probed, and well
+      } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
+        while_b_looks_up_();
+      }
+      if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
+    }
+  }
+
+  void publish(Side& side, std::span<const RecordRow> rows) {
+    side.engine.shard().apply(kSelfHolder, rows);
+    side.peer->engine.shard().apply(side.peer->peer_index, rows);
+    side.engine.pool().mark_published(rows);
+  }
+
+  // As if the other side had nothing.
+  std::vector<std::byte> remove_here(Side& side, std::span<const std::byte> payload,
+                                     std::deque<Event>& later) {
+    std::vector<Digest> digests(payload.size() / sizeof(Digest));
+    std::memcpy(digests.data(), payload.data(), payload.size());
+    std::vector<RecordRow> rows;
+    RemovalAnswer head{0, 0};
+    if (side.engine.begin_removal(digests, rows) != Engine::Removed::kept)
+      head.status = static_cast<uint32_t>(PageStatus::error);
+    // Records of these pages may be on their way: they go first.
+    handle_events(side, later);
+    publish(side, rows);
+    side.engine.end_removal(digests);
+    head.held = static_cast<uint32_t>(rows.size());
+    std::vector<std::byte> answer(sizeof head + rows.size() * sizeof(Digest));
+    std::memcpy(answer.data(), &head, sizeof head);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::memcpy(answer.data() + sizeof head + i * sizeof(Digest), &rows[i].digest,
+                  sizeof(Digest));
+    }
+    return answer;
   }
 
   std::filesystem::path folder_;

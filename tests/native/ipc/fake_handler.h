@@ -76,13 +76,14 @@ class FakeHandler final : public RequestHandler {
     return answer;
   }
 
-  void remove(const RequestContext& context, std::span<PageRef> keys) override {
+  std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
     const std::lock_guard lock(mutex_);
     for (PageRef& key : keys) {
       if (key.status != PageStatus::pending) continue;
       const bool was = pages_.erase(context.ns->name + "/" + std::string(key.key)) != 0;
       key.status = was ? PageStatus::ok : PageStatus::absent;
     }
+    return said_of_removal;
   }
 
   std::string clear(const RequestContext& context) override {
@@ -113,7 +114,7 @@ class FakeHandler final : public RequestHandler {
   }
 
   size_t namespaces_max = 8;
-  std::string last_parent, unreached;
+  std::string last_parent, unreached, said_of_removal;
   bool stats_fail = false;
 
  private:

@@ -1,0 +1,44 @@
+"""`peercachectl forget`: removals wait no more for a node that is gone for good."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json
+
+
+@ctl_command("forget")
+@click.argument("node_id", metavar="NODE")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(target: Target, as_json: bool, node_id: str, yes: bool) -> None:
+    """Says that a node which went without a word has ended: its host is off, or gone.
+
+    Removals wait for such a node, because it may only be frozen or cut off, and come back with
+    pages that were removed. If it is, and you have forgotten it, its own workers may get them.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise exits.Failure(
+                f"forget is for a daemon that does not run any more; say --yes if {node_id}'s does "
+                "not",
+                exits.USAGE,
+            )
+        click.confirm(f"Does the daemon of {node_id} not run any more?", abort=True)
+    with target.admin() as admin:
+        unreached = admin.forget_node(node_id)
+    if as_json:
+        print_json({"node_id": node_id, "forgotten": not unreached, "unreached": unreached})
+    elif unreached:
+        click.echo(
+            f"Forgot {node_id!r}, but {', '.join(unreached)} could not be reached: run it again to "
+            "be sure.",
+            err=True,
+        )
+    else:
+        click.echo(f"Forgot {node_id!r} on all nodes.")
+    sys.exit(exits.FAILED if unreached else exits.OK)

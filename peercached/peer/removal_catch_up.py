@@ -1,0 +1,230 @@
+"""Before pages of an earlier start are found or served: what was removed while this node was away?
+
+A member that *vouches* has missed no removal. It knows of each life that was in a view with it from
+which position of its own journal on that may have missed some. One such member is enough: a removal
+is complete only with that member's answer, which it gave before our question (then it is in its
+journal), or gives after it (then its view has us, and the removal waits for our answer, too).
+
+When the whole cluster starts nobody vouches. Who had nobody left when it ended was the last to end,
+and vouches at once. If all ended together, all of them are asked: what none of them knows was not
+removed. Until then pages of earlier starts are held back; if nobody knows our earlier life they are
+dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable
+from peercached.peer.removals import Removals, id_message, id_of
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.1
+ASK_AGAIN_MAX_S = 2.0
+STEP_DIGESTS = 4096
+
+
+class RemovalCatchUp:
+    """On the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        removals: Removals,
+        timeout_s: float,
+        wait_s: float,
+        on_release: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._removals = removals
+        self._timeout_s = timeout_s
+        self._wait_s = wait_s
+        self._on_release = on_release
+        self._task: asyncio.Task[None] | None = None
+
+    # --- who asks
+
+    async def run(self) -> None:
+        """Once, as a member. When it returns, what this node finds may be served: it vouches, or it
+        holds back what an earlier start has left, and goes on asking."""
+        if await self._try_until(time.monotonic() + self._wait_s):
+            return
+        removals = self._removals
+        if self.is_needed:
+            removals.holds_back = True
+            log.warning(
+                "pages of an earlier start are held back: what was removed from them is known to "
+                "%s, of whom not enough have answered",
+                ", ".join(sorted(removals.waits_for)),
+            )
+        removals.keep()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
+        self._task = asyncio.ensure_future(self._go_on())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _go_on(self) -> None:
+        await self._try_until(float("inf"))
+        self._engine.release_held()
+        self._on_release()
+
+    async def _try_until(self, deadline: float) -> bool:
+        """Whether this node vouches now."""
+        # Without its file it cannot say what it has missed.
+        remembers = self._removals.is_known or not (self.is_needed or self._engine.removals_last)
+        pause_s = ASK_AGAIN_S
+        while True:
+            replies = await self._ask_all()
+            if remembers and (found := self._enough(replies)) is not None:
+                for reply in found:
+                    await self._take(reply)
+            elif not remembers or self._is_unknown(replies):
+                await self._begin_empty(replies)
+            elif time.monotonic() >= deadline:
+                return False
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
+                continue
+            self._removals.vouch()
+            return True
+
+    def _enough(
+        self, replies: dict[str, pb.MissedRemovalsReply]
+    ) -> list[pb.MissedRemovalsReply] | None:
+        for reply in replies.values():
+            if reply.vouches and reply.known:
+                return [reply]
+        if any(reply.vouches for reply in replies.values()):
+            return None
+        companions = self._removals.waits_for
+        together = companions | {self._placement.own.address.node_id}
+        there = [replies[node_id] for node_id in companions if node_id in replies]
+        if len(there) < len(companions):
+            return None
+        if not all(reply.known and set(reply.companions) <= together for reply in there):
+            return None
+        return there
+
+    def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        """Somebody vouches, and nobody who may do so yet knows us."""
+        if not any(reply.vouches for reply in replies.values()):
+            return False
+        others = {node.address.node_id for node in self._others()}
+        everybody = others <= replies.keys() or self._removals.life == 0
+        return everybody and not any(reply.known for reply in replies.values())
+
+    async def _take(self, reply: pb.MissedRemovalsReply) -> None:
+        await self._remove(reply.digests)
+        for request in reply.running:
+            await self._removals.carry_out(id_of(request.id), request.digests)
+
+    async def _remove(self, digests: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        if digests:
+            # Whoever was away longer than us has not heard of them either.
+            self._removals.lives.removed(self._engine.removals_last + 1)
+            log.info("%d pages were removed while this node was away", len(digests) // DIGEST_BYTES)
+        step = STEP_DIGESTS * DIGEST_BYTES
+        for at in range(0, len(digests), step):
+            await loop.run_in_executor(None, self._engine.remove_local, digests[at : at + step])
+
+    async def _begin_empty(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+        if self.is_needed:
+            log.warning(
+                "pages of an earlier start are dropped: no member knows what was removed from them"
+            )
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
+        self._removals.lives.forget_all()
+        for reply in replies.values():
+            for request in reply.running:
+                await self._removals.carry_out(id_of(request.id), request.digests)
+
+    @property
+    def is_needed(self) -> bool:
+        """There are pages of an earlier start."""
+        stats = self._engine.stats()
+        return bool(stats.get("pool", {}).get("keys") or stats.get("disk", {}).get("pages"))
+
+    def _others(self) -> list[Node]:
+        own = self._placement.own
+        return [node for node in self._placement.nodes.values() if node is not own]
+
+    async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
+        others = self._others()
+        replies = await asyncio.gather(*(self._ask(node) for node in others))
+        return {
+            node.address.node_id: reply
+            for node, reply in zip(others, replies, strict=True)
+            if reply is not None
+        }
+
+    async def _ask(self, node: Node) -> pb.MissedRemovalsReply | None:
+        link = self._peers.link(node.address.endpoint)
+        request = pb.MissedRemovalsRequest(life=self._removals.life)
+        try:
+            reply: pb.MissedRemovalsReply = await link.call(
+                "MissedRemovals", request, self._timeout_s, expect=node.address
+            )
+            check_packed(reply.digests, DIGEST_BYTES, "digests")
+            for running in reply.running:
+                check_packed(running.digests, DIGEST_BYTES, "digests")
+                id_of(running.id)
+        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+            log.info("%s does not tell what was removed: %s", node.address.node_id, error)
+            return None
+        return reply
+
+    # --- who is asked
+
+    async def answer(self, caller: NodeAddress, life: int) -> pb.MissedRemovalsReply:
+        """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
+        if self._placement.find(caller.node_id, caller.incarnation) is None:
+            raise LookupError(f"{caller.node_id} is not in our view yet")
+        removals = self._removals
+        known = removals.lives.find(caller.node_id, life)
+        reply = pb.MissedRemovalsReply(
+            vouches=removals.vouches,
+            companions=sorted(removals.waits_for),
+            running=running_of(removals),
+        )
+        if known is None:
+            return reply
+        digests: bytes | None = b""
+        if known.owed_from:
+            loop = asyncio.get_running_loop()
+            digests = await loop.run_in_executor(
+                None, self._engine.removals_since, known.owed_from - 1
+            )
+        if digests is not None:
+            reply.known, reply.digests = True, digests
+        return reply
+
+
+def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:
+    return [
+        pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        for entry in removals.ledger.running.values()
+    ]

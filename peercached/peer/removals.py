@@ -1,0 +1,496 @@
+"""Removals in the whole cluster (docs/consistency.md, "A removal").
+
+At every member: carries a removal out, and keeps new pages of its keys out until it is over. At the
+member that began it: asks all members of the newest view that anybody knows of, until each process
+that may have the page has answered or has ended; then tells them that it is over. Should that
+member die, whoever has it under way for long drives it on: all of it can be done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress, View
+from peercached.peer import wire
+from peercached.peer.accepts import Unable
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.ended import Ended
+from peercached.peer.trouble import Trouble
+from peercached.proto import peer_pb2 as pb
+from peercached.removals.ledger import Entry, Ledger, RemovalId
+from peercached.removals.lives import HasLeft, Life, Lives
+from peercached.removals.store import RemovalStore
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# As PageStatus of native/common/types.h.
+OK, DEADLINE, ERROR, REMOVING = 0, 3, 5, 15
+
+DIGESTS_MAX = 1 << 16
+OPEN_MAX = 4096
+# Between two rounds of a removal that is not sure yet.
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 5.0
+# Of a worker's time, what is left for the answer.
+ANSWER_SHARE = 0.1
+ANSWER_MAX_S = 0.1
+# After this somebody else drives a removal on, and not all at once.
+ORPHANED_S = 10.0
+NAMED_MAX = 8
+
+
+@dataclass(slots=True)
+class Open:
+    """A removal that this node drives."""
+
+    id: RemovalId
+    digests: bytes
+    began: float
+    held: set[bytes] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)  # incarnations
+    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
+    highest_view: int = 0
+    kept: bool = True  # written down here
+    missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Removals:
+    """On the event loop's thread. `publish`: takes rows to the owners; returns when they know."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        trouble: Trouble,
+        store: RemovalStore,
+        publish: Callable[[bytes], Awaitable[None]],
+        has_left: HasLeft,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._trouble = trouble
+        self._store = store
+        self._publish = publish
+        self._has_left = has_left
+        self._timeout_s = timeout_s
+        remembered = store.load()
+        self.is_known = remembered.is_known  # what an earlier start knew
+        self.life = remembered.life
+        self.vouches = False  # it has missed no removal (removal_catch_up.py)
+        self.lives = Lives(self._own.node_id, remembered.lives)
+        # Who may know what was removed since the last start that had missed nothing ended. Empty
+        # once this node vouches.
+        self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
+        self.holds_back = False  # pages of an earlier start, until it vouches
+        self.ledger = Ledger()
+        self.open: dict[RemovalId, Open] = {}
+        self._resumed = remembered.open
+        self._numbers = count(1)
+        self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended = Ended(peers, timeout_s)
+        self._look_at = 0.0
+        self._news = asyncio.Event()  # of views, and of removals that are over
+
+    @property
+    def _own(self) -> NodeAddress:
+        return self._placement.own.address
+
+    # --- life
+
+    async def start(self) -> None:
+        """Takes up what an earlier start left open. Before anybody can set pages."""
+        for id, digests in self._resumed.items():
+            self._drive(Open(id, digests, time.monotonic()))
+
+    async def stop(self) -> None:
+        """What is open stays so, for the next start or somebody else."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def set_view(self, view: View) -> None:
+        """In force from now on."""
+        self.lives.see(view, self._has_left, self.ledger.running_from)
+        self._keep_later()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def vouch(self) -> None:
+        """This node has missed nothing: what it has, and what is set from now on, is of this
+        life."""
+        self.vouches, self.holds_back = True, False
+        self.waits_for = set()
+        self.life = self._own.incarnation
+        self.keep()
+
+    def keep(self) -> None:
+        # A page or two, written and not synced.
+        self.lives.changed = False
+        unsure = {id: o.digests for id, o in self.open.items() if o.missing}
+        self._store.save(self.life, self.waits_for, self.lives, unsure | self._resumed)
+
+    def _keep_later(self) -> None:
+        if self.lives.changed:
+            self.keep()
+
+    def tend(self, now: float) -> None:
+        """What is due, a few times a second."""
+        if now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        for entry in list(self.ledger.running.values()):
+            if entry.id not in self.open and now > entry.drive_at:
+                self._drive(Open(entry.id, entry.digests, now))
+
+    # --- as a member
+
+    async def carry_out(self, id: RemovalId, digests: bytes) -> Entry | None:
+        """None: it is over, as far as this node has been told. Unable: too many are under way."""
+        if self.ledger.is_over(id):
+            return None
+        task = self._carrying.get(id)
+        if task is None:
+            task = self._spawn(self._carry_out(id, digests))
+            self._carrying[id] = task
+            task.add_done_callback(lambda _: self._carrying.pop(id, None))
+        return await asyncio.shield(task)
+
+    async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
+        loop = asyncio.get_running_loop()
+        entry = self.ledger.running.get(id)
+        if entry is not None and entry.kept:
+            return entry
+        if entry is None:
+            now = time.monotonic()
+            drive_at = now + random.uniform(ORPHANED_S, 2 * ORPHANED_S)
+            entry = Entry(id, digests, self._engine.removals_last + 1, now, drive_at)
+            self.ledger.running[id] = entry  # before it begins: see Lives.see()
+            try:
+                rows, entry.kept = await loop.run_in_executor(
+                    None, self._engine.begin_removal, digests
+                )
+            except OverflowError as error:
+                self.ledger.running.pop(id, None)
+                raise Unable(f"{error} here") from error
+            if self.ledger.running.get(id) is not entry:  # it was over before it had begun here
+                self._engine.end_removal(digests)
+            entry.held = digests_of(rows)
+            self.lives.removed(entry.position)
+            self._keep_later()
+        else:
+            rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, digests)
+        if rows:
+            await self._publish(rows)
+        return entry
+
+    def over(self, ids: list[RemovalId], answered: set[int]) -> None:
+        for id in ids:
+            entry = self.ledger.end(id)
+            if entry is None:
+                continue
+            self.lives.over(entry.position, answered)
+            if id not in self._carrying:
+                self._engine.end_removal(entry.digests)
+        self._keep_later()
+        self._tell_news()
+
+    async def answer(self, request: pb.RemoveRequest) -> pb.RemoveReply:
+        """ValueError, Unable"""
+        check_packed(request.digests, DIGEST_BYTES, "digests")
+        id = id_of(request.id)
+        if not 0 < len(request.digests) <= DIGESTS_MAX * DIGEST_BYTES:
+            raise ValueError(
+                f"{len(request.digests) // DIGEST_BYTES} digests in one removal; 1 to {DIGESTS_MAX}"
+                " can be"
+            )
+        entry = await self.carry_out(id, request.digests)
+        reply = pb.RemoveReply(
+            view_number=self._placement.view.number,
+            silent=[_silent_message(life) for life in self.lives.silent(self._has_left)],
+        )
+        if entry is None:
+            reply.kept = reply.over = True
+        else:
+            reply.digests, reply.kept = entry.held, entry.kept
+        return reply
+
+    def forget(self, node_id: str) -> int:
+        """An operator says that the lives of this node id that went without a word do not come back
+        with their pages. How many there were."""
+        gone = [life for life in self.lives.silent(self._has_left) if life.node_id == node_id]
+        for life in gone:
+            self.lives.end(life)
+        for one in self.open.values():
+            for name in [name for name in one.silent if name[0] == node_id]:
+                del one.silent[name]
+        self.waits_for.discard(node_id)
+        self._keep_later()
+        return len(gone)
+
+    async def forget_everywhere(self, node_id: str) -> list[str]:
+        """Node ids of members that were not reached. ValueError: nobody waits for it."""
+        if node_id in self._placement.view.by_id:
+            raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
+        known = self.forget(node_id) or any(life.node_id == node_id for life in self.lives)
+        request = pb.ForgetNodeRequest(node_id=node_id)
+        others = self._others()
+        answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
+        if not known:
+            raise ValueError(f"no node {node_id} was ever in a view with this one")
+        return [
+            node.address.node_id
+            for node, answer in zip(others, answers, strict=True)
+            if isinstance(answer, str)
+        ]
+
+    # --- as the one that began it
+
+    async def remove(self, digests: bytes, left_s: float) -> tuple[int, bytes, str]:
+        """(status, digests that were held, what is to be said of it)"""
+        if len(self.open) >= OPEN_MAX:
+            return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
+        id = RemovalId(self._own.incarnation, next(self._numbers))
+        one = Open(id, digests, time.monotonic())
+        task = self._drive(one)
+        margin_s = min(ANSWER_MAX_S, ANSWER_SHARE * left_s)
+        await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
+        if one.done.is_set():
+            return OK, b"".join(one.held), ""
+        if task.done():  # too many, or it broke
+            return ERROR, b"", _why_it_broke(task)
+        if not one.missing:
+            one.missing[self._own.node_id] = "it had no time"
+        self.keep()
+        text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
+        return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
+
+    def _drive(self, one: Open) -> asyncio.Task[None]:
+        self.open[one.id] = one
+        task = self._spawn(self._run(one))
+
+        def over(task: asyncio.Task[None]) -> None:
+            self.open.pop(one.id, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("a removal ends here, for others to drive on: %s", error)
+            was_unsure = self._resumed.pop(one.id, None) is not None or bool(one.missing)
+            if one.done.is_set() and was_unsure:
+                self.keep()
+
+        task.add_done_callback(over)
+        return task
+
+    async def _run(self, one: Open) -> None:
+        pause_s = PAUSE_FIRST_S
+        while not await self._round(one):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if one.missing:
+            log.info(
+                "a removal of %d pages is complete after %.1f s",
+                len(one.digests) // DIGEST_BYTES,
+                time.monotonic() - one.began,
+            )
+        own = self._own.incarnation
+        answered = one.answered | {own}
+        ids = [one.id, *self._earlier(one)]
+        request = pb.EndRemovalsRequest(
+            ids=[id_message(id) for id in ids], answered=sorted(answered)
+        )
+        await asyncio.gather(*(self._call(n, "EndRemovals", request) for n in self._others()))
+        self.over(ids, answered)
+        one.done.set()
+
+    def _earlier(self, one: Open) -> list[RemovalId]:
+        """Removals of the same pages that began before: what this one has done is enough."""
+        digests = set(_split(one.digests))
+        return [
+            entry.id
+            for entry in self.ledger.running.values()
+            if entry.since < one.began and digests.issuperset(_split(entry.digests))
+        ]
+
+    async def _round(self, one: Open) -> bool:
+        """Whether it is complete."""
+        entry = await self.carry_out(one.id, one.digests)
+        if entry is None:
+            return True
+        one.held.update(_split(entry.held))
+        one.kept = entry.kept
+        missing = {
+            member.node_id: "there is no place for it here"
+            for member in self._placement.view.members
+            if self._placement.find(member.node_id, member.address.incarnation) is None
+        }
+        if not entry.kept:
+            missing[self._own.node_id] = "it cannot be written down"
+        while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
+            if not missing.keys().isdisjoint(n.address.node_id for n in asked):
+                break
+            replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
+            for node, reply in zip(asked, replies, strict=True):
+                why = self._take(one, node, reply)
+                if why == OVER:
+                    return True
+                if why:
+                    missing[node.address.node_id] = why
+        if self._placement.view.number < one.highest_view:
+            missing["a newer view"] = "this node has not heard of it yet"
+        missing |= await self._still_silent(one)
+        one.missing = missing or one.missing
+        return not missing
+
+    def _take(self, one: Open, node: Node, reply: pb.RemoveReply | str) -> str:
+        """Why it is not done there."""
+        if isinstance(reply, str):
+            return reply
+        if reply.over:
+            return OVER
+        one.held.update(_split(reply.digests))
+        one.highest_view = max(one.highest_view, reply.view_number)
+        for message in reply.silent:
+            life = Life(message.node_id, message.incarnation, message.host, message.peer_port)
+            one.silent[life.name] = life
+        if not reply.kept:
+            return "it cannot write it down"
+        one.answered.add(node.address.incarnation)
+        return ""
+
+    async def _still_silent(self, one: Open) -> dict[str, str]:
+        for life in self.lives.silent(self._has_left):
+            one.silent.setdefault(life.name, life)
+        asked = []
+        for name, life in list(one.silent.items()):
+            if life.incarnation in one.answered or self._is_settled(life):
+                del one.silent[name]
+            else:
+                asked.append(life)
+        found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
+        missing = {}
+        for life, has_ended in zip(asked, found, strict=True):
+            if not has_ended:
+                missing[life.node_id] = "it went without a word"
+                continue
+            one.silent.pop(life.name, None)
+            if (known := self.lives.find(*life.name)) is not None:
+                self.lives.end(known)
+        self._keep_later()
+        return missing
+
+    def _is_settled(self, life: Life) -> bool:
+        """It is asked as a member, or is known to have ended."""
+        if self._placement.find(*life.name) is not None:
+            return True
+        known = self.lives.find(*life.name)
+        return known is not None and known not in self.lives.silent(self._has_left)
+
+    # --- calls
+
+    def _others(self) -> list[Node]:
+        own = self._placement.own
+        return [node for node in self._placement.nodes.values() if node is not own]
+
+    async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
+        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests)
+        reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
+        if isinstance(reply, str):
+            return reply
+        try:
+            check_packed(reply.digests, DIGEST_BYTES, "digests")
+            for message in reply.silent:
+                wire.address_of(message)
+        except ValueError as error:
+            return f"its answer is malformed: {error}"
+        return reply
+
+    async def _call(self, node: Node, method: str, request: Any) -> Any:
+        """The reply, or why there is none."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, self._timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._trouble.unreachable(node, str(error), self._timeout_s)
+            return str(error)
+        except AuthError as error:
+            return str(error)
+        except grpc.aio.AioRpcError as error:
+            return describe(link.endpoint, error)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- for people
+
+    def document(self, now: float) -> dict[str, Any]:
+        unsure = [one for one in self.open.values() if one.missing]
+        return {
+            "running": sum(len(e.digests) for e in self.ledger.running.values()) // DIGEST_BYTES,
+            "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
+            "unsure_s": max((now - one.began for one in unsure), default=0.0),
+            "missing": {who: why for one in unsure for who, why in one.missing.items()},
+            "silent": sorted(life.node_id for life in self.lives.silent(self._has_left)),
+            "vouches": self.vouches,
+            "held_back_for": sorted(self.waits_for) if self.holds_back else [],
+            "store_problem": self._store.problem,
+        }
+
+
+OVER = "over"
+
+
+def _why_it_broke(task: asyncio.Task[None]) -> str:
+    error = None if task.cancelled() else task.exception()
+    return "this daemon stops" if error is None else str(error)
+
+
+def _split(packed: bytes) -> list[bytes]:
+    return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
+
+
+def id_message(id: RemovalId) -> pb.RemovalId:
+    return pb.RemovalId(incarnation=id.incarnation, number=id.number)
+
+
+def id_of(message: pb.RemovalId) -> RemovalId:
+    if message.incarnation == 0 or message.number == 0:
+        raise ValueError("a removal without an id")
+    return RemovalId(message.incarnation, message.number)
+
+
+def _silent_message(life: Life) -> pb.NodeAddress:
+    return pb.NodeAddress(
+        node_id=life.node_id,
+        incarnation=life.incarnation,
+        host=life.host,
+        peer_port=life.peer_port,
+        data_port=life.peer_port,
+    )

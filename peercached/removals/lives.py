@@ -1,0 +1,154 @@
+"""Which processes may have copies of removed pages, and what each of them has not heard of.
+
+A *life* is one start of a node's daemon: a node id and an incarnation. A removal is complete when
+every life that may have the page has dropped it. A life that went without a word may be frozen or
+cut off, and come back with its pages: it is `SILENT`, and removals wait for it. One that said
+goodbye serves nothing any more, and one whose process has ended cannot: before the next life of
+that node serves what is on its disk, it is told what the last one has missed. So each node
+remembers of each life the first removal that it may not have heard of.
+
+Not thread safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from peercached.membership import NodeAddress, View
+
+# Of one node id. A daemon that starts over and over pushes out the life that had pages; then nobody
+# knows what those have missed, and they are dropped.
+LIVES_PER_NODE_MAX = 8
+NODES_MAX = 4096
+
+HasLeft = Callable[[str, int], bool]  # node id, incarnation
+
+
+class Presence(Enum):
+    HERE = "here"  # in our view
+    SILENT = "silent"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Life:
+    node_id: str
+    incarnation: int
+    host: str
+    peer_port: int
+    presence: Presence = Presence.HERE
+    owed_from: int = 0  # position in our journal; 0: it has heard of all
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return (self.node_id, self.incarnation)
+
+
+class Lives:
+    """Of the other nodes, as far as this one has been in a view with them."""
+
+    def __init__(self, own_id: str, known: Collection[Life] = ()) -> None:
+        self._own_id = own_id
+        self._lives: dict[str, list[Life]] = {}  # oldest first
+        self.changed = False  # since the owner of this object has looked
+        for life in known:
+            self._lives.setdefault(life.node_id, []).append(life)
+
+    def __iter__(self) -> Iterator[Life]:
+        for lives in self._lives.values():
+            yield from lives
+
+    def find(self, node_id: str, incarnation: int) -> Life | None:
+        return next(
+            (life for life in self._lives.get(node_id, ()) if life.incarnation == incarnation), None
+        )
+
+    def silent(self, has_left: HasLeft) -> list[Life]:
+        for life in self:
+            if life.presence is Presence.SILENT and has_left(*life.name):
+                self.end(life)
+        return [life for life in self if life.presence is Presence.SILENT]
+
+    def may_have_outlived_us(self) -> set[str]:
+        """Node ids of which a life had not ended when this object was kept last."""
+        return {life.node_id for life in self if life.presence is not Presence.ENDED}
+
+    def see(self, view: View, has_left: HasLeft, running_from: int) -> None:
+        """`running_from`: position of the oldest removal that is not over here, 0 if all are."""
+        for member in view.members:
+            if member.node_id != self._own_id:
+                self._meet(member.address)
+        for life in self:
+            member_now = view.by_id.get(life.node_id)
+            if life.presence is not Presence.HERE or (
+                member_now is not None and member_now.address.incarnation == life.incarnation
+            ):
+                continue
+            self._gone(life, has_left(*life.name))
+            if running_from:
+                self._owe(life, running_from)
+
+    def _meet(self, address: NodeAddress) -> None:
+        lives = self._lives.setdefault(address.node_id, [])
+        found = self.find(address.node_id, address.incarnation)
+        if found is None:
+            found = Life(address.node_id, address.incarnation, address.host, address.peer_port)
+            lives.append(found)
+            del lives[:-LIVES_PER_NODE_MAX]
+            self.changed = True
+            self._trim()
+        elif found.presence is not Presence.HERE:
+            found.presence = Presence.HERE
+            self.changed = True
+        # Only one process can listen there.
+        for life in lives:
+            if life is not found and (life.host, life.peer_port) == (
+                address.host,
+                address.peer_port,
+            ):
+                self.end(life)
+
+    def _trim(self) -> None:
+        if len(self._lives) <= NODES_MAX:
+            return
+        for node_id, lives in self._lives.items():
+            if all(life.presence is Presence.ENDED for life in lives):
+                del self._lives[node_id]
+                return
+
+    def _gone(self, life: Life, has_left: bool) -> None:
+        life.presence = Presence.ENDED if has_left else Presence.SILENT
+        self.changed = True
+
+    def end(self, life: Life) -> None:
+        if life.presence is not Presence.ENDED:
+            life.presence = Presence.ENDED
+            self.changed = True
+
+    def _owe(self, life: Life, position: int) -> None:
+        if life.owed_from == 0 or position < life.owed_from:
+            life.owed_from = position
+            self.changed = True
+
+    def removed(self, position: int) -> None:
+        """A removal is carried out here, from that position on: who is away does not hear of it."""
+        for life in self:
+            if life.presence is not Presence.HERE:
+                self._owe(life, position)
+
+    def over(self, position: int, answered: Collection[int]) -> None:
+        """A removal is complete without those who have not `answered` (incarnations)."""
+        for life in self:
+            if life.incarnation not in answered:
+                self._owe(life, position)
+
+    def forget_all(self) -> None:
+        """This node may have missed removals: it can say of nobody what that has missed. Who is
+        here goes on from now."""
+        for node_id, lives in list(self._lives.items()):
+            self._lives[node_id] = [life for life in lives if life.presence is Presence.HERE]
+            if not self._lives[node_id]:
+                del self._lives[node_id]
+        self.changed = True

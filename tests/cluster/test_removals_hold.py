@@ -1,0 +1,373 @@
+"""A removal holds in the whole cluster, whoever is away while it happens.
+
+The history is the same each time: pages are set at `a`; `a` goes away; all are removed, and set
+anew with another content, at `b`; `a` comes back; all three nodes read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from harness.background import Background
+from harness.clock import seconds
+from harness.disks import disk_options, wait_written
+from harness.fixtures import MakeCluster
+from harness.netns import Network
+from harness.pages import keys_of
+from harness.versions import Versions
+from harness.waiting import eventually
+from harness.warm_pools import PoolFiles
+
+from peercache_client import Status
+from peercached.admin.client import AdminClient
+from peercached.cli import exits
+from peercached.cli.ctl import main
+from peercached.demo.cluster import Cluster, Daemon
+
+KEYS = keys_of("changed", 40)
+OLD, NEW = 1, 2
+GONE = (Status.ok, Status.absent)
+
+Worker = Callable[..., Versions]
+
+
+def ctl(daemon: Daemon, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments])
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with ExitStack() as stack:
+
+        def at(daemon: Daemon, **options: Any) -> Versions:
+            return stack.enter_context(Versions(daemon.socket_path, **options))
+
+        yield at
+
+
+def nothing_is_old(cluster: Cluster, worker: Worker, keys: Sequence[bytes] = KEYS) -> None:
+    for daemon in cluster.daemons:
+        old = [version for version in worker(daemon).get(keys) if version == OLD]
+        assert not old, f"{len(old)} old pages at {daemon.node_id}"
+
+
+def all_is_new(cluster: Cluster, worker: Worker, keys: Sequence[bytes] = KEYS) -> None:
+    nothing_is_old(cluster, worker, keys)
+    for daemon in cluster.daemons:
+        at = worker(daemon)
+        eventually(
+            lambda: at.get(keys) == [NEW] * len(keys),  # noqa: B023
+            10,
+            f"all pages at {daemon.node_id}",
+        )
+
+
+def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
+    """As often as it takes."""
+
+    def is_sure() -> bool:
+        statuses.extend(at.remove(keys))
+        return all(status in GONE for status in statuses[-len(keys) :])
+
+    statuses: list[Status] = []
+    eventually(is_sure, 20, "a removal that is sure")
+    return statuses[-len(keys) :]
+
+
+# --- who ends, and comes back with what it had ------------------------------------------------
+
+
+def stopped(daemon: Daemon) -> None:
+    assert daemon.stop(30) == 0
+
+
+def left(daemon: Daemon) -> None:
+    """As the manual has it for an upgrade."""
+    drain(daemon, stay=False)
+    assert daemon.stop(30) == 0
+
+
+def drain(daemon: Daemon, *, stay: bool) -> None:
+    with AdminClient(str(daemon.admin_path)) as admin:
+        admin.drain(1 << 40, 60.0, stay)
+    final = "drained" if stay else "left"
+    eventually(lambda: daemon.status()["drain"]["state"] == final, 30)
+
+
+def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]]:
+    """Options of three nodes."""
+    disks: list[dict[str, Any]] = list(disk_options(folder, "abc"))
+    pools: list[dict[str, Any]] = list(files.options(3))
+    if store == "both":
+        return [{**disk, **pool} for disk, pool in zip(disks, pools, strict=True)]
+    return disks if store == "disk" else pools
+
+
+@pytest.mark.parametrize("end", [Daemon.kill, stopped, left], ids=["killed", "stopped", "left"])
+@pytest.mark.parametrize("store", ["disk", "pool file", "both"])
+def test_who_comes_back_with_its_files_has_heard_of_what_was_removed(
+    make_cluster: MakeCluster,
+    worker: Worker,
+    pool_files: PoolFiles,
+    tmp_path: Path,
+    end: Callable[[Daemon], None],
+    store: str,
+) -> None:
+    cluster = make_cluster(3, each=stores_of(store, tmp_path, pool_files), stop_drain_s=5)
+    a, b, _ = cluster.daemons
+    others = keys_of("not changed", 40)
+    assert all(worker(a).set([*KEYS, *others], OLD))
+    if store != "pool file":
+        wait_written(a)
+    end(a)
+    removed(worker(b))
+    assert all(worker(b).set(KEYS, NEW))
+    a.start()
+    cluster.wait_complete()
+    all_is_new(cluster, worker)
+    if store != "pool file" or end is Daemon.kill:
+        eventually(
+            lambda: worker(a).get(others) == [OLD] * len(others), 10, "what nobody removed is there"
+        )
+
+
+def test_who_was_away_longer_than_the_others_remember_begins_empty(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    """All others began anew meanwhile: they cannot know."""
+    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    wait_written(a)
+    a.kill()
+    b.wait_members(["b", "c"])
+    removed(worker(b))
+    for daemon in (b, c):
+        daemon.kill()
+        for path in daemon.state_dir.glob(f"removals-{daemon.node_id}.*"):
+            path.unlink()
+    for daemon in (b, c):
+        daemon.start()
+    for daemon in (b, c):
+        daemon.wait_members(["b", "c"])
+    assert all(worker(b).set(KEYS, NEW))
+    a.start()
+    cluster.wait_complete()
+    all_is_new(cluster, worker)
+    assert "no member knows what was removed" in a.log_text()
+
+
+def test_a_whole_cluster_that_ends_at_once_keeps_what_was_not_removed(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
+    others = keys_of("not changed", 40)
+    a, b, _ = cluster.daemons
+    assert all(worker(a).set([*KEYS, *others], OLD))
+    wait_written(a)
+    removed(worker(b))
+    assert all(worker(b).set(KEYS, NEW))
+    wait_written(b)
+    for daemon in cluster.daemons:
+        daemon.kill()
+    cluster.start()
+    all_is_new(cluster, worker)
+    eventually(lambda: worker(a).get(others) == [OLD] * len(others), 10, "what was not removed")
+
+
+def test_pages_are_held_back_until_those_who_know_what_was_removed_are_back(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
+    a, b = cluster.daemons
+    a.heads = b.heads = [a.address, b.address]
+    others = keys_of("not changed", 40)
+    assert all(worker(a).set([*KEYS, *others], OLD))
+    wait_written(a)
+    a.kill()
+    b.wait_members(["b"])
+    removed(worker(b))
+    assert all(worker(b).set(KEYS, NEW))
+    wait_written(b)
+    b.kill()
+
+    for _ in range(2):
+        a.start()
+        a.wait_ready()
+        assert a.status()["removals"]["held_back_for"] == ["b"]
+        assert "held back" in " ".join(h["sentence"] for h in a.status()["health"])
+        at_a = worker(a)
+        assert at_a.get([*KEYS, *others]) == [None] * 80
+        fresh = keys_of("set meanwhile", 40)
+        assert all(at_a.set(fresh, NEW))
+        assert at_a.get(fresh) == [NEW] * 40
+        a.kill()
+    a.start()
+    b.start()
+    cluster.wait_complete()
+    eventually(lambda: not a.status()["removals"]["held_back_for"], 20)
+    all_is_new(cluster, worker)
+    for daemon in cluster.daemons:
+        eventually(lambda: worker(daemon).get(others) == [OLD] * 40, 20)  # noqa: B023
+
+
+# --- who is alive, and cannot be asked --------------------------------------------------------
+
+
+def test_a_removal_that_a_frozen_holder_has_not_heard_is_not_answered_ok(
+    make_cluster: MakeCluster, worker: Worker
+) -> None:
+    cluster = make_cluster(3)
+    a, b, _ = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    at_b = worker(b, timeout_s=seconds(3.0))
+    a.freeze()
+    for _ in range(2):  # a member that is silent; then one that is out of the view
+        assert set(at_b.remove(KEYS)) == {Status.removing}
+        assert set(at_b.set(KEYS, NEW)) == {Status.removing}, "it would be older than what a has"
+        b.wait_members(["b", "c"])
+    removals = b.status()["removals"]
+    assert removals["missing"] == {"a": "it went without a word"}
+    assert removals["unsure"] == 2 * len(KEYS)
+    assert "a: it went without a word" in " ".join(h["sentence"] for h in b.status()["health"])
+    a.thaw()
+    cluster.wait_complete()
+    eventually(lambda: not b.status()["removals"]["unsure"], 20, "it goes on by itself")
+    eventually(lambda: all(d.status()["removals"]["running"] == 0 for d in cluster.daemons), 20)
+    for daemon in cluster.daemons:
+        assert worker(daemon).get(KEYS) == [None] * len(KEYS)
+    assert all(at_b.set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
+def test_the_one_who_removes_may_die_before_it_is_sure(
+    make_cluster: MakeCluster, worker: Worker
+) -> None:
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    a.freeze()
+    at_b = worker(b, timeout_s=seconds(1.0))
+    assert set(at_b.remove(KEYS)) == {Status.removing}
+    b.kill()
+    c.wait_members(["c"])
+    assert set(worker(c).set(KEYS, NEW)) == {Status.removing}, "it is remembered by others"
+    b.start()
+    b.wait_members(["b", "c"])
+    assert set(worker(b).set(KEYS, NEW)) == {Status.removing}, "and after a restart"
+    a.thaw()
+    cluster.wait_complete()
+    eventually(
+        lambda: all(d.status()["removals"]["running"] == 0 for d in cluster.daemons),
+        60,
+        "somebody drives it on",
+    )
+    assert all(worker(c).set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
+@pytest.mark.netns
+def test_a_removal_waits_for_a_host_that_is_cut_off(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    cluster = make_cluster(3, start=False)
+    network.start(cluster)
+    a, b, _ = cluster.daemons
+    at_a = worker(a)
+    assert all(at_a.set(KEYS, OLD))
+    network.cut("a")
+    b.wait_members(["b", "c"])
+    at_b = worker(b, timeout_s=seconds(2.0))
+    assert set(at_b.remove(KEYS)) == {Status.removing}
+    assert at_a.get(KEYS) == [OLD] * len(KEYS), "it serves its own workers"
+    network.heal("a")
+    cluster.wait_complete()
+    removed(at_b)
+    assert all(at_b.set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
+@pytest.mark.netns
+def test_a_host_that_is_gone_for_good_can_be_forgotten(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    cluster = make_cluster(3, start=False)
+    network.start(cluster)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    network.cut("a")
+    a.kill()
+    b.wait_members(["b", "c"])
+    c.wait_members(["b", "c"])
+    at_b = worker(b, timeout_s=seconds(2.0))
+    assert set(at_b.remove(KEYS)) == {Status.removing}
+    assert ctl(b, "forget", "a").exit_code == exits.USAGE, "without --yes"
+    assert ctl(b, "forget", "c", "--yes").exit_code == exits.FAILED, "it is a member"
+    assert json.loads(ctl(b, "forget", "a", "--yes", "--json").stdout)["unreached"] == []
+    eventually(lambda: not b.status()["removals"]["unsure"], 20)
+    assert all(worker(c).set(KEYS, NEW))
+
+
+# --- who drains -------------------------------------------------------------------------------
+
+
+def test_a_drained_node_that_stays_is_asked(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
+    a, b, _ = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    wait_written(a)
+    drain(a, stay=True)
+    removed(worker(b))
+    assert all(worker(b).set(KEYS, NEW))
+    all_is_new(cluster, worker)
+    with AdminClient(str(a.admin_path)) as admin:
+        admin.undrain()
+    all_is_new(cluster, worker)
+
+
+def test_a_node_that_has_left_serves_nothing_that_it_has_still(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
+    a, b, _ = cluster.daemons
+    at_a = worker(a)
+    assert all(at_a.set(KEYS, OLD))
+    wait_written(a)
+    drain(a, stay=False)
+    removed(worker(b))
+    assert at_a.get(KEYS) == [None] * len(KEYS)
+    assert not any(at_a.client.contains(KEYS))
+
+
+def test_no_removal_is_undone_by_a_drain(make_cluster: MakeCluster, worker: Worker) -> None:
+    """Pages are taken over while they are removed."""
+    cluster = make_cluster(3)
+    a, b, _ = cluster.daemons
+    keys = keys_of("drained", 4096)
+    at_a, at_b = worker(a), worker(b)
+    for first in range(0, len(keys), 256):
+        assert all(at_a.set(keys[first : first + 256], OLD))
+    gone: list[bytes] = []
+
+    def remove_some() -> None:
+        some = keys[len(gone) : len(gone) + 64]
+        if some:
+            removed(at_b, some)
+            gone.extend(some)
+
+    with Background(remove_some) as removing:
+        removing.wait_rounds(1)
+        drain(a, stay=True)
+        eventually(lambda: len(gone) == len(keys), 60, "all to be removed")
+    for daemon in cluster.daemons:
+        at = worker(daemon)
+        for first in range(0, len(keys), 256):
+            assert at.get(keys[first : first + 256]) == [None] * 256, "removals were undone"

@@ -1,0 +1,69 @@
+"""A worker that sets one key to different contents, one after the other, and says which it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from harness.call_times import SLACK_S, TimedClient
+from harness.waiting import CALL_S
+from peercache_client import Status
+
+WORD = 8
+
+
+class Versions:
+    """One client with one region. Every word of a page is its version."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        *,
+        page_bytes: int = 4096,
+        room_pages: int = 256,
+        namespace: str = "test",
+        timeout_s: float = CALL_S,
+    ) -> None:
+        self.client = TimedClient(str(socket_path), namespace, timeout_s=timeout_s, slack_s=SLACK_S)
+        self.page_bytes = page_bytes
+        self.region = self.client.alloc(page_bytes * room_pages)
+
+    def __enter__(self) -> Versions:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.client.close()
+
+    def _columns(self, keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
+        return [i * self.page_bytes for i in range(len(keys))], [self.page_bytes] * len(keys)
+
+    def set(self, keys: Sequence[bytes], version: int) -> list[Status]:
+        page = version.to_bytes(WORD, "little") * (self.page_bytes // WORD)
+        offsets, lengths = self._columns(keys)
+        for at in offsets:
+            self.region.view[at : at + self.page_bytes] = page
+        return self.client.batch_set(keys, self.region, offsets, lengths)
+
+    def get(self, keys: Sequence[bytes]) -> list[int | None]:
+        """Versions; None is a miss. AssertionError for a page that is of no version."""
+        offsets, lengths = self._columns(keys)
+        statuses = self.client.batch_get(keys, self.region, offsets, lengths)
+        return [
+            self._version(at) if status else None
+            for at, status in zip(offsets, statuses, strict=True)
+        ]
+
+    def _version(self, at: int) -> int:
+        page = bytes(self.region.view[at : at + self.page_bytes])
+        word = page[:WORD]
+        assert page == word * (self.page_bytes // WORD), "a page of two contents"
+        return int.from_bytes(word, "little")
+
+    def remove(self, keys: Sequence[bytes], timeout_s: float | None = None) -> list[Status]:
+        return self.client.remove(keys, timeout_s=timeout_s)
