@@ -46,14 +46,21 @@ def test_all_read_from_all_and_status_says_how(mixed: Cluster, attach: Attach) -
 @pytest.mark.parametrize("count", [16, pytest.param(32, marks=pytest.mark.slow)])
 def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -> None:
     holder, reader, _ = mixed.daemons
-    keys = keys_of(f"{count} striped", count)
-    assert all(attach(holder, page_bytes=MIB, room_pages=count).set(keys))
-    pages = attach(reader, page_bytes=MIB, room_pages=count)
-    before = rail_bytes(reader)
-    assert pages.has(keys)
-    gained = [now - then for now, then in zip(rail_bytes(reader), before, strict=True)]
-    assert sum(gained) == count * MIB
-    assert min(gained) >= count * MIB // 8, f"one of the rails had next to nothing of {gained}"
+    writing = attach(holder, page_bytes=MIB, room_pages=count)
+    reading = attach(reader, page_bytes=MIB, room_pages=count)
+    rounds = itertools.count()
+
+    def both_have_a_share() -> bool:
+        keys = keys_of(f"{count} striped {next(rounds)}", count)
+        assert all(writing.set(keys))
+        before = rail_bytes(reader)
+        assert reading.has(keys)
+        gained = [now - then for now, then in zip(rail_bytes(reader), before, strict=True)]
+        assert sum(gained) == count * MIB
+        return min(gained) >= count * MIB // 8
+
+    # A rail that was silent for long on a busy machine is left alone for a while.
+    eventually(both_have_a_share, what="both rails have a share of a read")
 
 
 def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:

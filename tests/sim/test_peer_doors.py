@@ -31,6 +31,9 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Probe", pb.ProbeRequest(target=OTHER)),
         ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
+        ("EndRemovals", pb.EndRemovalsRequest()),
+        ("MissedRemovals", pb.MissedRemovalsRequest()),
+        ("ForgetNode", pb.ForgetNodeRequest()),
         ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         (
