@@ -1,7 +1,8 @@
 """Whether a process that went without a word has ended, as far as its host says so.
 
-Nobody listens at its address, or another process does: then it has. A host that does not answer
-says nothing: the process may be frozen, or cut off.
+Nobody listens at its address, or another node does: then it has. A host that does not answer says
+nothing: the process may be frozen, or cut off. If the same node has started again there, it has to
+become a member first.
 """
 
 from __future__ import annotations
@@ -55,4 +56,4 @@ class Ended:
         except (Unreachable, AuthError, asyncio.TimeoutError):
             return False
         who = link.identity
-        return who is not None and (who.node_id, who.incarnation) != life.name
+        return who is not None and who.node_id != life.node_id

@@ -5,10 +5,10 @@ which position of its own journal on that may have missed some. One such member 
 is complete only with that member's answer, which it gave before our question (then it is in its
 journal), or gives after it (then its view has us, and the removal waits for our answer, too).
 
-When the whole cluster starts nobody vouches. Who had nobody left when it ended was the last to end,
-and vouches at once. If all ended together, all of them are asked: what none of them knows was not
-removed. Until then pages of earlier starts are held back; if nobody knows our earlier life they are
-dropped.
+When the whole cluster starts nobody vouches, and no removal is complete until somebody does. Who
+had nobody left when it ended was the last to end, and vouches at once. If all ended together, all
+of them are asked: what none of them knows was not removed. Until then pages of earlier starts are
+held back; if nobody knows our earlier life they are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
-from peercached.peer.removals import Removals, id_message, id_of
+from peercached.peer.removals import Removals, id_message, id_of, split
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class RemovalCatchUp:
         self._timeout_s = timeout_s
         self._wait_s = wait_s
         self._on_release = on_release
+        self._began_at = 0  # position in our journal
         self._task: asyncio.Task[None] | None = None
 
     # --- who asks
@@ -66,6 +67,7 @@ class RemovalCatchUp:
     async def run(self) -> None:
         """Once, as a member. When it returns, what this node finds may be served: it vouches, or it
         holds back what an earlier start has left, and goes on asking."""
+        self._began_at = self._engine.removals_last
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
@@ -100,7 +102,7 @@ class RemovalCatchUp:
             if remembers and (found := self._enough(replies)) is not None:
                 for reply in found:
                     await self._take(reply)
-            elif not remembers or self._is_unknown(replies):
+            elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
                 await self._begin_empty(replies)
             elif time.monotonic() >= deadline:
                 return False
@@ -114,27 +116,55 @@ class RemovalCatchUp:
     def _enough(
         self, replies: dict[str, pb.MissedRemovalsReply]
     ) -> list[pb.MissedRemovalsReply] | None:
-        for reply in replies.values():
-            if reply.vouches and reply.known:
-                return [reply]
-        if any(reply.vouches for reply in replies.values()):
+        """Those who say together what we have missed."""
+        vouching = [reply for reply in replies.values() if reply.vouches]
+        if vouching:
+            return next(([reply] for reply in vouching if reply.known), None)
+        if self._removals.life == 0 and self._others_wait(replies):
             return None
-        companions = self._removals.waits_for
-        together = companions | {self._placement.own.address.node_id}
-        there = [replies[node_id] for node_id in companions if node_id in replies]
-        if len(there) < len(companions):
+        together = self._who_ended_together(replies)
+        if together is None or not all(self._had_our_life(*named) for named in together.items()):
             return None
-        if not all(reply.known and set(reply.companions) <= together for reply in there):
-            return None
-        return there
+        return [reply for reply in together.values() if reply.known]
+
+    def _who_ended_together(
+        self, replies: dict[str, pb.MissedRemovalsReply]
+    ) -> dict[str, pb.MissedRemovalsReply] | None:
+        """Who may have outlived us, who may have outlived those, and so on. None: somebody is not
+        there."""
+        own_id = self._placement.own.address.node_id
+        together: dict[str, pb.MissedRemovalsReply] = {}
+        waiting = set(self._removals.waits_for)
+        while waiting:
+            node_id = waiting.pop()
+            if (reply := replies.get(node_id)) is None:
+                return None
+            together[node_id] = reply
+            waiting |= set(reply.companions) - together.keys() - {own_id}
+        return together
+
+    def _had_our_life(self, node_id: str, reply: pb.MissedRemovalsReply) -> bool:
+        """It can say what we have missed, or had ended before us."""
+        return reply.known or (node_id, reply.life) in self._removals.ended_before_us
+
+    @staticmethod
+    def _others_wait(replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        """Who has nothing to wait for would be the only one who vouches, and knows none of them:
+        they would drop what they have."""
+        return any(reply.companions for reply in replies.values())
 
     def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Somebody vouches, and nobody who may do so yet knows us."""
-        if not any(reply.vouches for reply in replies.values()):
+        """Nobody can say what we have missed: neither who vouches, nor all who ended with us."""
+        vouching = [reply for reply in replies.values() if reply.vouches]
+        if any(reply.known for reply in vouching):
             return False
+        if not vouching:
+            together = self._who_ended_together(replies)
+            return together is not None and not all(
+                self._had_our_life(*named) for named in together.items()
+            )
         others = {node.address.node_id for node in self._others()}
-        everybody = others <= replies.keys() or self._removals.life == 0
-        return everybody and not any(reply.known for reply in replies.values())
+        return others <= replies.keys() or self._removals.life == 0
 
     async def _take(self, reply: pb.MissedRemovalsReply) -> None:
         await self._remove(reply.digests)
@@ -143,6 +173,11 @@ class RemovalCatchUp:
 
     async def _remove(self, digests: bytes) -> None:
         loop = asyncio.get_running_loop()
+        # What this start has removed itself may have been set anew.
+        own = await loop.run_in_executor(None, self._engine.removals_since, self._began_at)
+        if own:
+            known = set(split(own))
+            digests = b"".join(digest for digest in split(digests) if digest not in known)
         if digests:
             # Whoever was away longer than us has not heard of them either.
             self._removals.lives.removed(self._engine.removals_last + 1)
@@ -208,6 +243,7 @@ class RemovalCatchUp:
         reply = pb.MissedRemovalsReply(
             vouches=removals.vouches,
             companions=sorted(removals.waits_for),
+            life=removals.life,
             running=running_of(removals),
         )
         if known is None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc.aio
@@ -52,9 +52,15 @@ PAUSE_MAX_S = 5.0
 # Of a worker's time, what is left for the answer.
 ANSWER_SHARE = 0.1
 ANSWER_MAX_S = 0.1
-# After this somebody else drives a removal on, and not all at once.
+# After this somebody else drives a removal on whose node is gone; then the next.
 ORPHANED_S = 10.0
+TURN_S = 2.0
 NAMED_MAX = 8
+# Of removals that are over, for each member.
+UNTOLD_MAX = 1 << 16
+TELL_AGAIN_MAX = 4096
+# Answers that are not sure are written down together.
+KEEP_TOGETHER_S = 0.02
 
 
 @dataclass(slots=True)
@@ -66,10 +72,13 @@ class Open:
     began: float
     held: set[bytes] = field(default_factory=set)
     answered: set[int] = field(default_factory=set)  # incarnations
+    vouched: bool = False  # one of them vouches
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
     highest_view: int = 0
     kept: bool = True  # written down here
+    was_over: bool = False  # somebody had driven it to its end before
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -103,6 +112,7 @@ class Removals:
         # Who may know what was removed since the last start that had missed nothing ended. Empty
         # once this node vouches.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
+        self.ended_before_us = self.lives.ended()
         self.holds_back = False  # pages of an earlier start, until it vouches
         self.ledger = Ledger()
         self.open: dict[RemovalId, Open] = {}
@@ -110,9 +120,12 @@ class Removals:
         self._numbers = count(1)
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        # By incarnation: removals that are over, and of whom that may not have heard it yet.
+        self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._ended = Ended(peers, timeout_s)
-        self._look_at = 0.0
-        self._news = asyncio.Event()  # of views, and of removals that are over
+        self._look_at = float("-inf")
 
     @property
     def _own(self) -> NodeAddress:
@@ -135,11 +148,8 @@ class Removals:
         """In force from now on."""
         self.lives.see(view, self._has_left, self.ledger.running_from)
         self._keep_later()
-        self._tell_news()
-
-    def _tell_news(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        for one in self.open.values():
+            one.news.set()
 
     def vouch(self) -> None:
         """This node has missed nothing: what it has, and what is set from now on, is of this
@@ -155,6 +165,17 @@ class Removals:
         unsure = {id: o.digests for id, o in self.open.items() if o.missing}
         self._store.save(self.life, self.waits_for, self.lives, unsure | self._resumed)
 
+    async def _keep_open(self) -> None:
+        """Returns when what is open now is written down: once for all who ask in the meantime."""
+        if self._keeping is None:
+            self._keeping = self._spawn(self._keep_in_a_moment())
+        await asyncio.shield(self._keeping)
+
+    async def _keep_in_a_moment(self) -> None:
+        await asyncio.sleep(KEEP_TOGETHER_S)
+        self._keeping = None
+        self.keep()
+
     def _keep_later(self) -> None:
         if self.lives.changed:
             self.keep()
@@ -164,9 +185,25 @@ class Removals:
         if now < self._look_at:
             return
         self._look_at = now + 1.0
+        if any(self._untold.values()) and (self._telling is None or self._telling.done()):
+            self._telling = self._spawn(self._tell_again())
+        members = {member.address.incarnation for member in self._placement.view.members}
+        members.discard(self._own.incarnation)
         for entry in list(self.ledger.running.values()):
-            if entry.id not in self.open and now > entry.drive_at:
+            if now <= entry.drive_at or entry.id in self.open:
+                continue
+            if entry.id.incarnation in members:  # who began it drives it
+                entry.drive_at = now + ORPHANED_S
+            elif not entry.has_turn and (before_us := self._before_us(entry.id, members)):
+                entry.drive_at = now + before_us * TURN_S
+                entry.has_turn = True
+            else:
                 self._drive(Open(entry.id, entry.digests, now))
+
+    def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
+        """How many members drive it on before we do: another order for each removal."""
+        own = hash((id.number, self._own.incarnation))
+        return sum(hash((id.number, incarnation)) < own for incarnation in members)
 
     # --- as a member
 
@@ -188,8 +225,8 @@ class Removals:
             return entry
         if entry is None:
             now = time.monotonic()
-            drive_at = now + random.uniform(ORPHANED_S, 2 * ORPHANED_S)
-            entry = Entry(id, digests, self._engine.removals_last + 1, now, drive_at)
+            last = self._engine.removals_last
+            entry = Entry(id, digests, last + 1, now, drive_at=now + ORPHANED_S)
             self.ledger.running[id] = entry  # before it begins: see Lives.see()
             try:
                 rows, entry.kept = await loop.run_in_executor(
@@ -198,7 +235,9 @@ class Removals:
             except OverflowError as error:
                 self.ledger.running.pop(id, None)
                 raise Unable(f"{error} here") from error
-            if self.ledger.running.get(id) is not entry:  # it was over before it had begun here
+            if self.ledger.running.get(id) is entry:
+                entry.begun = True
+            else:  # it was over before it had begun here
                 self._engine.end_removal(digests)
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
@@ -215,10 +254,11 @@ class Removals:
             if entry is None:
                 continue
             self.lives.over(entry.position, answered)
-            if id not in self._carrying:
+            if entry.begun:
                 self._engine.end_removal(entry.digests)
+            if (one := self.open.get(id)) is not None:
+                one.news.set()
         self._keep_later()
-        self._tell_news()
 
     async def answer(self, request: pb.RemoveRequest) -> pb.RemoveReply:
         """ValueError, Unable"""
@@ -232,7 +272,8 @@ class Removals:
         entry = await self.carry_out(id, request.digests)
         reply = pb.RemoveReply(
             view_number=self._placement.view.number,
-            silent=[_silent_message(life) for life in self.lives.silent(self._has_left)],
+            vouches=self.vouches,
+            silent=[_silent_message(life) for life in self.lives.to_ask_for(self._has_left)],
         )
         if entry is None:
             reply.kept = reply.over = True
@@ -243,9 +284,9 @@ class Removals:
     def forget(self, node_id: str) -> int:
         """An operator says that the lives of this node id that went without a word do not come back
         with their pages. How many there were."""
-        gone = [life for life in self.lives.silent(self._has_left) if life.node_id == node_id]
+        gone = [life for life in self.lives.to_ask_for(self._has_left) if life.node_id == node_id]
         for life in gone:
-            self.lives.end(life)
+            self.lives.forget(life)
         for one in self.open.values():
             for name in [name for name in one.silent if name[0] == node_id]:
                 del one.silent[name]
@@ -286,7 +327,7 @@ class Removals:
             return ERROR, b"", _why_it_broke(task)
         if not one.missing:
             one.missing[self._own.node_id] = "it had no time"
-        self.keep()
+        await self._keep_open()
         text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
         return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
 
@@ -300,7 +341,7 @@ class Removals:
                 log.warning("a removal ends here, for others to drive on: %s", error)
             was_unsure = self._resumed.pop(one.id, None) is not None or bool(one.missing)
             if one.done.is_set() and was_unsure:
-                self.keep()
+                self._spawn(self._keep_open())
 
         task.add_done_callback(over)
         return task
@@ -309,7 +350,8 @@ class Removals:
         pause_s = PAUSE_FIRST_S
         while not await self._round(one):
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause_s)
+                await asyncio.wait_for(one.news.wait(), pause_s)
+            one.news.clear()
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if one.missing:
             log.info(
@@ -319,30 +361,58 @@ class Removals:
             )
         own = self._own.incarnation
         answered = one.answered | {own}
-        ids = [one.id, *self._earlier(one)]
-        request = pb.EndRemovalsRequest(
-            ids=[id_message(id) for id in ids], answered=sorted(answered)
-        )
-        await asyncio.gather(*(self._call(n, "EndRemovals", request) for n in self._others()))
+        ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
+        await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
         self.over(ids, answered)
         one.done.set()
 
+    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: set[int]) -> None:
+        untold = self._untold.setdefault(node.address.incarnation, {})
+        if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
+            untold.update((id, frozenset(answered)) for id in ids)
+        request = pb.EndRemovalsRequest(
+            ids=[id_message(id) for id in ids], answered=sorted(answered)
+        )
+        if isinstance(await self._call(node, "EndRemovals", request), str):
+            return
+        for id in ids:
+            untold.pop(id, None)
+
+    async def _tell_again(self) -> None:
+        """Who did not hear that removals are over refuses sets of their keys."""
+        others = {node.address.incarnation: node for node in self._others()}
+        for gone in self._untold.keys() - others.keys():
+            del self._untold[gone]
+        calls = []
+        for incarnation, untold in self._untold.items():
+            alike: dict[frozenset[int], list[RemovalId]] = defaultdict(list)
+            for id, answered in islice(untold.items(), TELL_AGAIN_MAX):
+                alike[answered].append(id)
+            calls += [
+                self._tell_over(others[incarnation], ids, set(answered))
+                for answered, ids in alike.items()
+            ]
+        await asyncio.gather(*calls)
+
     def _earlier(self, one: Open) -> list[RemovalId]:
         """Removals of the same pages that began before: what this one has done is enough."""
-        digests = set(_split(one.digests))
+        digests = set(split(one.digests))
         return [
             entry.id
             for entry in self.ledger.running.values()
-            if entry.since < one.began and digests.issuperset(_split(entry.digests))
+            if entry.since < one.began and digests.issuperset(split(entry.digests))
         ]
 
     async def _round(self, one: Open) -> bool:
         """Whether it is complete."""
         entry = await self.carry_out(one.id, one.digests)
         if entry is None:
+            one.was_over = True
             return True
-        one.held.update(_split(entry.held))
+        one.held.update(split(entry.held))
         one.kept = entry.kept
+        if not one.vouched:
+            one.answered.clear()
         missing = {
             member.node_id: "there is no place for it here"
             for member in self._placement.view.members
@@ -356,12 +426,15 @@ class Removals:
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
             for node, reply in zip(asked, replies, strict=True):
                 why = self._take(one, node, reply)
-                if why == OVER:
+                if one.was_over:
                     return True
                 if why:
                     missing[node.address.node_id] = why
         if self._placement.view.number < one.highest_view:
             missing["a newer view"] = "this node has not heard of it yet"
+        one.vouched = one.vouched or self.vouches
+        if not one.vouched:
+            missing |= self._why_nobody_vouches()
         missing |= await self._still_silent(one)
         one.missing = missing or one.missing
         return not missing
@@ -371,8 +444,10 @@ class Removals:
         if isinstance(reply, str):
             return reply
         if reply.over:
-            return OVER
-        one.held.update(_split(reply.digests))
+            one.was_over = True
+            return ""
+        one.held.update(split(reply.digests))
+        one.vouched = one.vouched or (reply.vouches and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
         for message in reply.silent:
             life = Life(message.node_id, message.incarnation, message.host, message.peer_port)
@@ -382,33 +457,49 @@ class Removals:
         one.answered.add(node.address.incarnation)
         return ""
 
+    def _why_nobody_vouches(self) -> dict[str, str]:
+        """Who comes back would be told of it by nobody."""
+        if not self.waits_for:
+            return {self._own.node_id: "it has not heard yet what was removed while it was away"}
+        return dict.fromkeys(self.waits_for, "it may have ended last, and is not back")
+
     async def _still_silent(self, one: Open) -> dict[str, str]:
-        for life in self.lives.silent(self._has_left):
-            one.silent.setdefault(life.name, life)
+        """Twice: while the first were asked, one of the last may have let in somebody."""
+        missing = await self._ask_for_silent(one)
+        if missing or not one.silent:
+            return missing
+        missing = await self._ask_for_silent(one)
+        if not missing:
+            self.lives.found_nobody()
+            self._keep_later()
+        return missing
+
+    async def _ask_for_silent(self, one: Open) -> dict[str, str]:
+        ours = {life.name: life for life in self.lives.to_ask_for(self._has_left)}
+        one.silent |= ours
         asked = []
         for name, life in list(one.silent.items()):
-            if life.incarnation in one.answered or self._is_settled(life):
+            if life.incarnation in one.answered or self._is_settled(name, name in ours):
                 del one.silent[name]
             else:
                 asked.append(life)
         found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
-        missing = {}
         for life, has_ended in zip(asked, found, strict=True):
-            if not has_ended:
-                missing[life.node_id] = "it went without a word"
-                continue
-            one.silent.pop(life.name, None)
-            if (known := self.lives.find(*life.name)) is not None:
-                self.lives.end(known)
+            known = self.lives.find(*life.name)
+            if has_ended and known is not None:
+                self.lives.found_ended(known)
         self._keep_later()
-        return missing
+        return {
+            life.node_id: "it went without a word"
+            for life, has_ended in zip(asked, found, strict=True)
+            if not has_ended
+        }
 
-    def _is_settled(self, life: Life) -> bool:
+    def _is_settled(self, name: tuple[str, int], ours: bool) -> bool:
         """It is asked as a member, or is known to have ended."""
-        if self._placement.find(*life.name) is not None:
+        if self._placement.find(*name) is not None:
             return True
-        known = self.lives.find(*life.name)
-        return known is not None and known not in self.lives.silent(self._has_left)
+        return not ours and self.lives.find(*name) is not None
 
     # --- calls
 
@@ -464,15 +555,12 @@ class Removals:
         }
 
 
-OVER = "over"
-
-
 def _why_it_broke(task: asyncio.Task[None]) -> str:
     error = None if task.cancelled() else task.exception()
     return "this daemon stops" if error is None else str(error)
 
 
-def _split(packed: bytes) -> list[bytes]:
+def split(packed: bytes) -> list[bytes]:
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 

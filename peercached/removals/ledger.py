@@ -23,8 +23,10 @@ class Entry:
     position: int  # in our journal: its entries are there or behind
     since: float  # monotonic seconds
     drive_at: float  # when this node drives it on, if nobody else has ended it
+    has_turn: bool = False  # among those who may do so
     held: bytes = b""  # digests that were here
     kept: bool = False  # written down
+    begun: bool = False  # new pages of its keys are kept out here
 
 
 class Ledger:

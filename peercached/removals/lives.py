@@ -7,6 +7,10 @@ goodbye serves nothing any more, and one whose process has ended cannot: before 
 that node serves what is on its disk, it is told what the last one has missed. So each node
 remembers of each life the first removal that it may not have heard of.
 
+The next life may have begun in a part of the cluster that we are cut off from, if somebody is there
+who let it in: one who went without a word. Until it is back, or a removal has found that nobody
+lives at any node that is away, nothing is known of those (`is_anybody_unheard`).
+
 Not thread safe.
 """
 
@@ -29,7 +33,13 @@ HasLeft = Callable[[str, int], bool]  # node id, incarnation
 class Presence(Enum):
     HERE = "here"  # in our view
     SILENT = "silent"
+    FOUND_ENDED = "found ended"  # its host says so
     ENDED = "ended"
+    FORGOTTEN = "forgotten"  # an operator says so
+
+
+ASKED_FOR = (Presence.SILENT, Presence.FOUND_ENDED)
+HAS_ENDED = (Presence.FOUND_ENDED, Presence.ENDED, Presence.FORGOTTEN)
 
 
 @dataclass(slots=True)
@@ -67,13 +77,31 @@ class Lives:
 
     def silent(self, has_left: HasLeft) -> list[Life]:
         for life in self:
-            if life.presence is Presence.SILENT and has_left(*life.name):
+            if life.presence in ASKED_FOR and has_left(*life.name):
                 self.end(life)
         return [life for life in self if life.presence is Presence.SILENT]
 
+    def to_ask_for(self, has_left: HasLeft) -> list[Life]:
+        """Where somebody may live whom a removal has to wait for."""
+        silent = self.silent(has_left)
+        if not self.is_anybody_unheard:
+            return []
+        away = [
+            lives[-1]
+            for lives in self._lives.values()
+            if all(life.presence is not Presence.HERE for life in lives)
+        ]
+        ended = (Presence.FOUND_ENDED, Presence.ENDED)
+        return silent + [life for life in away if life.presence in ended]
+
     def may_have_outlived_us(self) -> set[str]:
-        """Node ids of which a life had not ended when this object was kept last."""
-        return {life.node_id for life in self if life.presence is not Presence.ENDED}
+        """Node ids of which a life may have been there when this object was kept last."""
+        ended = (Presence.FORGOTTEN,) if self.is_anybody_unheard else HAS_ENDED
+        return {life.node_id for life in self if life.presence not in ended}
+
+    def ended(self) -> set[tuple[str, int]]:
+        outlived_us = self.may_have_outlived_us()
+        return {life.name for life in self if life.node_id not in outlived_us}
 
     def see(self, view: View, has_left: HasLeft, running_from: int) -> None:
         """`running_from`: position of the oldest removal that is not over here, 0 if all are."""
@@ -114,7 +142,7 @@ class Lives:
         if len(self._lives) <= NODES_MAX:
             return
         for node_id, lives in self._lives.items():
-            if all(life.presence is Presence.ENDED for life in lives):
+            if all(life.presence in HAS_ENDED for life in lives):
                 del self._lives[node_id]
                 return
 
@@ -126,6 +154,25 @@ class Lives:
         if life.presence is not Presence.ENDED:
             life.presence = Presence.ENDED
             self.changed = True
+
+    def forget(self, life: Life) -> None:
+        life.presence = Presence.FORGOTTEN
+        self.changed = True
+
+    def found_ended(self, life: Life) -> None:
+        if life.presence is Presence.SILENT:
+            life.presence = Presence.FOUND_ENDED
+            self.changed = True
+
+    def found_nobody(self) -> None:
+        """Where somebody may have lived, all at once."""
+        for life in self:
+            if life.presence is Presence.FOUND_ENDED:
+                self.end(life)
+
+    @property
+    def is_anybody_unheard(self) -> bool:
+        return any(life.presence in ASKED_FOR for life in self)
 
     def _owe(self, life: Life, position: int) -> None:
         if life.owed_from == 0 or position < life.owed_from:

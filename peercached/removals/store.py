@@ -5,7 +5,7 @@ One JSON file, replaced as a whole:
   {"format": 1,
    "life": incarnation of the last start that served workers and had missed nothing,
    "waits for": [node id, ...],
-   "lives": [[node id, incarnation, host, peer port, "here" | "silent" | "ended", owed from], ...],
+   "lives": [[node id, incarnation, host, peer port, presence, owed from], ...],
    "open": [[incarnation, number, digests in hex], ...]}
 
 `waits for`: who may know what was removed from the pages that this node holds back. `open` are

@@ -217,6 +217,40 @@ def test_pages_are_held_back_until_those_who_know_what_was_removed_are_back(
         eventually(lambda: worker(daemon).get(others) == [OLD] * 40, 20)  # noqa: B023
 
 
+def test_nobody_removes_for_sure_what_the_last_to_end_may_have(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    """It will not ask anybody what was removed: it knows that it was the last."""
+    cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
+    a, b = cluster.daemons
+    a.heads = b.heads = [a.address, b.address]
+    assert all(worker(b).set(KEYS, OLD))
+    wait_written(b)
+    a.kill()
+    b.wait_members(["b"])
+    removed(worker(b), keys_of("another", 3))  # finds that a has ended
+    b.kill()
+    a.start()
+    a.wait_ready()
+    at_a = worker(a, timeout_s=seconds(2.0))
+    assert set(at_a.remove(KEYS)) == {Status.removing}
+    assert set(at_a.set(KEYS, NEW)) == {Status.removing}
+    missing = {"b": "it may have ended last, and is not back"}
+    assert a.status()["removals"]["missing"] == missing
+    a.kill()
+    b.start()
+    b.wait_ready()
+    assert worker(b).get(KEYS) == [OLD] * len(KEYS), "nobody was told that they are gone"
+    a.start()
+    cluster.wait_complete()
+    eventually(lambda: a.status()["removals"]["vouches"], 20)
+    eventually(lambda: not a.status()["removals"]["unsure"], 20, "it has gone on by itself")
+    assert worker(b).get(KEYS) == worker(a).get(KEYS) == [None] * len(KEYS)
+    eventually(lambda: all(d.status()["removals"]["running"] == 0 for d in cluster.daemons), 20)
+    assert all(worker(a).set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
 # --- who is alive, and cannot be asked --------------------------------------------------------
 
 
@@ -291,6 +325,34 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
     removed(at_b)
     assert all(at_b.set(KEYS, NEW))
     all_is_new(cluster, worker)
+
+
+@pytest.mark.netns
+def test_a_removal_waits_for_a_node_that_has_started_on_the_far_side(
+    network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    """Let in by a member that has ended since: only its own host can tell of it."""
+    cluster = make_cluster(3, start=False, each=disk_options(tmp_path, "abc"))
+    network.start(cluster)
+    a, b, c = cluster.daemons
+    network.split(["a", "b"])
+    for daemon, members in ((a, "ab"), (b, "ab"), (c, "c")):
+        daemon.wait_members(list(members))
+    a.kill()
+    b.wait_members(["b"])
+    a.start()
+    a.wait_members(["a", "b"])
+    eventually(lambda: a.status()["removals"]["vouches"], 20)
+    assert all(worker(a).set(KEYS, OLD))
+    b.kill()
+    network.unite(["b"])  # its host says that nobody listens there
+    at_c = worker(c, timeout_s=seconds(3.0))
+    assert set(at_c.remove(KEYS)) == {Status.removing}
+    assert c.status()["removals"]["missing"] == {"a": "it went without a word"}
+    network.unite(["a"])
+    a.wait_members(["a", "c"])
+    removed(at_c)
+    assert worker(a).get(KEYS) == [None] * len(KEYS)
 
 
 @pytest.mark.netns

@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from unittest import mock
 
 import grpc.aio
@@ -30,6 +30,8 @@ from sim.members import DATA_PORT, PEER_PORT, TIMING
 from sim.net import Net, Work
 from sim.rpc import Network
 from sim.sample import only_holders_tell
+
+C = TypeVar("C", bound="SimCluster")
 
 REPLICAS = 2
 DRAIN_S = 10.0
@@ -228,7 +230,7 @@ class SimCluster(Agreement):
         self._incarnations = count(1)
         self._instead = contextlib.ExitStack()
 
-    def __enter__(self) -> SimCluster:
+    def __enter__(self: C) -> C:
         """Everything begins. Until the end there are the cluster's clock, dice and network instead
         of the machine's."""
         with contextlib.ExitStack() as stack:

@@ -77,7 +77,7 @@ class SimEngine(FakeEngine):
 
     # --- pages that come and go
 
-    def publish(self, rows: bytes, done: Callable[[], None]) -> None:
+    def publish(self, rows: bytes, done: Callable[[], object]) -> None:
         self._node.cluster.is_true(self._node, rows)
         digests = [row[0] for row in unpack_rows(rows)]
 

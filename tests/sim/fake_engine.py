@@ -44,6 +44,7 @@ class FakeEngine(NativeDirectory):
         super().__init__(shard_capacity)
         self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> generation, length
         self.disk: dict[bytes, int] = {}
+        self.hidden: dict[bytes, int] = {}  # held back: lengths
         self.journal: list[bytes] = []
         self.journal_floor = 0
         self.removing: Counter[bytes] = Counter()
@@ -193,6 +194,8 @@ class FakeEngine(NativeDirectory):
 
     def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
         self.journal += each(digests)
+        for digest in each(digests):
+            self.hidden.pop(digest, None)
         return self.drop_from_pool(digests), True
 
     def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
@@ -205,13 +208,19 @@ class FakeEngine(NativeDirectory):
 
     def drop_all(self) -> bool:
         self.drop_from_pool(b"".join(list(self.pool)))
+        self.hidden.clear()
         self.journal_floor = len(self.journal)
         return True
 
     def hold_back(self) -> None:
+        self.hidden = {digest: length for digest, (_, length) in self.pool.items()}
         self.drop_from_pool(b"".join(list(self.pool)))
 
-    def release_held(self) -> None: ...
+    def release_held(self) -> None:
+        for digest, length in self.hidden.items():
+            if digest not in self.pool:
+                self.set_page(digest, length)
+        self.hidden.clear()
 
     def set_serving(self, serving: bool) -> None:
         self.serving = serving

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 
 # Whoever sends on a connection sends a lost packet again after this.
 RESEND_S = 0.2

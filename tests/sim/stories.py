@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from sim import removals
 from sim.chaos import chaos, members_trouble
 from sim.cluster import SimCluster, SimNode
 from sim.fake_engine import digest_of
@@ -294,6 +295,7 @@ KINDS: dict[str, Callable[..., Members | SimCluster]] = {
     "planned": planned,
     "hung": hung,
     "parted": parted,
+    "removed": removals.removed,
 }
 
 

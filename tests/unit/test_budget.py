@@ -28,7 +28,7 @@ def over(counted: Counter[str], budget: dict[str, int]) -> list[str]:
 
 def is_story(item: Any) -> bool:
     parameters = getattr(item, "callspec", None)
-    return item.path.name == "test_cluster.py" and bool(
+    return item.path.name in ("test_cluster.py", "test_removals.py") and bool(
         parameters and {"seed", "kind"} & set(parameters.params)
     )
 

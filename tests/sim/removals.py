@@ -1,0 +1,256 @@
+"""Pages that are set, removed and read at random nodes while everything goes wrong that can, in
+virtual time: no read that begins after a removal was answered gets what was set before it.
+
+A page's version is its length. Daemons have disks here: what they hold, their journals and what
+they remember of removals outlive them. The daemons' own Removals and RemovalCatchUp do the work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from unittest import mock
+
+from peercached.peer import ended
+from peercached.peer.removals import OK
+from peercached.removals.lives import Life
+from peercached.removals.store import Remembered
+from sim.chaos import members_trouble
+from sim.cluster import SimCluster, SimNode
+from sim.fake_engine import RESIDENT, digest_of, unpack_rows
+from sim.loop import this_process
+from sim.members import TIMING
+
+TTL_S = TIMING.member_ttl_s
+KEYS = [digest_of(f"key {number}") for number in range(12)]
+ANSWER_S = 2.0  # a worker's time
+# From the last trouble until no removal is under way: somebody drives on what its own node forgot.
+OVER_S = 60.0
+
+
+@dataclass
+class Disk:
+    """Of one node, over all its starts."""
+
+    pool: dict[bytes, int] = field(default_factory=dict)  # version
+    journal: list[bytes] = field(default_factory=list)
+    floor: int = 0
+    remembered: Remembered = field(default_factory=Remembered)
+
+
+class DiskStore:
+    """As RemovalStore."""
+
+    problem = ""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def load(self) -> Remembered:
+        return deepcopy(self._disk.remembered)
+
+    def save(self, life: int, waits_for: Any, lives: Any, open: Any) -> bool:
+        kept = (True, life, set(waits_for), list(lives), dict(open))
+        self._disk.remembered = deepcopy(Remembered(*kept))
+        return True
+
+
+@dataclass
+class Write:
+    began: float
+    ended: float = float("inf")
+    members: frozenset[int] = frozenset()  # incarnations that the remover knew of at the end
+
+
+class History:
+    """What was set, removed and read, when. A wrong read is an AssertionError."""
+
+    def __init__(self) -> None:
+        self.sets: dict[int, Write] = {}
+        self.removals: dict[bytes, list[Write]] = defaultdict(list)  # those that were answered ok
+        self.operations = self.hits = self.sure = 0
+
+    def read(self, digest: bytes, version: int, began: float, where: str, cut_off: int = 0) -> None:
+        """`cut_off`: incarnation of a holder that has started and met nobody yet who vouches. Of it
+        nothing is promised as long as it is not in a view with those who remove."""
+        self.hits += 1
+        was_set = self.sets[version].ended
+        for removal in self.removals[digest]:
+            if cut_off and cut_off not in removal.members:
+                continue
+            assert not (was_set < removal.began and removal.ended < began), (
+                f"{where} read at {began:.3f} what was set until {was_set:.3f} and removed from "
+                f"{removal.began:.3f} to {removal.ended:.3f}"
+            )
+
+
+class RemovalsCluster(SimCluster):
+    """A SimCluster whose nodes have disks, and its workers."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.disks: dict[str, Disk] = defaultdict(Disk)
+        self.history = History()
+        self._versions = count(100)
+
+    def _replace(self, stack: Any) -> None:
+        super()._replace(stack)
+        stack.enter_context(mock.patch.object(ended.Ended, "_ask", self._has_ended))
+        stack.enter_context(
+            mock.patch(
+                "peercached.daemon.RemovalStore", lambda _, node_id: DiskStore(self.disks[node_id])
+            )
+        )
+
+    async def _has_ended(self, life: Life) -> bool:
+        """What the host of that process says to a connection."""
+        asker = this_process().name
+        there = self.nodes.get(life.node_id)
+        cut = {(asker, life.node_id), (life.node_id, asker)} & self.net.cuts
+        if cut or self.dark(life.node_id) or (there is not None and there.hung):
+            return False
+        return there is None
+
+    def start(self, name: str, cold: bool = False) -> SimNode:
+        node = super().start(name, cold)
+        disk, engine = self.disks[name], node.engine
+        for digest, version in disk.pool.items():
+            self.is_true(node, engine.set_page(digest, version))
+        engine.journal, engine.journal_floor = disk.journal, disk.floor
+        return node
+
+    def crash(self, name: str, machine: bool = False) -> None:
+        engine, disk = self.nodes[name].engine, self.disks[name]
+        held = {digest: length for digest, (_, length) in engine.pool.items()}
+        disk.pool, disk.floor = {**engine.hidden, **held}, engine.journal_floor
+        super().crash(name, machine)
+
+    # --- workers
+
+    def somebody_works(self, rng: random.Random) -> None:
+        nodes = [n for n in self.nodes.values() if n.answers() and n.engine.serves]
+        if not nodes:
+            return
+        node, digest = rng.choice(nodes), rng.choice(KEYS)
+        self.history.operations += 1
+        chance = rng.random()
+        if chance < 0.35:
+            self.set(node, digest)
+        elif chance < 0.5:
+            self.remove(node, digest)
+        else:
+            self.read(node, digest, rng.random() < 0.5)
+
+    def set(self, node: SimNode, digest: bytes) -> int:
+        """The version, if it is stored."""
+        version, engine = next(self._versions), node.engine
+        write = self.history.sets[version] = Write(self.net.now)
+        if digest in engine.removing or digest in engine.pool:
+            return 0
+
+        def done() -> None:
+            write.ended = self.net.now
+
+        node.process.do(lambda: engine.publish(engine.set_page(digest, version), done))
+        return version
+
+    def remove(self, node: SimNode, digest: bytes) -> None:
+        began = self.net.now
+
+        async def removed() -> None:
+            status, _, _ = await node.daemon.removals.remove(digest, ANSWER_S)
+            if status == OK:
+                self.history.sure += 1
+                members = frozenset(
+                    known.address.incarnation for known in node.daemon.placement.nodes.values()
+                )
+                self.history.removals[digest].append(Write(began, self.net.now, members))
+
+        node.process.do(lambda: self.loop.create_task(removed()))
+
+    def read(self, node: SimNode, digest: bytes, one_sided: bool) -> None:
+        """`one_sided`: as RDMA reads, from the memory of a process that may hang."""
+        began, engine = self.net.now, node.engine
+        if not engine.serving:
+            return
+        if (held := engine.pool.get(digest)) is not None:
+            self.got(node, digest, held[1], began, node.name)
+            return
+
+        async def look() -> None:
+            rows = await node.daemon.lookups.find(digest, ANSWER_S)
+            for _, _, generation, _, _, holder, flags in unpack_rows(rows):
+                named = node.daemon.placement.nodes.get(holder)
+                if named is not None and flags & RESIDENT:
+                    self._read_there(node, named.address, digest, generation, began, one_sided)
+
+        node.process.do(lambda: self.loop.create_task(look()))
+
+    def got(self, holder: SimNode, digest: bytes, version: int, began: float, where: str) -> None:
+        cut_off = 0 if holder.daemon.removals.vouches else holder.address.incarnation
+        self.history.read(digest, version, began, where, cut_off)
+
+    def _read_there(
+        self, node: SimNode, address: Any, digest: bytes, generation: int, began: float, now: bool
+    ) -> None:
+        def look() -> None:
+            there = self.process(address)
+            held = None if there is None else there.engine.pool.get(digest)
+            if there is not None and held is not None and held[0] == generation:
+                self.got(there, digest, held[1], began, f"{node.name} at {address.node_id}")
+
+        def asked() -> None:
+            there = self.process(address)
+            if there is not None and now:
+                look()
+            elif there is not None:
+                there.process.do(look)
+
+        self.net.carry(node.name, address.node_id, asked)
+
+
+def removed(seed: int, size: int = 0) -> RemovalsCluster:
+    rng = random.Random(seed)
+    with RemovalsCluster(
+        seed,
+        size or rng.randint(2, 6),
+        heads=rng.randint(1, 3),
+        max_masters=rng.randint(1, 3),
+        drop=rng.choice([0.0, 0.02]),
+        double=rng.choice([0.0, 0.1]),
+        delay_s=rng.choice([0.002, 0.02, 0.2]),
+    ) as cluster:
+        _removed(cluster, rng)
+    return cluster
+
+
+def _removed(cluster: RemovalsCluster, rng: random.Random) -> None:
+    def step() -> None:
+        for _ in range(rng.randint(5, 40)):
+            cluster.somebody_works(rng)
+            cluster.run(rng.expovariate(10.0))
+        cluster.run(rng.choice([0.0, 0.0, 0.5 * TTL_S, 2 * TTL_S]))
+
+    # Parts that have never met know nothing of each other's removals.
+    cluster.until_agreed(20 * TTL_S)
+    members_trouble(cluster, rng, 25, step)
+    for name in cluster.names:
+        if name not in cluster.nodes:
+            cluster.start(name)
+    cluster.until_agreed(20 * TTL_S)
+    until = cluster.net.now + OVER_S
+    while cluster.net.now < until:
+        cluster.somebody_works(rng)
+        cluster.run(0.1)
+    cluster.run(4 * ANSWER_S)
+    for node in cluster.nodes.values():
+        now = node.clock
+        found = node.ask(lambda: node.daemon.removals.document(now))  # noqa: B023
+        assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
+        assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
+        assert not node.engine.removing, f"{node.name} refuses sets for ever"
+    assert cluster.history.hits and cluster.history.sure

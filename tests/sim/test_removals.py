@@ -1,0 +1,42 @@
+"""Claims about removals in whole clusters, in virtual time and by seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peercached.peer.removals import ORPHANED_S, Removals
+from sim import removals
+from sim.removals import KEYS, TTL_S, RemovalsCluster
+from sim.test_cluster import some
+
+
+# 167: two parts have never met. 322, 2199: a part has a node that started there. 1086: a removal
+# taken up from an earlier start is over. 1042: each of three waits for the next. 1258: who was cut
+# off is not the last to end.
+@pytest.mark.parametrize("seed", [*some(12, 100), 167, 322, 1042, 1086, 1258, 2199])
+def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
+    removals.removed(seed)
+
+
+def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = Removals._call
+    lost: list[str] = []
+
+    async def one_is_lost(self: Removals, node: Any, method: str, request: Any) -> Any:
+        if method == "EndRemovals" and not lost:
+            lost.append(node.address.node_id)
+            return "it was lost"
+        return await call(self, node, method, request)
+
+    monkeypatch.setattr(Removals, "_call", one_is_lost)
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        cluster.remove(cluster.nodes["n0000"], KEYS[0])
+        cluster.run(0.2 * ORPHANED_S)
+        assert lost and cluster.history.sure == 1
+        assert [name for name, node in cluster.nodes.items() if node.engine.removing] == []
