@@ -14,6 +14,7 @@ from peercached.metrics import (
     latency,
     node,
     pool,
+    removals,
     security,
     traffic,
     transport,
@@ -24,6 +25,17 @@ from peercached.observe.latency import Latency
 
 def families(status: Mapping[str, Any], latencies: Iterable[Latency]) -> Iterator[Metric]:
     """A family is there even while it has no samples."""
-    for part in (node, traffic, pool, disk, directory, cluster, transport, workers, security):
+    for part in (
+        node,
+        traffic,
+        pool,
+        disk,
+        removals,
+        directory,
+        cluster,
+        transport,
+        workers,
+        security,
+    ):
         yield from part.families(status)
     yield from latency.families(latencies)

@@ -55,6 +55,7 @@ ANSWER_MAX_S = 0.1
 # After this somebody else drives a removal on whose node is gone; then the next.
 ORPHANED_S = 10.0
 TURN_S = 2.0
+ASK_MAX = 64  # at a time, of those who began one
 NAMED_MAX = 8
 # Of removals that are over, for each member.
 UNTOLD_MAX = 1 << 16
@@ -123,6 +124,7 @@ class Removals:
         # By incarnation: removals that are over, and of whom that may not have heard it yet.
         self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
         self._telling: asyncio.Task[None] | None = None
+        self._asking = 0
         self._keeping: asyncio.Task[None] | None = None
         self._ended = Ended(peers, timeout_s)
         self._look_at = float("-inf")
@@ -187,18 +189,31 @@ class Removals:
         self._look_at = now + 1.0
         if any(self._untold.values()) and (self._telling is None or self._telling.done()):
             self._telling = self._spawn(self._tell_again())
-        members = {member.address.incarnation for member in self._placement.view.members}
-        members.discard(self._own.incarnation)
+        others = {node.address.incarnation: node for node in self._others()}
         for entry in list(self.ledger.running.values()):
             if now <= entry.drive_at or entry.id in self.open:
                 continue
-            if entry.id.incarnation in members:  # who began it drives it
+            began_at = others.get(entry.id.incarnation)
+            if began_at is not None:
                 entry.drive_at = now + ORPHANED_S
-            elif not entry.has_turn and (before_us := self._before_us(entry.id, members)):
+                if self._asking < ASK_MAX:
+                    self._asking += 1
+                    self._spawn(self._ask_who_began(began_at, entry))
+            elif not entry.has_turn and (before_us := self._before_us(entry.id, others)):
                 entry.drive_at = now + before_us * TURN_S
                 entry.has_turn = True
             else:
                 self._drive(Open(entry.id, entry.digests, now))
+
+    async def _ask_who_began(self, node: Node, entry: Entry) -> None:
+        """It drives the removal, or was done with it while we were out of its view."""
+        request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        try:
+            reply = await self._call(node, "Remove", request)
+        finally:
+            self._asking -= 1
+        if not isinstance(reply, str) and reply.over:
+            self.over([entry.id], set())
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
         """How many members drive it on before we do: another order for each removal."""

@@ -27,6 +27,7 @@ class Versions:
     ) -> None:
         self.client = TimedClient(str(socket_path), namespace, timeout_s=timeout_s, slack_s=SLACK_S)
         self.page_bytes = page_bytes
+        self.statuses: list[Status] = []  # of the last call
         self.region = self.client.alloc(page_bytes * room_pages)
 
     def __enter__(self) -> Versions:
@@ -48,15 +49,16 @@ class Versions:
         offsets, lengths = self._columns(keys)
         for at in offsets:
             self.region.view[at : at + self.page_bytes] = page
-        return self.client.batch_set(keys, self.region, offsets, lengths)
+        self.statuses = self.client.batch_set(keys, self.region, offsets, lengths)
+        return self.statuses
 
     def get(self, keys: Sequence[bytes]) -> list[int | None]:
         """Versions; None is a miss. AssertionError for a page that is of no version."""
         offsets, lengths = self._columns(keys)
-        statuses = self.client.batch_get(keys, self.region, offsets, lengths)
+        self.statuses = self.client.batch_get(keys, self.region, offsets, lengths)
         return [
             self._version(at) if status else None
-            for at, status in zip(offsets, statuses, strict=True)
+            for at, status in zip(offsets, self.statuses, strict=True)
         ]
 
     def _version(self, at: int) -> int:
@@ -66,4 +68,5 @@ class Versions:
         return int.from_bytes(word, "little")
 
     def remove(self, keys: Sequence[bytes], timeout_s: float | None = None) -> list[Status]:
-        return self.client.remove(keys, timeout_s=timeout_s)
+        self.statuses = self.client.remove(keys, timeout_s=timeout_s)
+        return self.statuses

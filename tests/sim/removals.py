@@ -11,9 +11,10 @@ import random
 from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 from unittest import mock
+
+from harness.history import History, Span
 
 from peercached.peer import ended
 from peercached.peer.removals import OK
@@ -59,35 +60,6 @@ class DiskStore:
         return True
 
 
-@dataclass
-class Write:
-    began: float
-    ended: float = float("inf")
-    members: frozenset[int] = frozenset()  # incarnations that the remover knew of at the end
-
-
-class History:
-    """What was set, removed and read, when. A wrong read is an AssertionError."""
-
-    def __init__(self) -> None:
-        self.sets: dict[int, Write] = {}
-        self.removals: dict[bytes, list[Write]] = defaultdict(list)  # those that were answered ok
-        self.operations = self.hits = self.sure = 0
-
-    def read(self, digest: bytes, version: int, began: float, where: str, cut_off: int = 0) -> None:
-        """`cut_off`: incarnation of a holder that has started and met nobody yet who vouches. Of it
-        nothing is promised as long as it is not in a view with those who remove."""
-        self.hits += 1
-        was_set = self.sets[version].ended
-        for removal in self.removals[digest]:
-            if cut_off and cut_off not in removal.members:
-                continue
-            assert not (was_set < removal.began and removal.ended < began), (
-                f"{where} read at {began:.3f} what was set until {was_set:.3f} and removed from "
-                f"{removal.began:.3f} to {removal.ended:.3f}"
-            )
-
-
 class RemovalsCluster(SimCluster):
     """A SimCluster whose nodes have disks, and its workers."""
 
@@ -95,7 +67,6 @@ class RemovalsCluster(SimCluster):
         super().__init__(*args, **more)
         self.disks: dict[str, Disk] = defaultdict(Disk)
         self.history = History()
-        self._versions = count(100)
 
     def _replace(self, stack: Any) -> None:
         super()._replace(stack)
@@ -147,13 +118,12 @@ class RemovalsCluster(SimCluster):
 
     def set(self, node: SimNode, digest: bytes) -> int:
         """The version, if it is stored."""
-        version, engine = next(self._versions), node.engine
-        write = self.history.sets[version] = Write(self.net.now)
+        version, engine = self.history.begin_set(self.net.now), node.engine
         if digest in engine.removing or digest in engine.pool:
             return 0
 
         def done() -> None:
-            write.ended = self.net.now
+            self.history.sets[version].ended = self.net.now
 
         node.process.do(lambda: engine.publish(engine.set_page(digest, version), done))
         return version
@@ -164,11 +134,10 @@ class RemovalsCluster(SimCluster):
         async def removed() -> None:
             status, _, _ = await node.daemon.removals.remove(digest, ANSWER_S)
             if status == OK:
-                self.history.sure += 1
                 members = frozenset(
                     known.address.incarnation for known in node.daemon.placement.nodes.values()
                 )
-                self.history.removals[digest].append(Write(began, self.net.now, members))
+                self.history.removed(digest, Span(began, self.net.now, members))
 
         node.process.do(lambda: self.loop.create_task(removed()))
 

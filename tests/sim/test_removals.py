@@ -40,3 +40,23 @@ def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
         cluster.run(0.2 * ORPHANED_S)
         assert lost and cluster.history.sure == 1
         assert [name for name, node in cluster.nodes.items() if node.engine.removing] == []
+
+
+def test_who_was_out_of_the_view_when_a_removal_ended_asks_who_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tell_over = Removals._tell_over
+
+    async def not_to_the_last(self: Removals, node: Any, *what: Any) -> None:
+        if node.address.node_id != "n0002":
+            await tell_over(self, node, *what)
+
+    monkeypatch.setattr(Removals, "_tell_over", not_to_the_last)
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        cluster.remove(cluster.nodes["n0000"], KEYS[0])
+        cluster.run(0.5 * ORPHANED_S)
+        assert cluster.nodes["n0002"].engine.removing
+        cluster.run(ORPHANED_S)
+        assert not cluster.nodes["n0002"].engine.removing

@@ -113,6 +113,22 @@ TEST_F(Adopt, AClearedEpochIsNotTakenAndWhatWasTakenGoesWithAClear) {
   EXPECT_TRUE(adopt(part).held.empty());
 }
 
+TEST_F(Adopt, APageThatIsBeingRemovedIsNotTakenAndCannotBeSet) {
+  open(64 << 20);
+  Pages out("k", 2, 70'000);
+  out.fill();
+  a_->set(out);
+  const Handover part = offered().at(0);
+  const Digest one[] = {part.rows[0].digest};
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.begin_removal(one, rows), Engine::Removed::kept);
+  EXPECT_EQ(adopt(part).held, std::vector{part.rows[1].digest});
+  EXPECT_EQ(std::ranges::count(b_->set(out), PageStatus::removing), 1);
+  b_->engine.end_removal(one);
+  EXPECT_EQ(adopt(part).held.size(), 2u);
+  EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
+}
+
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   open(64 << 20);
   Pages out("k", 2, 70'000);

@@ -227,6 +227,36 @@ TEST_F(JournalFile, IsRefusedWhereItIsInUseOrHasNoFolder) {
   EXPECT_THROW(Journal second(config), std::runtime_error);
 }
 
+TEST_F(JournalFile, TellsWhatWasRemovedSinceAPosition) {
+  open();
+  for (const uint64_t number : {1, 2, 1, 3}) remove(number);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(journal->since(2), (std::vector{digest_for(1), digest_for(3)}));
+    EXPECT_EQ(journal->since(4), std::vector<Digest>{});
+    EXPECT_EQ(journal->since(0)->size(), 4u);
+    open();
+  }
+  config.entries_max = 4;
+  open();
+  remove(4);
+  ASSERT_GT(journal->stats().floor, 0u);
+  EXPECT_EQ(journal->since(journal->stats().floor - 1), std::nullopt) << "some are forgotten";
+  EXPECT_TRUE(journal->since(journal->stats().floor));
+}
+
+TEST_F(JournalFile, WhatWasSetBeforeItForgotEverythingIsVoid) {
+  open();
+  remove(1);
+  EXPECT_TRUE(journal->forget());
+  const Position now = journal->last();
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_TRUE(is_void(2, now - 1));
+    EXPECT_FALSE(is_void(2, now));
+    EXPECT_EQ(journal->since(0), std::nullopt);
+    open();
+  }
+}
+
 TEST_F(JournalFile, ManyThreadsLoseNothing) {
   config.sync = true;
   config.entries_max = 1000;

@@ -1,0 +1,59 @@
+"""What was set, removed and read of each key, when; and whether a read got what it must not get.
+
+Every set has a version of its own, which its pages carry. Whoever may see the page of a set after
+a removal of the key that began when that set had been answered, and that was itself answered before
+the read began, has read an old byte.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from itertools import count
+
+
+@dataclass
+class Span:
+    """Of a call, on one clock. It may take effect at any time until it has ended; without an answer
+    that is never."""
+
+    began: float
+    ended: float = float("inf")
+    members: frozenset[int] = frozenset()  # incarnations that the remover knew of at the end
+
+
+@dataclass
+class History:
+    """Threads may share it."""
+
+    sets: dict[int, Span] = field(default_factory=dict)  # by version
+    removals: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    operations: int = 0  # of single keys
+    hits: int = 0
+    sure: int = 0  # removals that were answered ok
+    _versions: count[int] = field(default_factory=lambda: count(100))
+
+    def begin_set(self, now: float) -> int:
+        """The version."""
+        version = next(self._versions)
+        self.sets[version] = Span(now)
+        return version
+
+    def removed(self, key: Hashable, removal: Span) -> None:
+        self.sure += 1
+        self.removals[key].append(removal)
+
+    def read(self, key: Hashable, version: int, began: float, where: str, cut_off: int = 0) -> None:
+        """AssertionError: it is old. `cut_off`: incarnation of a holder that has started and met
+        nobody yet who vouches. Of it nothing is promised as long as it is not in a view with those
+        who remove."""
+        self.hits += 1
+        was_set = self.sets[version].ended
+        for removal in self.removals[key]:
+            if cut_off and cut_off not in removal.members:
+                continue
+            assert not (was_set < removal.began and removal.ended < began), (
+                f"{where} read {key!r} at {began:.3f} as it was set until {was_set:.3f}, and it "
+                f"was removed from {removal.began:.3f} to {removal.ended:.3f}"
+            )
