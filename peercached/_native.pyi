@@ -162,6 +162,9 @@ class Engine:
     @property
     def removals_last(self) -> int:
         """Position of the newest removal in the journal."""
+    @property
+    def state_is_old(self) -> bool:
+        """A disk folder or pool file was used with a later state of state_dir, or with another."""
     def removals_since(self, position: int) -> bytes | None:
         """Digests removed behind that position, in order; None if not all are known any more."""
     def drop_from_pool(self, digests: bytes) -> bytes:

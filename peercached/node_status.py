@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from peercached import __version__, security_status
 from peercached.disk_status import say_disk
 from peercached.membership import NodeAddress
+from peercached.removals.sentences import say_removals
 from peercached.transport_health import rdma_devices, say_transport
-from peercached.warm_restart import recovery_of, say_recovery, say_removals
+from peercached.warm_restart import recovery_of, say_recovery
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon

@@ -324,6 +324,7 @@ void bind_engine(nb::module_& module) {
       .def("release_held", &Engine::release_held)
       .def("set_serving", &Engine::set_serving, nb::arg("serving"))
       .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
+      .def_prop_ro("state_is_old", &Engine::state_is_old)
       .def(
           "removals_since",
           [](Engine& self, Position position) -> std::optional<nb::bytes> {

@@ -64,7 +64,11 @@ Engine::Engine(const EngineConfig& config)
   std::function<std::string(const TierNote&)> why_not;
   RemovalJudge is_void;
   if (!config.removals_path.empty()) {
-    why_not = [this](const TierNote& note) { return journal_.why_not(note); };
+    why_not = [this](const TierNote& note) {
+      std::string why = journal_.why_not(note);
+      if (!why.empty()) state_is_old_.store(true, std::memory_order_relaxed);
+      return why;
+    };
     is_void = [past = std::make_shared<const Past>(journal_.past())](
                   const Digest& digest, Position set_at) { return past->is_void(digest, set_at); };
   }

@@ -190,6 +190,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   }
   void release_held() { cold_->release(); }
   Journal& journal() { return journal_; }
+  // A disk folder or pool file was used with a later state of state_dir, or with another.
+  bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
   // While false, workers find nothing.
   void set_serving(bool serving) { serving_.store(serving, std::memory_order_release); }
   // While false, sets are answered `draining` at once.
@@ -277,6 +279,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   NamespaceTable namespaces_;
   LocationCache locations_;
   Journal journal_;
+  std::atomic<bool> state_is_old_{false};
   Running running_;
   std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
   std::unique_ptr<Pool> pool_;

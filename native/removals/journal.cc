@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "common/copy.h"
@@ -24,6 +25,11 @@ constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint64_t kReserveBytes = 1 << 20;
 constexpr size_t kPendingMax = 1 << 16;
 constexpr size_t kReadEntries = 1 << 15;
+
+void keep_each_once(std::vector<Digest>& digests) {
+  std::unordered_set<Digest, DigestHash> seen;
+  std::erase_if(digests, [&](const Digest& digest) { return !seen.insert(digest).second; });
+}
 
 struct Header {
   uint64_t magic = kMagic;
@@ -222,6 +228,7 @@ bool Journal::write_pending() {
   if (error == 0) error = write_entries(fd_, pending_, written_);
   if (error != 0) {
     problem_ = error_text(error);
+    if (pending_.size() > kPendingMax) keep_each_once(pending_);
     if (pending_.size() > kPendingMax) {
       pending_.clear();
       forgot_pending_ = true;  // the floor rises above them when something can be written again

@@ -157,6 +157,7 @@ class Removals(Part):
     """Removals under way, and their journal in `state_dir` (docs/consistency.md)."""
 
     running: int = 0  # pages that are being removed, whoever began it: they cannot be set
+    running_s: float = 0.0  # for how long, of the oldest
     unsure: int = 0  # of those that this node removes: some process may still have them
     unsure_s: float = 0.0  # for how long, of the oldest
     missing: dict[str, str] = Field(default_factory=dict)  # node id -> why it has not answered

@@ -60,6 +60,7 @@ class RemovalCatchUp:
         self._wait_s = wait_s
         self._on_release = on_release
         self._began_at = 0  # position in our journal
+        self._met_us = 0  # the newest earlier start of ours that anybody has met
         self._task: asyncio.Task[None] | None = None
 
     # --- who asks
@@ -76,7 +77,7 @@ class RemovalCatchUp:
             log.warning(
                 "pages of an earlier start are held back: what was removed from them is known to "
                 "%s, of whom not enough have answered",
-                ", ".join(sorted(removals.waits_for)),
+                ", ".join(sorted(removals.absent or removals.waits_for)),
             )
         removals.keep()
         await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
@@ -94,11 +95,10 @@ class RemovalCatchUp:
 
     async def _try_until(self, deadline: float) -> bool:
         """Whether this node vouches now."""
-        # Without its file it cannot say what it has missed.
-        remembers = self._removals.is_known or not (self.is_needed or self._engine.removals_last)
         pause_s = ASK_AGAIN_S
         while True:
             replies = await self._ask_all()
+            remembers = self._remembers
             if remembers and (found := self._enough(replies)) is not None:
                 for reply in found:
                     await self._take(reply)
@@ -112,6 +112,18 @@ class RemovalCatchUp:
                 continue
             self._removals.vouch()
             return True
+
+    @property
+    def _state_is_old(self) -> bool:
+        """Somebody has met a start of ours of which state_dir does not know."""
+        return self._met_us > self._removals.before
+
+    @property
+    def _remembers(self) -> bool:
+        """What it cannot say of itself nobody else can: what it has missed."""
+        if self._state_is_old:
+            return False
+        return self._removals.is_known or not (self.is_needed or self._engine.removals_last)
 
     def _enough(
         self, replies: dict[str, pb.MissedRemovalsReply]
@@ -134,14 +146,17 @@ class RemovalCatchUp:
         there."""
         own_id = self._placement.own.address.node_id
         together: dict[str, pb.MissedRemovalsReply] = {}
+        absent: set[str] = set()
         waiting = set(self._removals.waits_for)
         while waiting:
             node_id = waiting.pop()
             if (reply := replies.get(node_id)) is None:
-                return None
+                absent.add(node_id)
+                continue
             together[node_id] = reply
-            waiting |= set(reply.companions) - together.keys() - {own_id}
-        return together
+            waiting |= set(reply.companions) - together.keys() - absent - {own_id}
+        self._removals.absent = absent
+        return None if absent else together
 
     def _had_our_life(self, node_id: str, reply: pb.MissedRemovalsReply) -> bool:
         """It can say what we have missed, or had ended before us."""
@@ -191,8 +206,9 @@ class RemovalCatchUp:
             log.warning(
                 "pages of an earlier start are dropped: no member knows what was removed from them"
             )
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
         self._removals.lives.forget_all()
+        self._removals.has_nothing_of_before()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
         for reply in replies.values():
             for request in reply.running:
                 await self._removals.carry_out(id_of(request.id), request.digests)
@@ -218,7 +234,9 @@ class RemovalCatchUp:
 
     async def _ask(self, node: Node) -> pb.MissedRemovalsReply | None:
         link = self._peers.link(node.address.endpoint)
-        request = pb.MissedRemovalsRequest(life=self._removals.life)
+        removals, who = self._removals, node.address
+        met = removals.lives.newest_before(who.node_id, who.incarnation)
+        request = pb.MissedRemovalsRequest(life=removals.life, before=removals.before, met=met)
         try:
             reply: pb.MissedRemovalsReply = await link.call(
                 "MissedRemovals", request, self._timeout_s, expect=node.address
@@ -230,20 +248,46 @@ class RemovalCatchUp:
         except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
             log.info("%s does not tell what was removed: %s", node.address.node_id, error)
             return None
+        self._compare(who.node_id, reply.met)
+        if met > reply.before:
+            log.warning(
+                "%s has an old state_dir: what it knows of removals is not used", who.node_id
+            )
+            reply.known = reply.vouches = False
         return reply
+
+    def _compare(self, node_id: str, met: int) -> None:
+        knew = self._state_is_old
+        self._met_us = max(self._met_us, met)
+        if self._state_is_old and not knew:
+            log.warning(
+                "state_dir is old (from a backup?): %s has met a start of this node that it does "
+                "not know",
+                node_id,
+            )
 
     # --- who is asked
 
-    async def answer(self, caller: NodeAddress, life: int) -> pb.MissedRemovalsReply:
+    async def answer(
+        self, caller: NodeAddress, request: pb.MissedRemovalsRequest
+    ) -> pb.MissedRemovalsReply:
         """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
         if self._placement.find(caller.node_id, caller.incarnation) is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
         removals = self._removals
-        known = removals.lives.find(caller.node_id, life)
+        self._compare(caller.node_id, request.met)
+        if removals.vouches and self._state_is_old:
+            await self._begin_empty({})
+        met = removals.lives.newest_before(caller.node_id, caller.incarnation)
+        known = removals.lives.find(caller.node_id, request.life)
+        if self._state_is_old or met > request.before:
+            known = None
         reply = pb.MissedRemovalsReply(
             vouches=removals.vouches,
             companions=sorted(removals.waits_for),
             life=removals.life,
+            before=removals.before,
+            met=met,
             running=running_of(removals),
         )
         if known is None:

@@ -32,7 +32,7 @@ from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, Ledger, RemovalId
 from peercached.removals.lives import HasLeft, Life, Lives
-from peercached.removals.store import RemovalStore
+from peercached.removals.store import Remembered, RemovalStore
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -105,8 +105,10 @@ class Removals:
         self._publish = publish
         self._has_left = has_left
         self._timeout_s = timeout_s
-        remembered = store.load()
+        # What is older than a disk or a pool file says does not know all that was removed.
+        remembered = Remembered() if engine.state_is_old else store.load()
         self.is_known = remembered.is_known  # what an earlier start knew
+        self.before = remembered.start  # the incarnation of the start before
         self.life = remembered.life
         self.vouches = False  # it has missed no removal (removal_catch_up.py)
         self.lives = Lives(self._own.node_id, remembered.lives)
@@ -114,6 +116,7 @@ class Removals:
         # once this node vouches.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
         self.ended_before_us = self.lives.ended()
+        self.absent: set[str] = set()  # of those, and of those for whom they wait
         self.holds_back = False  # pages of an earlier start, until it vouches
         self.ledger = Ledger()
         self.open: dict[RemovalId, Open] = {}
@@ -128,6 +131,7 @@ class Removals:
         self._keeping: asyncio.Task[None] | None = None
         self._ended = Ended(peers, timeout_s)
         self._look_at = float("-inf")
+        self.keep()  # that there was this start
 
     @property
     def _own(self) -> NodeAddress:
@@ -157,15 +161,23 @@ class Removals:
         """This node has missed nothing: what it has, and what is set from now on, is of this
         life."""
         self.vouches, self.holds_back = True, False
-        self.waits_for = set()
+        if not self.is_known:
+            self.has_nothing_of_before()
+        self.waits_for, self.absent = set(), set()
         self.life = self._own.incarnation
         self.keep()
+
+    def has_nothing_of_before(self) -> None:
+        """Whatever earlier start anybody has met: nothing of it is left."""
+        self.before = self._own.incarnation
 
     def keep(self) -> None:
         # A page or two, written and not synced.
         self.lives.changed = False
         unsure = {id: o.digests for id, o in self.open.items() if o.missing}
-        self._store.save(self.life, self.waits_for, self.lives, unsure | self._resumed)
+        self._store.save(
+            self._own.incarnation, self.life, self.waits_for, self.lives, unsure | self._resumed
+        )
 
     async def _keep_open(self) -> None:
         """Returns when what is open now is written down: once for all who ask in the meantime."""
@@ -258,7 +270,8 @@ class Removals:
             self.lives.removed(entry.position)
             self._keep_later()
         else:
-            rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, digests)
+            # The pages are gone. Nothing new to write down, but what waits for it.
+            rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if rows:
             await self._publish(rows)
         return entry
@@ -306,6 +319,7 @@ class Removals:
             for name in [name for name in one.silent if name[0] == node_id]:
                 del one.silent[name]
         self.waits_for.discard(node_id)
+        self.absent.discard(node_id)
         self._keep_later()
         return len(gone)
 
@@ -474,9 +488,9 @@ class Removals:
 
     def _why_nobody_vouches(self) -> dict[str, str]:
         """Who comes back would be told of it by nobody."""
-        if not self.waits_for:
+        if not self.absent:
             return {self._own.node_id: "it has not heard yet what was removed while it was away"}
-        return dict.fromkeys(self.waits_for, "it may have ended last, and is not back")
+        return dict.fromkeys(self.absent, "it may have ended last, and is not back")
 
     async def _still_silent(self, one: Open) -> dict[str, str]:
         """Twice: while the first were asked, one of the last may have let in somebody."""
@@ -560,12 +574,13 @@ class Removals:
         unsure = [one for one in self.open.values() if one.missing]
         return {
             "running": sum(len(e.digests) for e in self.ledger.running.values()) // DIGEST_BYTES,
+            "running_s": max((now - e.since for e in self.ledger.running.values()), default=0.0),
             "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
             "unsure_s": max((now - one.began for one in unsure), default=0.0),
             "missing": {who: why for one in unsure for who, why in one.missing.items()},
             "silent": sorted(life.node_id for life in self.lives.silent(self._has_left)),
             "vouches": self.vouches,
-            "held_back_for": sorted(self.waits_for) if self.holds_back else [],
+            "held_back_for": sorted(self.absent) if self.holds_back else [],
             "store_problem": self._store.problem,
         }
 

@@ -289,7 +289,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def MissedRemovals(self, request: Any, context: Any) -> Any:
         try:
             caller = self._session(context).caller
-            return await self._catch_up.answer(caller, request.life)
+            return await self._catch_up.answer(caller, request)
         except Exception as error:
             await self._refuse(context, error)
 

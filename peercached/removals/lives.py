@@ -75,6 +75,17 @@ class Lives:
             (life for life in self._lives.get(node_id, ()) if life.incarnation == incarnation), None
         )
 
+    def newest_before(self, node_id: str, incarnation: int) -> int:
+        """The newest start of that node that we have met, but for the present one; 0: none."""
+        return max(
+            (
+                life.incarnation
+                for life in self._lives.get(node_id, ())
+                if life.incarnation != incarnation
+            ),
+            default=0,
+        )
+
     def silent(self, has_left: HasLeft) -> list[Life]:
         for life in self:
             if life.presence in ASKED_FOR and has_left(*life.name):

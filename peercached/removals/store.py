@@ -3,7 +3,8 @@
 One JSON file, replaced as a whole:
 
   {"format": 1,
-   "life": incarnation of the last start that served workers and had missed nothing,
+   "start": incarnation of the last start,
+   "life": of the last start that served workers and had missed nothing,
    "waits for": [node id, ...],
    "lives": [[node id, incarnation, host, peer port, presence, owed from], ...],
    "open": [[incarnation, number, digests in hex], ...]}
@@ -35,6 +36,7 @@ FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class Remembered:
     is_known: bool = False  # there was a file
+    start: int = 0
     life: int = 0
     waits_for: set[str] = field(default_factory=set)
     lives: list[Life] = field(default_factory=list)
@@ -61,6 +63,7 @@ class RemovalStore:
 
     def save(
         self,
+        start: int,
         life: int,
         waits_for: Iterable[str],
         lives: Iterable[Life],
@@ -71,6 +74,7 @@ class RemovalStore:
         text = json.dumps(
             {
                 "format": FORMAT,
+                "start": start,
                 "life": life,
                 "waits for": sorted(waits_for),
                 "lives": [
@@ -112,4 +116,5 @@ def _remembered(document: Any) -> Remembered:
         for incarnation, number, digests in document["open"]
     }
     waits_for = {str(node_id) for node_id in document["waits for"]}
-    return Remembered(True, int(document["life"]), waits_for, lives, open)
+    start, life = int(document["start"]), int(document["life"])
+    return Remembered(True, start, life, waits_for, lives, open)

@@ -7,6 +7,8 @@ anew with another content, at `b`; `a` comes back; all three nodes read.
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -161,6 +163,43 @@ def test_who_was_away_longer_than_the_others_remember_begins_empty(
     cluster.wait_complete()
     all_is_new(cluster, worker)
     assert "no member knows what was removed" in a.log_text()
+
+
+@pytest.mark.parametrize("restored", ["state_dir", "state_dir and disk"])
+def test_an_old_state_dir_does_not_vouch_for_others(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path, restored: str
+) -> None:
+    """It knows nothing of what was removed since, and the other one was away."""
+    cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
+    a, b = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    wait_written(a)
+    stopped(b)
+    files = [*cluster.folder.glob("removals-b.*")]
+    if restored != "state_dir":
+        files.append(tmp_path / "b.disk")
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    copy_all(files, backup)
+    b.start()
+    cluster.wait_complete()
+    a.kill()
+    removed(worker(b))
+    assert all(worker(b).set(KEYS, NEW))
+    wait_written(b)
+    stopped(b)
+    for file in files:
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+        copy_all([backup / file.name], file.parent)
+    cluster.start()
+    nothing_is_old(cluster, worker)
+    eventually(lambda: all(d.status()["removals"]["vouches"] for d in cluster.daemons), 20)
+    nothing_is_old(cluster, worker)
+    assert "state_dir is old" in b.log_text() or "state_dir is older" in b.log_text()
+
+
+def copy_all(files: Sequence[Path], to: Path) -> None:
+    subprocess.run(["cp", "-a", *files, to], check=True)
 
 
 def test_a_whole_cluster_that_ends_at_once_keeps_what_was_not_removed(

@@ -46,8 +46,8 @@ class History:
 
     def read(self, key: Hashable, version: int, began: float, where: str, cut_off: int = 0) -> None:
         """AssertionError: it is old. `cut_off`: incarnation of a holder that has started and met
-        nobody yet who vouches. Of it nothing is promised as long as it is not in a view with those
-        who remove."""
+        nobody yet who vouches. Of what is set there since nothing is promised as long as it is not
+        in a view with those who remove."""
         self.hits += 1
         was_set = self.sets[version].ended
         for removal in self.removals[key]:

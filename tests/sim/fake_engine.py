@@ -46,6 +46,7 @@ class FakeEngine(NativeDirectory):
         self.disk: dict[bytes, int] = {}
         self.hidden: dict[bytes, int] = {}  # held back: lengths
         self.journal: list[bytes] = []
+        self.state_is_old = False
         self.journal_floor = 0
         self.removing: Counter[bytes] = Counter()
         self.serving = True

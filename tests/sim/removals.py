@@ -54,9 +54,11 @@ class DiskStore:
     def load(self) -> Remembered:
         return deepcopy(self._disk.remembered)
 
-    def save(self, life: int, waits_for: Any, lives: Any, open: Any) -> bool:
-        kept = (True, life, set(waits_for), list(lives), dict(open))
-        self._disk.remembered = deepcopy(Remembered(*kept))
+    def save(self, *kept: Any) -> bool:
+        start, life, waits_for, lives, unsure = kept
+        self._disk.remembered = deepcopy(
+            Remembered(True, start, life, set(waits_for), list(lives), dict(unsure))
+        )
         return True
 
 
@@ -67,6 +69,7 @@ class RemovalsCluster(SimCluster):
         super().__init__(*args, **more)
         self.disks: dict[str, Disk] = defaultdict(Disk)
         self.history = History()
+        self.started: dict[str, float] = {}  # by name: its present start
 
     def _replace(self, stack: Any) -> None:
         super()._replace(stack)
@@ -87,6 +90,7 @@ class RemovalsCluster(SimCluster):
         return there is None
 
     def start(self, name: str, cold: bool = False) -> SimNode:
+        self.started[name] = self.net.now
         node = super().start(name, cold)
         disk, engine = self.disks[name], node.engine
         for digest, version in disk.pool.items():
@@ -160,7 +164,10 @@ class RemovalsCluster(SimCluster):
         node.process.do(lambda: self.loop.create_task(look()))
 
     def got(self, holder: SimNode, digest: bytes, version: int, began: float, where: str) -> None:
-        cut_off = 0 if holder.daemon.removals.vouches else holder.address.incarnation
+        cut_off = 0
+        in_this_start = self.history.sets[version].began >= self.started[holder.name]
+        if in_this_start and not holder.daemon.removals.vouches:
+            cut_off = holder.address.incarnation
         self.history.read(digest, version, began, where, cut_off)
 
     def _read_there(

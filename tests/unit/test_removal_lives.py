@@ -137,9 +137,10 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
     lives = [Life("a", 1, "h", 2, Presence.SILENT, 5), Life("a", 2, "h", 2, Presence.FORGOTTEN)]
-    assert store.save(7, {"b"}, lives, OPEN)
+    assert store.save(8, 7, {"b"}, lives, OPEN)
     found = RemovalStore(str(tmp_path), "self").load()
-    assert (found.is_known, found.life, found.waits_for, found.open) == (True, 7, {"b"}, OPEN)
+    assert (found.is_known, found.start, found.life) == (True, 8, 7)
+    assert (found.waits_for, found.open) == ({"b"}, OPEN)
     assert found.lives == lives
     assert not RemovalStore(str(tmp_path), "another").load().is_known
 
@@ -149,7 +150,7 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path: Path) -> None:
 )
 def test_a_file_that_makes_no_sense_knows_nothing(tmp_path: Path, text: str) -> None:
     store = RemovalStore(str(tmp_path), "self")
-    store.save(7, {"b"}, [], OPEN)
+    store.save(8, 7, {"b"}, [], OPEN)
     assert store.path is not None
     assert json.loads(store.path.read_text())["life"] == 7
     store.path.write_text(text)
@@ -158,14 +159,14 @@ def test_a_file_that_makes_no_sense_knows_nothing(tmp_path: Path, text: str) -> 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path / "nowhere"), "self")
-    assert not store.save(7, set(), [], {})
+    assert not store.save(8, 7, set(), [], {})
     assert "nowhere" in store.problem
     (tmp_path / "nowhere").mkdir()
-    assert store.save(7, set(), [], {})
+    assert store.save(8, 7, set(), [], {})
     assert store.problem == ""
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
     store = RemovalStore("", "self")
-    assert store.save(7, set(), [], {})
+    assert store.save(8, 7, set(), [], {})
     assert not store.load().is_known

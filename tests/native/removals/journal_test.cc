@@ -186,6 +186,19 @@ TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
   EXPECT_TRUE(is_void(3, 2));
 }
 
+TEST_F(JournalFile, WhatWaitsTwiceWaitsOnce) {
+  open();
+  remove(1);
+  std::vector<Digest> many;
+  for (uint64_t number = 0; number < 20'000; ++number) many.push_back(digest_for(number));
+  auto full = std::make_unique<NoRoom>(4096 + 32);
+  for (int round = 0; round < 10; ++round) EXPECT_FALSE(journal->append(many));
+  full.reset();
+  EXPECT_TRUE(journal->write_waiting());
+  EXPECT_EQ(journal->stats().floor, 0u) << "pages that nobody removed are void";
+  EXPECT_TRUE(is_void(19'999, 1));
+}
+
 TEST_F(JournalFile, MoreThanCanWaitRaisesTheFloor) {
   open();
   remove(1);
