@@ -43,6 +43,7 @@ from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
 from peercached.peer.removal_catch_up import RemovalCatchUp
+from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.removals import Removals
 from peercached.peer.server import PeerServer
 from peercached.peer.service import LocalNode
@@ -185,12 +186,12 @@ class Daemon:
         self.removals = Removals(
             engine,
             self.placement,
-            self.peers,
-            self.trouble,
             RemovalStore(config.state_dir, config.node_id),
             self.node.published,
             self.cluster.has_left,
-            timeout_s,
+        )
+        self.removal_driver = RemovalDriver(
+            self.removals, self.placement, self.peers, self.trouble, timeout_s
         )
         self.removal_catch_up = RemovalCatchUp(
             engine,
@@ -228,7 +229,7 @@ class Daemon:
             self.trouble,
             self.connects,
             self.promotes,
-            self.removals,
+            self.removal_driver,
         )
         self.started_at = time.monotonic()
         self._starting = True
@@ -298,7 +299,7 @@ class Daemon:
         # From here on the others may find what an earlier start has left.
         self.streams.start()
         await self._hear_of_all_pages()
-        await self.removals.start()
+        self.removal_driver.start()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may have told of some
         start_engine(self.engine, self.config)
@@ -338,6 +339,7 @@ class Daemon:
         if self._ticker is not None:
             self._ticker.cancel()
         await self.removal_catch_up.stop()
+        await self.removal_driver.stop()
         await self.removals.stop()
         await self.lookups.stop()
         await self.promotes.stop()
@@ -393,7 +395,7 @@ class Daemon:
                 self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
         self.streams.check(now)
         self.promotes.tell_used(now)
-        self.removals.tend(now)
+        self.removal_driver.tend(now)
         for sentence in self.engine.take_notices():
             log.warning("%s", sentence)
         if self.placement.trim_due(now):
@@ -434,4 +436,4 @@ class Daemon:
         return await self.cluster_wide.clear(namespace)
 
     async def forget_node(self, node_id: str) -> list[str]:
-        return await self.removals.forget_everywhere(node_id)
+        return await self.removal_driver.forget_everywhere(node_id)

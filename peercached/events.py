@@ -21,7 +21,7 @@ from peercached.peer.cluster_wide import ClusterWide, describe_unreached
 from peercached.peer.connects import Connects
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
-from peercached.peer.removals import Removals
+from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.streams import Streams
 from peercached.peer.trouble import Trouble
 
@@ -50,7 +50,7 @@ class Events:
         trouble: Trouble,
         connects: Connects,
         promotes: Promotes,
-        removals: Removals,
+        removals: RemovalDriver,
     ) -> None:
         self._engine = engine
         self._placement = placement

@@ -102,7 +102,12 @@ class NodeStatus:
         )
 
     def _removals(self, stats: dict[str, Any]) -> dict[str, Any]:
-        return {**stats.get("removals", {}), **self._daemon.removals.document(time.monotonic())}
+        now = time.monotonic()
+        ours, driven = (
+            self._daemon.removals.document(now),
+            self._daemon.removal_driver.document(now),
+        )
+        return {**stats.get("removals", {}), **ours, **driven}
 
     def _disk(self, stats: dict[str, Any]) -> dict[str, Any]:
         """Empty without a disk tier."""

@@ -49,6 +49,7 @@ class ViewChanges:
         number = daemon.placement.view.number
         answers = daemon.owner_side.set_view(number, daemon.placement.nodes)
         daemon.removals.set_view(daemon.placement.view)
+        daemon.removal_driver.view_changed()
         daemon.streams.set_view(number, change.added, change.removed)
         daemon.node.send_late(answers)
         endpoints = {member.address.endpoint for member in view.members}

@@ -1,34 +1,20 @@
-"""Removals in the whole cluster (docs/consistency.md, "A removal").
+"""Removals at a member of the cluster (docs/consistency.md, "A removal").
 
-At every member: carries a removal out, and keeps new pages of its keys out until it is over. At the
-member that began it: asks all members of the newest view that anybody knows of, until each process
-that may have the page has answered or has ended; then tells them that it is over. Should that
-member die, whoever has it under way for long drives it on: all of it can be done twice.
+Carries a removal out, keeps new pages of its keys out until it is over, and remembers who has not
+heard of it. Who began it drives it (removal_driver.py). All of this can be done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import dataclass, field
-from itertools import count, islice
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc.aio
-
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress, View
-from peercached.peer import wire
 from peercached.peer.accepts import Unable
-from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable, describe
-from peercached.peer.ended import Ended
-from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, Ledger, RemovalId
 from peercached.removals.lives import HasLeft, Life, Lives
@@ -37,50 +23,13 @@ from peercached.removals.store import Remembered, RemovalStore
 if TYPE_CHECKING:
     from peercached._native import Engine
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
-# As PageStatus of native/common/types.h.
-OK, DEADLINE, ERROR, REMOVING = 0, 3, 5, 15
-
 DIGESTS_MAX = 1 << 16
-OPEN_MAX = 4096
-# Between two rounds of a removal that is not sure yet.
-PAUSE_FIRST_S = 0.05
-PAUSE_MAX_S = 5.0
-# Of a worker's time, what is left for the answer.
-ANSWER_SHARE = 0.1
-ANSWER_MAX_S = 0.1
-# After this somebody else drives a removal on whose node is gone; then the next.
+# After this somebody else drives a removal on whose node is gone.
 ORPHANED_S = 10.0
-TURN_S = 2.0
-ASK_MAX = 64  # at a time, of those who began one
-NAMED_MAX = 8
-# Of removals that are over, for each member.
-UNTOLD_MAX = 1 << 16
-TELL_AGAIN_MAX = 4096
 # Answers that are not sure are written down together.
 KEEP_TOGETHER_S = 0.02
-
-
-@dataclass(slots=True)
-class Open:
-    """A removal that this node drives."""
-
-    id: RemovalId
-    digests: bytes
-    began: float
-    held: set[bytes] = field(default_factory=set)
-    answered: set[int] = field(default_factory=set)  # incarnations
-    vouched: bool = False  # one of them vouches
-    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
-    highest_view: int = 0
-    kept: bool = True  # written down here
-    was_over: bool = False  # somebody had driven it to its end before
-    missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
-    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Removals:
@@ -90,21 +39,15 @@ class Removals:
         self,
         engine: Engine,
         placement: Placement,
-        peers: Peers,
-        trouble: Trouble,
         store: RemovalStore,
         publish: Callable[[bytes], Awaitable[None]],
         has_left: HasLeft,
-        timeout_s: float,
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._peers = peers
-        self._trouble = trouble
         self._store = store
         self._publish = publish
         self._has_left = has_left
-        self._timeout_s = timeout_s
         # What is older than a disk or a pool file says does not know all that was removed.
         remembered = Remembered() if engine.state_is_old else store.load()
         self.is_known = remembered.is_known  # what an earlier start knew
@@ -119,18 +62,11 @@ class Removals:
         self.absent: set[str] = set()  # of those, and of those for whom they wait
         self.holds_back = False  # pages of an earlier start, until it vouches
         self.ledger = Ledger()
-        self.open: dict[RemovalId, Open] = {}
-        self._resumed = remembered.open
-        self._numbers = count(1)
+        self.unsure = remembered.open  # removals begun here that were not sure when it answered
+        self.on_over: Callable[[RemovalId], object] = lambda _: None
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        # By incarnation: removals that are over, and of whom that may not have heard it yet.
-        self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
-        self._telling: asyncio.Task[None] | None = None
-        self._asking = 0
         self._keeping: asyncio.Task[None] | None = None
-        self._ended = Ended(peers, timeout_s)
-        self._look_at = float("-inf")
         self.keep()  # that there was this start
 
     @property
@@ -139,13 +75,7 @@ class Removals:
 
     # --- life
 
-    async def start(self) -> None:
-        """Takes up what an earlier start left open. Before anybody can set pages."""
-        for id, digests in self._resumed.items():
-            self._drive(Open(id, digests, time.monotonic()))
-
     async def stop(self) -> None:
-        """What is open stays so, for the next start or somebody else."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -153,9 +83,7 @@ class Removals:
     def set_view(self, view: View) -> None:
         """In force from now on."""
         self.lives.see(view, self._has_left, self.ledger.running_from)
-        self._keep_later()
-        for one in self.open.values():
-            one.news.set()
+        self.keep_changes()
 
     def vouch(self) -> None:
         """This node has missed nothing: what it has, and what is set from now on, is of this
@@ -174,13 +102,11 @@ class Removals:
     def keep(self) -> None:
         # A page or two, written and not synced.
         self.lives.changed = False
-        unsure = {id: o.digests for id, o in self.open.items() if o.missing}
-        self._store.save(
-            self._own.incarnation, self.life, self.waits_for, self.lives, unsure | self._resumed
-        )
+        own = self._own.incarnation
+        self._store.save(own, self.life, self.waits_for, self.lives, self.unsure)
 
-    async def _keep_open(self) -> None:
-        """Returns when what is open now is written down: once for all who ask in the meantime."""
+    async def keep_soon(self) -> None:
+        """Returns when what is unsure now is written down: once for all who ask in the meantime."""
         if self._keeping is None:
             self._keeping = self._spawn(self._keep_in_a_moment())
         await asyncio.shield(self._keeping)
@@ -190,49 +116,15 @@ class Removals:
         self._keeping = None
         self.keep()
 
-    def _keep_later(self) -> None:
+    def keep_changes(self) -> None:
         if self.lives.changed:
             self.keep()
 
-    def tend(self, now: float) -> None:
-        """What is due, a few times a second."""
-        if now < self._look_at:
-            return
-        self._look_at = now + 1.0
-        if any(self._untold.values()) and (self._telling is None or self._telling.done()):
-            self._telling = self._spawn(self._tell_again())
-        others = {node.address.incarnation: node for node in self._others()}
-        for entry in list(self.ledger.running.values()):
-            if now <= entry.drive_at or entry.id in self.open:
-                continue
-            began_at = others.get(entry.id.incarnation)
-            if began_at is not None:
-                entry.drive_at = now + ORPHANED_S
-                if self._asking < ASK_MAX:
-                    self._asking += 1
-                    self._spawn(self._ask_who_began(began_at, entry))
-            elif not entry.has_turn and (before_us := self._before_us(entry.id, others)):
-                entry.drive_at = now + before_us * TURN_S
-                entry.has_turn = True
-            else:
-                self._drive(Open(entry.id, entry.digests, now))
+    def to_ask_for(self) -> list[Life]:
+        """Where somebody may live whom a removal has to wait for."""
+        return self.lives.to_ask_for(self._has_left)
 
-    async def _ask_who_began(self, node: Node, entry: Entry) -> None:
-        """It drives the removal, or was done with it while we were out of its view."""
-        request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
-        try:
-            reply = await self._call(node, "Remove", request)
-        finally:
-            self._asking -= 1
-        if not isinstance(reply, str) and reply.over:
-            self.over([entry.id], set())
-
-    def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
-        """How many members drive it on before we do: another order for each removal."""
-        own = hash((id.number, self._own.incarnation))
-        return sum(hash((id.number, incarnation)) < own for incarnation in members)
-
-    # --- as a member
+    # --- removals
 
     async def carry_out(self, id: RemovalId, digests: bytes) -> Entry | None:
         """None: it is over, as far as this node has been told. Unable: too many are under way."""
@@ -268,7 +160,7 @@ class Removals:
                 self._engine.end_removal(digests)
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
-            self._keep_later()
+            self.keep_changes()
         else:
             # The pages are gone. Nothing new to write down, but what waits for it.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
@@ -284,9 +176,8 @@ class Removals:
             self.lives.over(entry.position, answered)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
-            if (one := self.open.get(id)) is not None:
-                one.news.set()
-        self._keep_later()
+            self.on_over(id)
+        self.keep_changes()
 
     async def answer(self, request: pb.RemoveRequest) -> pb.RemoveReply:
         """ValueError, Unable"""
@@ -301,7 +192,7 @@ class Removals:
         reply = pb.RemoveReply(
             view_number=self._placement.view.number,
             vouches=self.vouches,
-            silent=[_silent_message(life) for life in self.lives.to_ask_for(self._has_left)],
+            silent=[_silent_message(life) for life in self.to_ask_for()],
         )
         if entry is None:
             reply.kept = reply.over = True
@@ -312,255 +203,13 @@ class Removals:
     def forget(self, node_id: str) -> int:
         """An operator says that the lives of this node id that went without a word do not come back
         with their pages. How many there were."""
-        gone = [life for life in self.lives.to_ask_for(self._has_left) if life.node_id == node_id]
+        gone = [life for life in self.to_ask_for() if life.node_id == node_id]
         for life in gone:
             self.lives.forget(life)
-        for one in self.open.values():
-            for name in [name for name in one.silent if name[0] == node_id]:
-                del one.silent[name]
         self.waits_for.discard(node_id)
         self.absent.discard(node_id)
-        self._keep_later()
+        self.keep_changes()
         return len(gone)
-
-    async def forget_everywhere(self, node_id: str) -> list[str]:
-        """Node ids of members that were not reached. ValueError: nobody waits for it."""
-        if node_id in self._placement.view.by_id:
-            raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
-        known = self.forget(node_id) or any(life.node_id == node_id for life in self.lives)
-        request = pb.ForgetNodeRequest(node_id=node_id)
-        others = self._others()
-        answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
-        if not known:
-            raise ValueError(f"no node {node_id} was ever in a view with this one")
-        return [
-            node.address.node_id
-            for node, answer in zip(others, answers, strict=True)
-            if isinstance(answer, str)
-        ]
-
-    # --- as the one that began it
-
-    async def remove(self, digests: bytes, left_s: float) -> tuple[int, bytes, str]:
-        """(status, digests that were held, what is to be said of it)"""
-        if len(self.open) >= OPEN_MAX:
-            return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
-        id = RemovalId(self._own.incarnation, next(self._numbers))
-        one = Open(id, digests, time.monotonic())
-        task = self._drive(one)
-        margin_s = min(ANSWER_MAX_S, ANSWER_SHARE * left_s)
-        await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
-        if one.done.is_set():
-            return OK, b"".join(one.held), ""
-        if task.done():  # too many, or it broke
-            return ERROR, b"", _why_it_broke(task)
-        if not one.missing:
-            one.missing[self._own.node_id] = "it had no time"
-        await self._keep_open()
-        text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
-        return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
-
-    def _drive(self, one: Open) -> asyncio.Task[None]:
-        self.open[one.id] = one
-        task = self._spawn(self._run(one))
-
-        def over(task: asyncio.Task[None]) -> None:
-            self.open.pop(one.id, None)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("a removal ends here, for others to drive on: %s", error)
-            was_unsure = self._resumed.pop(one.id, None) is not None or bool(one.missing)
-            if one.done.is_set() and was_unsure:
-                self._spawn(self._keep_open())
-
-        task.add_done_callback(over)
-        return task
-
-    async def _run(self, one: Open) -> None:
-        pause_s = PAUSE_FIRST_S
-        while not await self._round(one):
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(one.news.wait(), pause_s)
-            one.news.clear()
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
-        if one.missing:
-            log.info(
-                "a removal of %d pages is complete after %.1f s",
-                len(one.digests) // DIGEST_BYTES,
-                time.monotonic() - one.began,
-            )
-        own = self._own.incarnation
-        answered = one.answered | {own}
-        ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
-        await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
-        self.over(ids, answered)
-        one.done.set()
-
-    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: set[int]) -> None:
-        untold = self._untold.setdefault(node.address.incarnation, {})
-        if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
-            untold.update((id, frozenset(answered)) for id in ids)
-        request = pb.EndRemovalsRequest(
-            ids=[id_message(id) for id in ids], answered=sorted(answered)
-        )
-        if isinstance(await self._call(node, "EndRemovals", request), str):
-            return
-        for id in ids:
-            untold.pop(id, None)
-
-    async def _tell_again(self) -> None:
-        """Who did not hear that removals are over refuses sets of their keys."""
-        others = {node.address.incarnation: node for node in self._others()}
-        for gone in self._untold.keys() - others.keys():
-            del self._untold[gone]
-        calls = []
-        for incarnation, untold in self._untold.items():
-            alike: dict[frozenset[int], list[RemovalId]] = defaultdict(list)
-            for id, answered in islice(untold.items(), TELL_AGAIN_MAX):
-                alike[answered].append(id)
-            calls += [
-                self._tell_over(others[incarnation], ids, set(answered))
-                for answered, ids in alike.items()
-            ]
-        await asyncio.gather(*calls)
-
-    def _earlier(self, one: Open) -> list[RemovalId]:
-        """Removals of the same pages that began before: what this one has done is enough."""
-        digests = set(split(one.digests))
-        return [
-            entry.id
-            for entry in self.ledger.running.values()
-            if entry.since < one.began and digests.issuperset(split(entry.digests))
-        ]
-
-    async def _round(self, one: Open) -> bool:
-        """Whether it is complete."""
-        entry = await self.carry_out(one.id, one.digests)
-        if entry is None:
-            one.was_over = True
-            return True
-        one.held.update(split(entry.held))
-        one.kept = entry.kept
-        if not one.vouched:
-            one.answered.clear()
-        missing = {
-            member.node_id: "there is no place for it here"
-            for member in self._placement.view.members
-            if self._placement.find(member.node_id, member.address.incarnation) is None
-        }
-        if not entry.kept:
-            missing[self._own.node_id] = "it cannot be written down"
-        while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
-            if not missing.keys().isdisjoint(n.address.node_id for n in asked):
-                break
-            replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
-            for node, reply in zip(asked, replies, strict=True):
-                why = self._take(one, node, reply)
-                if one.was_over:
-                    return True
-                if why:
-                    missing[node.address.node_id] = why
-        if self._placement.view.number < one.highest_view:
-            missing["a newer view"] = "this node has not heard of it yet"
-        one.vouched = one.vouched or self.vouches
-        if not one.vouched:
-            missing |= self._why_nobody_vouches()
-        missing |= await self._still_silent(one)
-        one.missing = missing or one.missing
-        return not missing
-
-    def _take(self, one: Open, node: Node, reply: pb.RemoveReply | str) -> str:
-        """Why it is not done there."""
-        if isinstance(reply, str):
-            return reply
-        if reply.over:
-            one.was_over = True
-            return ""
-        one.held.update(split(reply.digests))
-        one.vouched = one.vouched or (reply.vouches and reply.kept)
-        one.highest_view = max(one.highest_view, reply.view_number)
-        for message in reply.silent:
-            life = Life(message.node_id, message.incarnation, message.host, message.peer_port)
-            one.silent[life.name] = life
-        if not reply.kept:
-            return "it cannot write it down"
-        one.answered.add(node.address.incarnation)
-        return ""
-
-    def _why_nobody_vouches(self) -> dict[str, str]:
-        """Who comes back would be told of it by nobody."""
-        if not self.absent:
-            return {self._own.node_id: "it has not heard yet what was removed while it was away"}
-        return dict.fromkeys(self.absent, "it may have ended last, and is not back")
-
-    async def _still_silent(self, one: Open) -> dict[str, str]:
-        """Twice: while the first were asked, one of the last may have let in somebody."""
-        missing = await self._ask_for_silent(one)
-        if missing or not one.silent:
-            return missing
-        missing = await self._ask_for_silent(one)
-        if not missing:
-            self.lives.found_nobody()
-            self._keep_later()
-        return missing
-
-    async def _ask_for_silent(self, one: Open) -> dict[str, str]:
-        ours = {life.name: life for life in self.lives.to_ask_for(self._has_left)}
-        one.silent |= ours
-        asked = []
-        for name, life in list(one.silent.items()):
-            if life.incarnation in one.answered or self._is_settled(name, name in ours):
-                del one.silent[name]
-            else:
-                asked.append(life)
-        found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
-        for life, has_ended in zip(asked, found, strict=True):
-            known = self.lives.find(*life.name)
-            if has_ended and known is not None:
-                self.lives.found_ended(known)
-        self._keep_later()
-        return {
-            life.node_id: "it went without a word"
-            for life, has_ended in zip(asked, found, strict=True)
-            if not has_ended
-        }
-
-    def _is_settled(self, name: tuple[str, int], ours: bool) -> bool:
-        """It is asked as a member, or is known to have ended."""
-        if self._placement.find(*name) is not None:
-            return True
-        return not ours and self.lives.find(*name) is not None
-
-    # --- calls
-
-    def _others(self) -> list[Node]:
-        own = self._placement.own
-        return [node for node in self._placement.nodes.values() if node is not own]
-
-    async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
-        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests)
-        reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
-        if isinstance(reply, str):
-            return reply
-        try:
-            check_packed(reply.digests, DIGEST_BYTES, "digests")
-            for message in reply.silent:
-                wire.address_of(message)
-        except ValueError as error:
-            return f"its answer is malformed: {error}"
-        return reply
-
-    async def _call(self, node: Node, method: str, request: Any) -> Any:
-        """The reply, or why there is none."""
-        link = self._peers.link(node.address.endpoint)
-        try:
-            return await link.call(method, request, self._timeout_s, expect=node.address)
-        except Unreachable as error:
-            self._trouble.unreachable(node, str(error), self._timeout_s)
-            return str(error)
-        except AuthError as error:
-            return str(error)
-        except grpc.aio.AioRpcError as error:
-            return describe(link.endpoint, error)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(work)
@@ -571,23 +220,15 @@ class Removals:
     # --- for people
 
     def document(self, now: float) -> dict[str, Any]:
-        unsure = [one for one in self.open.values() if one.missing]
+        running = self.ledger.running.values()
         return {
-            "running": sum(len(e.digests) for e in self.ledger.running.values()) // DIGEST_BYTES,
-            "running_s": max((now - e.since for e in self.ledger.running.values()), default=0.0),
-            "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
-            "unsure_s": max((now - one.began for one in unsure), default=0.0),
-            "missing": {who: why for one in unsure for who, why in one.missing.items()},
+            "running": sum(len(entry.digests) for entry in running) // DIGEST_BYTES,
+            "running_s": max((now - entry.since for entry in running), default=0.0),
             "silent": sorted(life.node_id for life in self.lives.silent(self._has_left)),
             "vouches": self.vouches,
             "held_back_for": sorted(self.absent) if self.holds_back else [],
             "store_problem": self._store.problem,
         }
-
-
-def _why_it_broke(task: asyncio.Task[None]) -> str:
-    error = None if task.cancelled() else task.exception()
-    return "this daemon stops" if error is None else str(error)
 
 
 def split(packed: bytes) -> list[bytes]:

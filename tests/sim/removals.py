@@ -17,7 +17,7 @@ from unittest import mock
 from harness.history import History, Span
 
 from peercached.peer import ended
-from peercached.peer.removals import OK
+from peercached.peer.removal_driver import OK
 from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble
@@ -136,7 +136,7 @@ class RemovalsCluster(SimCluster):
         began = self.net.now
 
         async def removed() -> None:
-            status, _, _ = await node.daemon.removals.remove(digest, ANSWER_S)
+            status, _, _ = await node.daemon.removal_driver.remove(digest, ANSWER_S)
             if status == OK:
                 members = frozenset(
                     known.address.incarnation for known in node.daemon.placement.nodes.values()
@@ -225,7 +225,10 @@ def _removed(cluster: RemovalsCluster, rng: random.Random) -> None:
     cluster.run(4 * ANSWER_S)
     for node in cluster.nodes.values():
         now = node.clock
-        found = node.ask(lambda: node.daemon.removals.document(now))  # noqa: B023
+        found = {
+            **node.ask(lambda: node.daemon.removals.document(now)),  # noqa: B023
+            **node.ask(lambda: node.daemon.removal_driver.document(now)),  # noqa: B023
+        }
         assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
         assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
         assert not node.engine.removing, f"{node.name} refuses sets for ever"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from peercached.peer.removals import ORPHANED_S, Removals
+from peercached.peer.removal_driver import RemovalDriver
+from peercached.peer.removals import ORPHANED_S
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
 from sim.test_cluster import some
@@ -23,16 +24,16 @@ def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
 def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    call = Removals._call
+    call = RemovalDriver._call
     lost: list[str] = []
 
-    async def one_is_lost(self: Removals, node: Any, method: str, request: Any) -> Any:
+    async def one_is_lost(self: RemovalDriver, node: Any, method: str, request: Any) -> Any:
         if method == "EndRemovals" and not lost:
             lost.append(node.address.node_id)
             return "it was lost"
         return await call(self, node, method, request)
 
-    monkeypatch.setattr(Removals, "_call", one_is_lost)
+    monkeypatch.setattr(RemovalDriver, "_call", one_is_lost)
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
@@ -45,13 +46,13 @@ def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
 def test_who_was_out_of_the_view_when_a_removal_ended_asks_who_began_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tell_over = Removals._tell_over
+    tell_over = RemovalDriver._tell_over
 
-    async def not_to_the_last(self: Removals, node: Any, *what: Any) -> None:
+    async def not_to_the_last(self: RemovalDriver, node: Any, *what: Any) -> None:
         if node.address.node_id != "n0002":
             await tell_over(self, node, *what)
 
-    monkeypatch.setattr(Removals, "_tell_over", not_to_the_last)
+    monkeypatch.setattr(RemovalDriver, "_tell_over", not_to_the_last)
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)

@@ -1,0 +1,429 @@
+"""Drives a removal until it is complete (docs/consistency.md, "A removal").
+
+At the node that began it: asks all members of the newest view that anybody knows of, until each
+process that may have the page has answered or has ended; then tells them that it is over. Should
+that node die, another that has the removal under way for long drives it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+from peercached.peer import wire
+from peercached.peer.auth import AuthError
+from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.ended import Ended
+from peercached.peer.removals import ORPHANED_S, Removals, id_message, split
+from peercached.peer.trouble import Trouble
+from peercached.proto import peer_pb2 as pb
+from peercached.removals.ledger import Entry, RemovalId
+from peercached.removals.lives import Life
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# As PageStatus of native/common/types.h.
+OK, DEADLINE, ERROR, REMOVING = 0, 3, 5, 15
+
+OPEN_MAX = 4096
+# Between two rounds of a removal that is not sure yet.
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 5.0
+# Of a worker's time, what is left for the answer.
+ANSWER_SHARE = 0.1
+ANSWER_MAX_S = 0.1
+# Between those who may drive on one whose node is gone.
+TURN_S = 2.0
+ASK_MAX = 64  # at a time, of those who began one
+NAMED_MAX = 8
+# Of removals that are over, for each member.
+UNTOLD_MAX = 1 << 16
+TELL_AGAIN_MAX = 4096
+
+
+@dataclass(slots=True)
+class Open:
+    """A removal that this node drives."""
+
+    id: RemovalId
+    digests: bytes
+    began: float
+    held: set[bytes] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)  # incarnations
+    vouched: bool = False  # one of them vouches
+    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
+    highest_view: int = 0
+    kept: bool = True  # written down here
+    was_over: bool = False  # somebody had driven it to its end before
+    missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RemovalDriver:
+    """On the event loop's thread."""
+
+    def __init__(
+        self,
+        member: Removals,
+        placement: Placement,
+        peers: Peers,
+        trouble: Trouble,
+        timeout_s: float,
+    ) -> None:
+        self._member = member
+        self._placement = placement
+        self._peers = peers
+        self._trouble = trouble
+        self._timeout_s = timeout_s
+        self._open: dict[RemovalId, Open] = {}
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        # By incarnation: removals that are over, and of whom that may not have heard it yet.
+        self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._asking = 0
+        self._ended = Ended(peers, timeout_s)
+        self._look_at = float("-inf")
+        member.on_over = self._on_over
+
+    @property
+    def _own(self) -> NodeAddress:
+        return self._placement.own.address
+
+    # --- life
+
+    def start(self) -> None:
+        """Takes up what an earlier start left open. Before anybody can set pages."""
+        for id, digests in self._member.unsure.items():
+            self._drive(Open(id, digests, time.monotonic()))
+
+    async def stop(self) -> None:
+        """What is open stays so, for the next start or somebody else."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def view_changed(self) -> None:
+        for one in self._open.values():
+            one.news.set()
+
+    def _on_over(self, id: RemovalId) -> None:
+        if (one := self._open.get(id)) is not None:
+            one.news.set()
+
+    def tend(self, now: float) -> None:
+        """What is due, a few times a second."""
+        if now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        if any(self._untold.values()) and (self._telling is None or self._telling.done()):
+            self._telling = self._spawn(self._tell_again())
+        others = {node.address.incarnation: node for node in self._others()}
+        for entry in list(self._member.ledger.running.values()):
+            if now <= entry.drive_at or entry.id in self._open:
+                continue
+            began_at = others.get(entry.id.incarnation)
+            if began_at is not None:
+                entry.drive_at = now + ORPHANED_S
+                if self._asking < ASK_MAX:
+                    self._asking += 1
+                    self._spawn(self._ask_who_began(began_at, entry))
+            elif not entry.has_turn and (before_us := self._before_us(entry.id, others)):
+                entry.drive_at = now + before_us * TURN_S
+                entry.has_turn = True
+            else:
+                self._drive(Open(entry.id, entry.digests, now))
+
+    async def _ask_who_began(self, node: Node, entry: Entry) -> None:
+        """It drives the removal, or was done with it while we were out of its view."""
+        request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        try:
+            reply = await self._call(node, "Remove", request)
+        finally:
+            self._asking -= 1
+        if not isinstance(reply, str) and reply.over:
+            self._member.over([entry.id], set())
+
+    def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
+        """How many members drive it on before we do: another order for each removal."""
+        own = hash((id.number, self._own.incarnation))
+        return sum(hash((id.number, incarnation)) < own for incarnation in members)
+
+    # --- removals
+
+    async def remove(self, digests: bytes, left_s: float) -> tuple[int, bytes, str]:
+        """(status, digests that were held, what is to be said of it)"""
+        if len(self._open) >= OPEN_MAX:
+            return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
+        id = RemovalId(self._own.incarnation, next(self._numbers))
+        one = Open(id, digests, time.monotonic())
+        task = self._drive(one)
+        margin_s = min(ANSWER_MAX_S, ANSWER_SHARE * left_s)
+        await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
+        if one.done.is_set():
+            return OK, b"".join(one.held), ""
+        if task.done():  # too many, or it broke
+            return ERROR, b"", _why_it_broke(task)
+        if not one.missing:
+            one.missing[self._own.node_id] = "it had no time"
+        self._member.unsure[one.id] = digests
+        await self._member.keep_soon()
+        if one.done.is_set():
+            return OK, b"".join(one.held), ""
+        text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
+        return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
+
+    def _drive(self, one: Open) -> asyncio.Task[None]:
+        self._open[one.id] = one
+        task = self._spawn(self._run(one))
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._open.pop(one.id, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("a removal ends here, for others to drive on: %s", error)
+            if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
+                self._spawn(self._member.keep_soon())
+
+        task.add_done_callback(over)
+        return task
+
+    async def _run(self, one: Open) -> None:
+        pause_s = PAUSE_FIRST_S
+        while not await self._round(one):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(one.news.wait(), pause_s)
+            one.news.clear()
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if one.missing:
+            log.info(
+                "a removal of %d pages is complete after %.1f s",
+                len(one.digests) // DIGEST_BYTES,
+                time.monotonic() - one.began,
+            )
+        own = self._own.incarnation
+        answered = one.answered | {own}
+        ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
+        await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
+        self._member.over(ids, answered)
+        one.done.set()
+
+    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: set[int]) -> None:
+        untold = self._untold.setdefault(node.address.incarnation, {})
+        if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
+            untold.update((id, frozenset(answered)) for id in ids)
+        request = pb.EndRemovalsRequest(
+            ids=[id_message(id) for id in ids], answered=sorted(answered)
+        )
+        if isinstance(await self._call(node, "EndRemovals", request), str):
+            return
+        for id in ids:
+            untold.pop(id, None)
+
+    async def _tell_again(self) -> None:
+        """Who did not hear that removals are over refuses sets of their keys."""
+        others = {node.address.incarnation: node for node in self._others()}
+        for gone in self._untold.keys() - others.keys():
+            del self._untold[gone]
+        calls = []
+        for incarnation, untold in self._untold.items():
+            alike: dict[frozenset[int], list[RemovalId]] = defaultdict(list)
+            for id, answered in islice(untold.items(), TELL_AGAIN_MAX):
+                alike[answered].append(id)
+            calls += [
+                self._tell_over(others[incarnation], ids, set(answered))
+                for answered, ids in alike.items()
+            ]
+        await asyncio.gather(*calls)
+
+    def _earlier(self, one: Open) -> list[RemovalId]:
+        """Removals of the same pages that began before: what this one has done is enough."""
+        digests = set(split(one.digests))
+        return [
+            entry.id
+            for entry in self._member.ledger.running.values()
+            if entry.since < one.began and digests.issuperset(split(entry.digests))
+        ]
+
+    async def _round(self, one: Open) -> bool:
+        """Whether it is complete."""
+        entry = await self._member.carry_out(one.id, one.digests)
+        if entry is None:
+            one.was_over = True
+            return True
+        one.held.update(split(entry.held))
+        one.kept = entry.kept
+        if not one.vouched:
+            one.answered.clear()
+        missing = {
+            member.node_id: "there is no place for it here"
+            for member in self._placement.view.members
+            if self._placement.find(member.node_id, member.address.incarnation) is None
+        }
+        if not entry.kept:
+            missing[self._own.node_id] = "it cannot be written down"
+        while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
+            if not missing.keys().isdisjoint(n.address.node_id for n in asked):
+                break
+            replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
+            for node, reply in zip(asked, replies, strict=True):
+                why = self._take(one, node, reply)
+                if one.was_over:
+                    return True
+                if why:
+                    missing[node.address.node_id] = why
+        if self._placement.view.number < one.highest_view:
+            missing["a newer view"] = "this node has not heard of it yet"
+        one.vouched = one.vouched or self._member.vouches
+        if not one.vouched:
+            missing |= self._why_nobody_vouches()
+        missing |= await self._still_silent(one)
+        one.missing = missing or one.missing
+        return not missing
+
+    def _take(self, one: Open, node: Node, reply: pb.RemoveReply | str) -> str:
+        """Why it is not done there."""
+        if isinstance(reply, str):
+            return reply
+        if reply.over:
+            one.was_over = True
+            return ""
+        one.held.update(split(reply.digests))
+        one.vouched = one.vouched or (reply.vouches and reply.kept)
+        one.highest_view = max(one.highest_view, reply.view_number)
+        for message in reply.silent:
+            life = Life(message.node_id, message.incarnation, message.host, message.peer_port)
+            one.silent[life.name] = life
+        if not reply.kept:
+            return "it cannot write it down"
+        one.answered.add(node.address.incarnation)
+        return ""
+
+    def _why_nobody_vouches(self) -> dict[str, str]:
+        """Who comes back would be told of it by nobody."""
+        if not self._member.absent:
+            return {self._own.node_id: "it has not heard yet what was removed while it was away"}
+        return dict.fromkeys(self._member.absent, "it may have ended last, and is not back")
+
+    async def _still_silent(self, one: Open) -> dict[str, str]:
+        """Twice: while the first were asked, one of the last may have let in somebody."""
+        missing = await self._ask_for_silent(one)
+        if missing or not one.silent:
+            return missing
+        missing = await self._ask_for_silent(one)
+        if not missing:
+            self._member.lives.found_nobody()
+            self._member.keep_changes()
+        return missing
+
+    async def _ask_for_silent(self, one: Open) -> dict[str, str]:
+        ours = {life.name: life for life in self._member.to_ask_for()}
+        one.silent |= ours
+        asked = []
+        for name, life in list(one.silent.items()):
+            if life.incarnation in one.answered or self._is_settled(name, name in ours):
+                del one.silent[name]
+            else:
+                asked.append(life)
+        found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
+        for life, has_ended in zip(asked, found, strict=True):
+            known = self._member.lives.find(*life.name)
+            if has_ended and known is not None:
+                self._member.lives.found_ended(known)
+        self._member.keep_changes()
+        return {
+            life.node_id: "it went without a word"
+            for life, has_ended in zip(asked, found, strict=True)
+            if not has_ended
+        }
+
+    def _is_settled(self, name: tuple[str, int], ours: bool) -> bool:
+        """It is asked as a member, or is known to have ended."""
+        if self._placement.find(*name) is not None:
+            return True
+        return not ours and self._member.lives.find(*name) is not None
+
+    async def forget_everywhere(self, node_id: str) -> list[str]:
+        """Node ids of members that were not reached. ValueError: nobody waits for it."""
+        if node_id in self._placement.view.by_id:
+            raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
+        known = self._member.forget(node_id) or any(
+            life.node_id == node_id for life in self._member.lives
+        )
+        request = pb.ForgetNodeRequest(node_id=node_id)
+        others = self._others()
+        answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
+        if not known:
+            raise ValueError(f"no node {node_id} was ever in a view with this one")
+        return [
+            node.address.node_id
+            for node, answer in zip(others, answers, strict=True)
+            if isinstance(answer, str)
+        ]
+
+    # --- calls
+
+    def _others(self) -> list[Node]:
+        own = self._placement.own
+        return [node for node in self._placement.nodes.values() if node is not own]
+
+    async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
+        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests)
+        reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
+        if isinstance(reply, str):
+            return reply
+        try:
+            check_packed(reply.digests, DIGEST_BYTES, "digests")
+            for message in reply.silent:
+                wire.address_of(message)
+        except ValueError as error:
+            return f"its answer is malformed: {error}"
+        return reply
+
+    async def _call(self, node: Node, method: str, request: Any) -> Any:
+        """The reply, or why there is none."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, self._timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._trouble.unreachable(node, str(error), self._timeout_s)
+            return str(error)
+        except AuthError as error:
+            return str(error)
+        except grpc.aio.AioRpcError as error:
+            return describe(link.endpoint, error)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- for people
+
+    def document(self, now: float) -> dict[str, Any]:
+        unsure = [one for one in self._open.values() if one.missing]
+        return {
+            "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
+            "unsure_s": max((now - one.began for one in unsure), default=0.0),
+            "missing": {who: why for one in unsure for who, why in one.missing.items()},
+        }
+
+
+def _why_it_broke(task: asyncio.Task[None]) -> str:
+    error = None if task.cancelled() else task.exception()
+    return "this daemon stops" if error is None else str(error)
