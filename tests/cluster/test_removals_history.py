@@ -1,4 +1,4 @@
-"""Workers set, remove and read a few keys on three nodes with disks while these are killed,
+"""Workers set, remove, clear and read a few keys on three nodes with disks while these are killed,
 stopped, frozen, drained and started, alone and all at once. Each read is checked against what had
 been removed before it began.
 """
@@ -49,7 +49,9 @@ class Worker:
         node_id = self._rng.choice(list(self._at))
         keys = self._rng.sample(KEYS, self._rng.randint(1, BATCH))
         chance = self._rng.random()
-        if chance < 0.35:
+        if chance < 0.002:
+            self.clear(node_id)
+        elif chance < 0.35:
             self.set(node_id, keys)
         elif chance < 0.5:
             self.remove(node_id, keys)
@@ -74,6 +76,13 @@ class Worker:
         removal = Span(began, time.monotonic())
         for key, status in zip(keys, statuses, strict=True):
             if status in GONE:
+                self._history.removed(key, removal)
+
+    def clear(self, node_id: str) -> None:
+        began = time.monotonic()
+        if self._at[node_id].clear():
+            removal = Span(began, time.monotonic())
+            for key in KEYS:
                 self._history.removed(key, removal)
 
     def read(self, node_id: str, keys: Sequence[bytes]) -> None:
@@ -116,6 +125,24 @@ def drain_and_stay(cluster: Cluster, daemon: Daemon) -> None:
         admin.undrain()
 
 
+def leave(cluster: Cluster, daemon: Daemon) -> None:
+    with AdminClient(str(daemon.admin_path)) as admin:
+        admin.drain(1 << 40, 60.0, False)
+    eventually(lambda: daemon.status()["drain"]["state"] == "left", 30)
+    stop(cluster, daemon)
+
+
+def start_once_without_its_disk(cluster: Cluster, daemon: Daemon) -> None:
+    daemon.kill()
+    options = daemon.options
+    daemon.options = {k: v for k, v in options.items() if not k.startswith("disk-")}
+    daemon.start()
+    cluster.wait_complete()
+    assert daemon.stop(30) == 0
+    daemon.options = options
+    daemon.start()
+
+
 def kill_all(cluster: Cluster, daemon: Daemon) -> None:
     """One of them earlier than the others, which comes back as the last."""
     daemon.kill()
@@ -129,7 +156,8 @@ def kill_all(cluster: Cluster, daemon: Daemon) -> None:
 
 
 NEMESES: list[Callable[[Cluster, Daemon], None]] = [
-    kill, stop, freeze, freeze_and_kill_another, drain_and_stay, kill_all,
+    kill, stop, freeze, freeze_and_kill_another, drain_and_stay, leave, start_once_without_its_disk,
+    kill_all,
 ]  # fmt: skip
 
 

@@ -70,3 +70,8 @@ class Versions:
     def remove(self, keys: Sequence[bytes], timeout_s: float | None = None) -> list[Status]:
         self.statuses = self.client.remove(keys, timeout_s=timeout_s)
         return self.statuses
+
+    def clear(self) -> bool:
+        """Whether all nodes have been reached."""
+        self.statuses = []
+        return self.client.clear()
