@@ -257,6 +257,8 @@ class RemovalCatchUp:
         return reply
 
     def _compare(self, node_id: str, met: int) -> None:
+        if met >= self._placement.own.address.incarnation:
+            return  # no earlier start of ours: that clock, or that peer, is wrong
         knew = self._state_is_old
         self._met_us = max(self._met_us, met)
         if self._state_is_old and not knew:

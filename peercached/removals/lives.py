@@ -2,9 +2,9 @@
 
 A *life* is one start of a node's daemon: a node id and an incarnation. A removal is complete when
 every life that may have the page has dropped it. A life that went without a word may be frozen or
-cut off, and come back with its pages: it is `SILENT`, and removals wait for it. One that said
-goodbye serves nothing any more, and one whose process has ended cannot: before the next life of
-that node serves what is on its disk, it is told what the last one has missed. So each node
+cut off, and come back with its pages: it is `SILENT`, and removals wait for it. A life that said
+goodbye serves nothing any more. A life whose process has ended cannot serve. The next life of that
+node is told what the last one has missed, before it serves what is on its disk. So each node
 remembers of each life the first removal that it may not have heard of.
 
 The next life may have begun in a part of the cluster that we are cut off from, if somebody is there

@@ -8,6 +8,7 @@ import pytest
 
 from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.removals import ORPHANED_S
+from peercached.proto import peer_pb2 as pb
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
 from sim.test_cluster import some
@@ -19,6 +20,23 @@ from sim.test_cluster import some
 @pytest.mark.parametrize("seed", [*some(12, 100), 167, 322, 1042, 1086, 1258, 2199])
 def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
     removals.removed(seed)
+
+
+def test_a_member_that_claims_a_start_of_ours_to_come_costs_us_no_pages() -> None:
+    with RemovalsCluster(1, 2) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"]
+        assert cluster.set(ours, KEYS[0])
+        cluster.run(1.0)
+        claim = pb.MissedRemovalsRequest(met=2**63)
+        ours.process.do(
+            lambda: cluster.loop.create_task(
+                ours.daemon.removal_catch_up.answer(other.address, claim)
+            )
+        )
+        cluster.run(1.0)
+        assert list(ours.engine.pool) == [KEYS[0]]
 
 
 def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
