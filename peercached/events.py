@@ -23,6 +23,7 @@ from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
 from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.streams import Streams
+from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -62,15 +63,14 @@ class Events:
         self._connects = connects
         self._promotes = promotes
         self._removals = removals
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._engine.event_fd, self.drain)
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._engine.event_fd)
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         self._connects.stop()
 
     def drain(self) -> None:
@@ -132,9 +132,7 @@ class Events:
             return str(error).encode()
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
-        task = asyncio.ensure_future(self._answer(ticket, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer(ticket, work))
 
     async def _answer(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
         answer = b""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node
 from peercached.membership import View
 from peercached.peer.auth import AuthError
 from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.tasks import Tasks
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
@@ -26,13 +26,12 @@ class ViewChanges:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
 
     def stop(self) -> None:
         """Greetings under way are given up."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     def apply(self, view: View) -> None:
         """The view in force from now on."""
@@ -54,9 +53,9 @@ class ViewChanges:
         daemon.node.send_late(answers)
         endpoints = {member.address.endpoint for member in view.members}
         for link in daemon.peers.keep_only(endpoints | daemon.cluster.endpoints()):
-            self._spawn(link.close())
+            self._tasks.spawn(link.close())
         for node in change.added:
-            self._spawn(self._greet(node))
+            self._tasks.spawn(self._greet(node))
         names = ", ".join(member.node_id for member in view.members)
         log.info("view %d of %d: %s", view.counter, len(view.members), names)
         daemon.keeper.keep(view)
@@ -76,11 +75,6 @@ class ViewChanges:
         """Nobody waits for it any more."""
         self._daemon.publisher.stop_waiting_for(node.index)
         self._daemon.lookups.stop_waiting_for(node)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _greet(self, node: Node) -> None:
         """Shakes hands with a new member at once, so that the first READ need not wait."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc.aio
@@ -31,6 +31,7 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.cluster import Say
 from peercached.peer.pings import reaches
+from peercached.peer.tasks import Tasks
 from peercached.peer.within import within
 from peercached.proto import peer_pb2 as pb
 
@@ -55,7 +56,7 @@ class Heartbeats:
         self._epochs = epochs
         self._on_view = on_view
         self._on_refused = on_refused
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
@@ -109,11 +110,11 @@ class Heartbeats:
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, SendBeat):
-                self._spawn(self._beat(action))
+                self._tasks.spawn(self._beat(action))
             elif isinstance(action, PushView):
-                self._spawn(self._push(action))
+                self._tasks.spawn(self._push(action))
             elif isinstance(action, Probe):
-                self._spawn(self._probe(action))
+                self._tasks.spawn(self._probe(action))
             elif isinstance(action, ViewChanged):
                 self._on_view(action.view)
             elif isinstance(action, Refused):
@@ -121,11 +122,6 @@ class Heartbeats:
         self._changed.set()
         if self._membership.next_at(time.monotonic()) < self._sleeps_until:
             self._wake.set()
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # --- what others ask
 
@@ -238,7 +234,7 @@ class Heartbeats:
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._loop_task, *self._tasks) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self._tasks.stop()

@@ -12,10 +12,10 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc.aio
 
@@ -27,14 +27,13 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.ended import Ended
 from peercached.peer.removals import ORPHANED_S, Removals, id_message, split
+from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId
 from peercached.removals.lives import Life
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # As PageStatus of native/common/types.h.
 OK, DEADLINE, ERROR, REMOVING = 0, 3, 5, 15
@@ -92,7 +91,7 @@ class RemovalDriver:
         self._timeout_s = timeout_s
         self._open: dict[RemovalId, Open] = {}
         self._numbers = count(1)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         # By incarnation: removals that are over, and of whom that may not have heard it yet.
         self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
         self._telling: asyncio.Task[None] | None = None
@@ -114,9 +113,7 @@ class RemovalDriver:
 
     async def stop(self) -> None:
         """What is open stays so, for the next start or somebody else."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def view_changed(self) -> None:
         for one in self._open.values():
@@ -132,7 +129,7 @@ class RemovalDriver:
             return
         self._look_at = now + 1.0
         if any(self._untold.values()) and (self._telling is None or self._telling.done()):
-            self._telling = self._spawn(self._tell_again())
+            self._telling = self._tasks.spawn(self._tell_again())
         others = {node.address.incarnation: node for node in self._others()}
         for entry in list(self._member.ledger.running.values()):
             if now <= entry.drive_at or entry.id in self._open:
@@ -142,7 +139,7 @@ class RemovalDriver:
                 entry.drive_at = now + ORPHANED_S
                 if self._asking < ASK_MAX:
                     self._asking += 1
-                    self._spawn(self._ask_who_began(began_at, entry))
+                    self._tasks.spawn(self._ask_who_began(began_at, entry))
             elif not entry.has_turn and (before_us := self._before_us(entry.id, others)):
                 entry.drive_at = now + before_us * TURN_S
                 entry.has_turn = True
@@ -190,14 +187,14 @@ class RemovalDriver:
 
     def _drive(self, one: Open) -> asyncio.Task[None]:
         self._open[one.id] = one
-        task = self._spawn(self._run(one))
+        task = self._tasks.spawn(self._run(one))
 
         def over(task: asyncio.Task[None]) -> None:
             self._open.pop(one.id, None)
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("a removal ends here, for others to drive on: %s", error)
             if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
-                self._spawn(self._member.keep_soon())
+                self._tasks.spawn(self._member.keep_soon())
 
         task.add_done_callback(over)
         return task
@@ -256,7 +253,10 @@ class RemovalDriver:
         return [
             entry.id
             for entry in self._member.ledger.running.values()
-            if entry.since < one.began and digests.issuperset(split(entry.digests))
+            # The first digest tells nearly all apart: very many may run.
+            if entry.digests[:DIGEST_BYTES] in digests
+            and entry.since < one.began
+            and digests.issuperset(split(entry.digests))
         ]
 
     async def _round(self, one: Open) -> bool:
@@ -406,12 +406,6 @@ class RemovalDriver:
             return str(error)
         except grpc.aio.AioRpcError as error:
             return describe(link.endpoint, error)
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- for people
 

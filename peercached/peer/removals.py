@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress, View
 from peercached.peer.accepts import Unable
+from peercached.peer.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, Ledger, RemovalId
 from peercached.removals.lives import HasLeft, Life, Lives
@@ -22,8 +23,6 @@ from peercached.removals.store import Remembered, RemovalStore
 
 if TYPE_CHECKING:
     from peercached._native import Engine
-
-T = TypeVar("T")
 
 DIGESTS_MAX = 1 << 16
 # After this somebody else drives a removal on whose node is gone.
@@ -65,7 +64,7 @@ class Removals:
         self.unsure = remembered.open  # removals begun here that were not sure when it answered
         self.on_over: Callable[[RemovalId], object] = lambda _: None
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         self._keeping: asyncio.Task[None] | None = None
         self.keep()  # that there was this start
 
@@ -76,9 +75,7 @@ class Removals:
     # --- life
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def set_view(self, view: View) -> None:
         """In force from now on."""
@@ -108,7 +105,7 @@ class Removals:
     async def keep_soon(self) -> None:
         """Returns when what is unsure now is written down: once for all who ask in the meantime."""
         if self._keeping is None:
-            self._keeping = self._spawn(self._keep_in_a_moment())
+            self._keeping = self._tasks.spawn(self._keep_in_a_moment())
         await asyncio.shield(self._keeping)
 
     async def _keep_in_a_moment(self) -> None:
@@ -132,7 +129,7 @@ class Removals:
             return None
         task = self._carrying.get(id)
         if task is None:
-            task = self._spawn(self._carry_out(id, digests))
+            task = self._tasks.spawn(self._carry_out(id, digests))
             self._carrying[id] = task
             task.add_done_callback(lambda _: self._carrying.pop(id, None))
         return await asyncio.shield(task)
@@ -210,12 +207,6 @@ class Removals:
         self.absent.discard(node_id)
         self.keep_changes()
         return len(gone)
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- for people
 

@@ -28,6 +28,7 @@ from peercached.peer.adopts import Adopts
 from peercached.peer.cluster import Cluster
 from peercached.peer.promotes import Promotes
 from peercached.peer.servicer import SendAck
+from peercached.peer.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LocalNode:
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def address(self) -> NodeAddress:
         return self._placement.own.address
@@ -148,9 +149,7 @@ class LocalNode:
         for holder, epoch, ack in answers:
             sender = self._senders.get(self._placement.nodes[holder])
             if sender is not None and sender[0] == epoch:
-                task = asyncio.ensure_future(_send(sender[1], ack))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.spawn(_send(sender[1], ack))
 
     def lookup(
         self, digests: bytes, view_number: int

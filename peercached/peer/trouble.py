@@ -15,6 +15,7 @@ from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
 from peercached.peer.suspects import Suspects
+from peercached.peer.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Trouble:
         self._peers = peers
         self.suspects = Suspects()
         self.on_suspect: Callable[[Node], None] = lambda node: None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
     def unreachable(self, node: Node, reason: str, time_given_s: float) -> None:
@@ -75,9 +76,7 @@ class Trouble:
     def _ping_due(self) -> None:
         self._timer = None
         for node in self.suspects.due(time.monotonic()):
-            task = asyncio.ensure_future(self._ping(node))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._ping(node))
         self._schedule()
 
     async def _ping(self, node: Node) -> None:
@@ -98,6 +97,4 @@ class Trouble:
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
