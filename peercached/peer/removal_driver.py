@@ -26,7 +26,7 @@ from peercached.peer import wire
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.ended import Ended
-from peercached.peer.removals import ORPHANED_S, Removals, id_message, split
+from peercached.peer.removals import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
 from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
@@ -170,7 +170,7 @@ class RemovalDriver:
         id = RemovalId(self._own.incarnation, next(self._numbers))
         one = Open(id, digests, time.monotonic())
         task = self._drive(one)
-        margin_s = min(ANSWER_MAX_S, ANSWER_SHARE * left_s)
+        margin_s = min(max(ANSWER_SHARE * left_s, 2 * KEEP_TOGETHER_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
         if one.done.is_set():
             return OK, b"".join(one.held), ""
