@@ -26,6 +26,21 @@ Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler&
   }
 }
 
+namespace {
+
+uint32_t new_region_id(std::atomic<uint32_t>& next_id) {
+  uint32_t id = next_id.load();
+  do {
+    if (id == UINT32_MAX) {
+      throw RequestError(ErrorCode::limit,
+                         "this daemon has given out all its region ids: restart it");
+    }
+  } while (!next_id.compare_exchange_weak(id, id + 1));
+  return id;
+}
+
+}  // namespace
+
 Region::~Region() { handler_.region_unmapped(memory.base()); }
 
 std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t bytes,
@@ -37,7 +52,7 @@ std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t byte
     if (auto known = known_region(identity, bytes)) return known;
   }
   // Takes long for a large one: requests for other regions go on meanwhile.
-  auto region = std::make_shared<Region>(next_id.fetch_add(1), fd, bytes, handler);
+  auto region = std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler);
   const std::lock_guard lock(mutex_);
   if (auto known = known_region(identity, bytes)) return known;  // another thread was faster
   regions_.emplace(region->id, region);

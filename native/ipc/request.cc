@@ -45,11 +45,16 @@ void check_header(const RequestHeader& header) {
     bad_frame("the reserved word of the header is " + std::to_string(header.reserved) +
               ": it must be 0");
   }
-  if (header.count > kPagesMax) {
+  const auto op = static_cast<Op>(header.op);
+  if (is_page_op(op) && header.count > kPagesMax) {
     bad_frame("a count of " + std::to_string(header.count) + " pages: at most " +
               std::to_string(kPagesMax) + " are taken, split the batch");
   }
-  const auto op = static_cast<Op>(header.op);
+  // UNREGISTER has a region's id there, which is what a daemon has given out: any number.
+  if (!is_page_op(op) && op != Op::unregister_region && header.count != 0) {
+    bad_frame("op " + std::to_string(header.op) + " has a count of " +
+              std::to_string(header.count) + ": it has no pages, so it must be 0");
+  }
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) known |= kFlagBitmap | kFlagHold;
   if ((header.flags & ~known) != 0) {

@@ -54,6 +54,13 @@ TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   }
 }
 
+TEST(Request, OnlyPagesAreBoundedByTheMostPagesThatThereMayBe) {
+  EXPECT_THROW(check_header(header_of(Op::get, "", kPagesMax + 1)), RequestError);
+  EXPECT_NO_THROW(check_header(header_of(Op::unregister_region, "", UINT32_MAX)))
+      << "an id, of which a daemon gives out as many as it is asked for";
+  EXPECT_THROW(check_header(header_of(Op::ping, "", 1)), RequestError);
+}
+
 TEST(Request, EveryTruncationOfAHelloIsRefused) {
   HelloHead head;
   head.protocol_version = kProtocolVersion;
