@@ -335,7 +335,7 @@ class RemovalDriver:
         one.silent |= ours
         asked = []
         for name, life in list(one.silent.items()):
-            if life.incarnation in one.answered or self._is_settled(name, name in ours):
+            if life.incarnation in one.answered or self._is_settled(life, name in ours):
                 del one.silent[name]
             else:
                 asked.append(life)
@@ -351,11 +351,17 @@ class RemovalDriver:
             if not has_ended
         }
 
-    def _is_settled(self, name: tuple[str, int], ours: bool) -> bool:
+    def _is_settled(self, life: Life, ours: bool) -> bool:
         """It is asked as a member, or is known to have ended."""
-        if self._placement.find(*name) is not None:
-            return True
-        return not ours and self._member.lives.find(*name) is not None
+        # Where a member listens that began later, it listens no more. Whoever told us of it may
+        # have gone since, and then nobody else says that it is over.
+        for node in self._others():
+            there = node.address
+            if (there.host, there.peer_port) == (life.host, life.peer_port) and (
+                there.incarnation >= life.incarnation
+            ):
+                return True
+        return not ours and self._member.lives.find(*life.name) is not None
 
     async def forget_everywhere(self, node_id: str) -> list[str]:
         """Node ids of members that were not reached. ValueError: nobody waits for it."""

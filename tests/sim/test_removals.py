@@ -79,3 +79,31 @@ def test_who_was_out_of_the_view_when_a_removal_ended_asks_who_began_it(
         assert cluster.nodes["n0002"].engine.removing
         cluster.run(ORPHANED_S)
         assert not cluster.nodes["n0002"].engine.removing
+
+
+def test_a_lost_process_of_which_somebody_told_who_left_since_is_over_when_its_node_is_back() -> (
+    None
+):
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        cluster.leave("n0000")
+        cluster.run(2 * TTL_S)
+        # This life n0000 does not meet.
+        cluster.crash("n0001")
+        cluster.start("n0001")
+        cluster.until_agreed(20 * TTL_S)
+        cluster.crash("n0001", machine=True)
+        cluster.until_agreed(20 * TTL_S)
+        cluster.start("n0000")
+        cluster.until_agreed(20 * TTL_S)
+        ours = cluster.nodes["n0000"]
+        cluster.remove(ours, KEYS[0])
+        cluster.run(TTL_S)
+        assert ours.daemon.removal_driver.document(ours.clock)["missing"].keys() == {"n0001"}
+        cluster.leave("n0002")
+        cluster.run(2 * TTL_S)
+        cluster.start("n0001")
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(4 * TTL_S)
+        assert ours.daemon.removal_driver.document(ours.clock)["unsure"] == 0
