@@ -1,6 +1,6 @@
 """Workers set, remove, clear and read a few keys on three nodes with disks while these are killed,
-stopped, frozen, drained and started, alone and all at once. Each read is checked against what had
-been removed before it began.
+stopped, frozen, drained and started, alone and all at once. Each get and each exists is checked
+against what had been removed before it began.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import compress
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,10 @@ class Worker:
             self.set(node_id, keys)
         elif chance < 0.5:
             self.remove(node_id, keys)
-        else:
+        elif chance < 0.9:
             self.read(node_id, keys)
+        else:
+            self.look(node_id, keys)
         if Status.no_daemon in self._at[node_id].statuses:
             time.sleep(0.01)  # somewhere else, then
         else:
@@ -64,7 +67,7 @@ class Worker:
 
     def set(self, node_id: str, keys: Sequence[bytes]) -> list[Status]:
         """All keys of a call share a version: if one may still be stored later, all may."""
-        version = self._history.begin_set(time.monotonic())
+        version = self._history.begin_set(time.monotonic(), keys)
         statuses = self._at[node_id].set(keys, version)
         if all(status in DECIDED for status in statuses):
             self._history.sets[version].ended = time.monotonic()
@@ -90,6 +93,13 @@ class Worker:
         for key, version in zip(keys, self._at[node_id].get(keys), strict=True):
             if version is not None:
                 self._history.read(key, version, began, node_id)
+
+    def look(self, node_id: str, keys: Sequence[bytes]) -> None:
+        began = time.monotonic()
+        there = self._at[node_id].contains(keys)
+        asked = Span(began, time.monotonic())
+        for key in compress(keys, there):
+            self._history.found(key, asked, node_id)
 
 
 def kill(cluster: Cluster, daemon: Daemon) -> None:

@@ -8,7 +8,7 @@ the read began, has read an old byte.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -32,12 +32,15 @@ class History:
     operations: int = 0  # of single keys
     hits: int = 0
     sure: int = 0  # removals that were answered ok
+    sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
     _versions: count[int] = field(default_factory=lambda: count(100))
 
-    def begin_set(self, now: float) -> int:
-        """The version."""
+    def begin_set(self, now: float, keys: Iterable[Hashable] = ()) -> int:
+        """The version. `keys`: needed where `found` is told what is there."""
         version = next(self._versions)
-        self.sets[version] = Span(now)
+        self.sets[version] = span = Span(now)
+        for key in keys:
+            self.sets_of[key].append(span)
         return version
 
     def removed(self, key: Hashable, removal: Span) -> None:
@@ -57,3 +60,18 @@ class History:
                 f"{where} read {key!r} at {began:.3f} as it was set until {was_set:.3f}, and it "
                 f"was removed from {removal.began:.3f} to {removal.ended:.3f}"
             )
+
+    def found(self, key: Hashable, asked: Span, where: str) -> None:
+        """An exists has answered that the key is there. AssertionError: whatever had been set was
+        removed before it was asked."""
+        before = [removal for removal in self.removals[key] if removal.ended < asked.began]
+        if not before:
+            return
+        last = max(before, key=lambda removal: removal.began)
+        assert any(
+            one.began < asked.ended and not one.ended < last.began
+            for one in reversed(self.sets_of[key])
+        ), (
+            f"{where} was asked at {asked.began:.3f} and said at {asked.ended:.3f} that {key!r} is "
+            f"there; it was removed from {last.began:.3f} to {last.ended:.3f} and not set since"
+        )

@@ -67,6 +67,10 @@ class Versions:
         assert page == word * (self.page_bytes // WORD), "a page of two contents"
         return int.from_bytes(word, "little")
 
+    def contains(self, keys: Sequence[bytes]) -> list[bool]:
+        self.statuses = []
+        return self.client.contains(keys)
+
     def remove(self, keys: Sequence[bytes], timeout_s: float | None = None) -> list[Status]:
         self.statuses = self.client.remove(keys, timeout_s=timeout_s)
         return self.statuses
