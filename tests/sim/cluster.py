@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from unittest import mock
 
 import grpc.aio
@@ -19,6 +19,7 @@ from peercached.config import Config
 from peercached.daemon import Daemon, StartRefused
 from peercached.directory.layout import HOLDERS_NAMED_MAX
 from peercached.directory.lookup import Lookup, LookupCounters
+from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.auth import Secret
 from peercached.peer.doors import Doors
@@ -47,6 +48,12 @@ POOLS_BYTES = (1 << 30, 1 << 30, 2 << 30, 5 << 30)
 POOL_CHANGED = 0.1
 
 
+class DataPlane(NamedTuple):
+    engine: SimEngine
+    native: Any  # the functions of peercached._native
+    ring: RingBuilder
+
+
 class SimNode:
     """One daemon start."""
 
@@ -61,30 +68,18 @@ class SimNode:
     def _make(self, incarnation: int, kept: View | None) -> None:
         cluster, name = self.cluster, self.name
         self.pool_bytes = cluster.pool_bytes(name, incarnation)
-        self.engine = SimEngine(self)
-        config = Config(
-            node_id=name,
-            host=name,
-            meta_port=PEER_PORT,
-            data_port=DATA_PORT,
-            pool_size=self.pool_bytes,
-            discovery_addr=[f"{head}:{PEER_PORT}" for head in cluster.heads],
-            heartbeat_interval_s=TIMING.heartbeat_interval_s,
-            member_ttl_s=TIMING.member_ttl_s,
-            max_masters=cluster.max_masters,
-            directory_replicas=REPLICAS,
-            socket_path="/none",
-            admin_socket="/none.admin",
-        )
+        config = Config(**{**self._settings(), **cluster.settings(name)})
+        plane = cluster.data_plane(self, config, incarnation)
+        self.engine = plane.engine
         self.daemon = Daemon(
             config,
             cast(Any, self.engine),
-            cast(Any, FakeNative),
+            plane.native,
             Secret(b"of them all"),
             None,
             incarnation,
             cluster.heads.index(name) if name in cluster.heads else None,
-            build_ring,
+            plane.ring,
             kept,
         )
         self.address = self.daemon.placement.own.address
@@ -92,6 +87,23 @@ class SimNode:
             only_holders_tell(self.daemon, cluster.holders)
         self.daemon.keeper.keep = self._took
         cluster.loop.create_task(self._start())
+
+    def _settings(self) -> dict[str, Any]:
+        cluster, name = self.cluster, self.name
+        return {
+            "node_id": name,
+            "host": name,
+            "meta_port": PEER_PORT,
+            "data_port": DATA_PORT,
+            "pool_size": self.pool_bytes,
+            "discovery_addr": [f"{head}:{PEER_PORT}" for head in cluster.heads],
+            "heartbeat_interval_s": TIMING.heartbeat_interval_s,
+            "member_ttl_s": TIMING.member_ttl_s,
+            "max_masters": cluster.max_masters,
+            "directory_replicas": REPLICAS,
+            "socket_path": "/none",
+            "admin_socket": "/none.admin",
+        }
 
     async def _start(self) -> None:
         try:
@@ -278,6 +290,15 @@ class SimCluster(Agreement):
         self.loop.forget()
         assert not self.wrong, "\n".join(self.wrong)
         assert not self.loop.problems, "\n".join(self.loop.problems)
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """Of that node's next start, instead of the usual ones."""
+        del name
+        return {}
+
+    def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
+        del config, incarnation
+        return DataPlane(SimEngine(node), FakeNative, build_ring)
 
     def pool_bytes(self, name: str, incarnation: int) -> int:
         """The same at most starts of a node, for somebody changes some of them."""

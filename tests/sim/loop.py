@@ -90,6 +90,8 @@ class Loop(asyncio.AbstractEventLoop):
     def __init__(self, net: Net) -> None:
         self.net = net
         self.problems: list[str] = []
+        # Waits for those who work in real time (real_time.py). Whether something has come of it.
+        self.wait_outside: Callable[[], bool] = lambda: False
         # Also those of the dead: were they collected, the rest of them would run then.
         self._tasks: dict[_Task, None] = {}
         self._ready: deque[tuple[asyncio.Handle, Process | None]] = deque()
@@ -117,6 +119,8 @@ class Loop(asyncio.AbstractEventLoop):
         while True:
             while self._ready:
                 self._run(*self._ready.popleft())
+            if self.wait_outside():
+                continue
             if not net.due(time):
                 break
             net.step()

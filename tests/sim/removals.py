@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,31 @@ class DiskStore:
         return True
 
 
+def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
+    async def has_ended(_: Any, life: Life) -> bool:
+        """What the host of that process says to a connection."""
+        asker = this_process().name
+        there = cluster.nodes.get(life.node_id)
+        cut = {(asker, life.node_id), (life.node_id, asker)} & cluster.net.cuts
+        if cut or cluster.dark(life.node_id) or (there is not None and there.hung):
+            return False
+        return there is None
+
+    stack.enter_context(mock.patch.object(ended.Ended, "_ask", has_ended))
+
+
+def check_over(cluster: SimCluster) -> None:
+    """When nothing has happened for long: no removal is under way, and everybody vouches."""
+    for node in cluster.nodes.values():
+        now = node.clock
+        found = {
+            **node.ask(lambda: node.daemon.removals.document(now)),  # noqa: B023
+            **node.ask(lambda: node.daemon.removal_driver.document(now)),  # noqa: B023
+        }
+        assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
+        assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
+
+
 class RemovalsCluster(SimCluster):
     """A SimCluster whose nodes have disks, and its workers."""
 
@@ -73,21 +99,12 @@ class RemovalsCluster(SimCluster):
 
     def _replace(self, stack: Any) -> None:
         super()._replace(stack)
-        stack.enter_context(mock.patch.object(ended.Ended, "_ask", self._has_ended))
+        replace_ended(self, stack)
         stack.enter_context(
             mock.patch(
                 "peercached.daemon.RemovalStore", lambda _, node_id: DiskStore(self.disks[node_id])
             )
         )
-
-    async def _has_ended(self, life: Life) -> bool:
-        """What the host of that process says to a connection."""
-        asker = this_process().name
-        there = self.nodes.get(life.node_id)
-        cut = {(asker, life.node_id), (life.node_id, asker)} & self.net.cuts
-        if cut or self.dark(life.node_id) or (there is not None and there.hung):
-            return False
-        return there is None
 
     def start(self, name: str, cold: bool = False) -> SimNode:
         self.started[name] = self.net.now
@@ -223,13 +240,7 @@ def _removed(cluster: RemovalsCluster, rng: random.Random) -> None:
         cluster.somebody_works(rng)
         cluster.run(0.1)
     cluster.run(4 * ANSWER_S)
+    check_over(cluster)
     for node in cluster.nodes.values():
-        now = node.clock
-        found = {
-            **node.ask(lambda: node.daemon.removals.document(now)),  # noqa: B023
-            **node.ask(lambda: node.daemon.removal_driver.document(now)),  # noqa: B023
-        }
-        assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
-        assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
         assert not node.engine.removing, f"{node.name} refuses sets for ever"
     assert cluster.history.hits and cluster.history.sure

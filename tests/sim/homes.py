@@ -1,0 +1,110 @@
+"""The folders of a node: its disk tier and its state_dir, which outlive its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+# Copies of folders that somebody writes to all the time.
+TRIES_MAX = 1000
+
+# By path: the size, and what is written in it, by its place.
+Files = dict[str, tuple[int, dict[int, bytes]]]
+
+
+class Home:
+    """A killed process may go on to write to the folders that it had, for its threads end later
+    here. So the next process gets a copy."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._numbers = count()
+        self._backups: list[Path] = []
+        self.now = self._new()
+        self.state.mkdir(parents=True)
+
+    @property
+    def state(self) -> Path:
+        return self.now / "state"
+
+    @property
+    def disk(self) -> Path:
+        return self.now / "disk"
+
+    def _new(self) -> Path:
+        return self._path / str(next(self._numbers))
+
+    def leave_to_the_killed(self) -> Path:
+        """What the next process finds is what is there now. Returns what the killed one has."""
+        left, self.now = self.now, self._new()
+        copy_at_one_moment(left, self.now)
+        return left
+
+    def back_up_disk(self) -> None:
+        if self.disk.exists():
+            copy = self._new()
+            copy_at_one_moment(self.disk, copy)
+            self._backups.append(copy)
+
+    def restore_disk(self, choose: Callable[[list[Path]], Path]) -> bool:
+        """While no process uses it. False: there is no backup."""
+        if self._backups:
+            shutil.rmtree(self.disk, ignore_errors=True)
+            copy_at_one_moment(choose(self._backups), self.disk)
+        return bool(self._backups)
+
+
+def copy_at_one_moment(source: Path, copy: Path) -> None:
+    """As it was at one moment, although somebody writes there: until it reads the same twice."""
+    found = _read(source)
+    for _ in range(TRIES_MAX):
+        before, found = found, _read(source)
+        if found is not None and found == before:
+            break
+    else:
+        raise AssertionError(f"{source} is never at rest")
+    for name, (size, written) in found.items():
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            for at, data in written.items():
+                file.seek(at)
+                file.write(data)
+            file.truncate(size)
+
+
+def _read(folder: Path) -> Files | None:
+    """None: a file has gone meanwhile."""
+    try:
+        return {
+            str(path.relative_to(folder)): _read_file(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+    except FileNotFoundError:
+        return None
+
+
+def _read_file(path: Path) -> tuple[int, dict[int, bytes]]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        return size, {at: os.pread(fd, end - at, at) for at, end in _written(fd, size)}
+    finally:
+        os.close(fd)
+
+
+def _written(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Files are made with room that nothing is written to for long."""
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:  # nothing more
+            return
+        end = os.lseek(fd, at, os.SEEK_HOLE)
+        yield at, end
+        at = end

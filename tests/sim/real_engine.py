@@ -1,0 +1,165 @@
+"""A daemon's data plane in virtual time that is the real one: pool, disk, journal of removals, the
+reads between nodes, and the workers' socket. Its events wait for Python in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from peercached.config import Config
+from peercached.data_plane import make_engine
+from sim.homes import Home
+from sim.real_time import RealTime
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+    from sim.cluster import SimNode
+
+HOST = "127.0.0.1"
+CLUSTER_KEY = b"of all simulated"
+ANSWER_S = 2.0  # a worker's time, virtual
+# The same by the clock of the data plane: no machine is so busy.
+PATIENCE_MS = 600_000
+
+Event = tuple[int, int, float, bytes]
+
+
+class RealEngine:
+    """One start. `calls`: of workers and for hand-overs, under way; each waits for one answer of
+    Python at a time."""
+
+    def __init__(
+        self, node: SimNode, config: Config, incarnation: int, home: Home, real_time: RealTime
+    ) -> None:
+        self.home = home
+        self.serves = False  # workers can attach
+        self.stopped = False
+        self.calls = 0
+        self.pool: dict[bytes, Any] = {}  # of which SimCluster is to know: none
+        self._node = node
+        self._real_time = real_time
+        self._events: deque[Event] = deque()
+        self._told = False  # Python knows that there are events
+        self._asked: set[int] = set()  # tickets
+        self._threads: list[threading.Thread] = []
+        # Of the engine's addresses the daemon is told its own name, and the real port.
+        reachable = config.model_copy(update={"host": HOST})
+        self._native: Engine | None = make_engine(reachable, incarnation, CLUSTER_KEY)
+        self._native.listen()
+        self._event_fd = self._native.event_fd
+        real_time.watch(self._event_fd, self._take)
+        real_time.add(self)
+
+    def __repr__(self) -> str:
+        return f"{self._node.name}: {self.calls} calls, {len(self._asked)} questions"
+
+    # --- for those who wait for native threads
+
+    @property
+    def is_busy(self) -> bool:
+        return self.calls > len(self._asked)
+
+    def pass_on(self) -> bool:
+        on_readable = self._node.process.on_readable
+        if not self._events or self._told or on_readable is None:
+            return False
+        self._told = True
+        self._node.process.do(on_readable)
+        return True
+
+    def _take(self) -> None:
+        while self._native is not None and (events := self._native.take_events()):
+            self._asked.update(ticket for _, ticket, _, _ in events if ticket)
+            self._events += events
+
+    # --- as the daemon's engine
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of the real one, which nobody keeps alive thereby."""
+        return partial(self._call, name)
+
+    def _call(self, name: str, *args: Any, **more: Any) -> Any:
+        return getattr(self._native, name)(*args, **more)
+
+    @property
+    def event_fd(self) -> int:
+        return self._event_fd
+
+    @property
+    def data_port(self) -> int:
+        return self._living.data_port
+
+    @property
+    def rails(self) -> int:
+        return self._living.rails
+
+    @property
+    def removals_last(self) -> int:
+        return self._living.removals_last
+
+    @property
+    def state_is_old(self) -> bool:
+        return self._living.state_is_old
+
+    @property
+    def _living(self) -> Engine:
+        assert self._native is not None, f"{self._node.name} is no more"
+        return self._native
+
+    def take_events(self, limit: int = 256) -> list[Event]:
+        self._take()
+        self._told = False
+        some = [self._events.popleft() for _ in range(min(limit, len(self._events)))]
+        return [(kind, ticket, min(left_s, ANSWER_S), what) for kind, ticket, left_s, what in some]
+
+    def answer(self, ticket: int, payload: bytes) -> None:
+        self._asked.discard(ticket)
+        if self._native is not None:
+            self._native.answer(ticket, payload)
+
+    def connect_node(
+        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
+    ) -> None:
+        del host
+        self._living.connect_node(index, HOST, port, token, incarnation, rails)
+
+    def adopt(self, *offer: Any) -> asyncio.Future[Any]:
+        """It waits for Python to publish the pages."""
+        self.calls += 1
+        work = partial(self._call, "adopt", *offer[:-1], PATIENCE_MS)
+        thread, adopted = self._real_time.run(work, self._adopted)
+        self._threads.append(thread)
+        return adopted
+
+    def _adopted(self) -> None:
+        self.calls -= 1
+
+    def start(self) -> None:
+        self._living.start()
+        self.serves = True
+
+    def stop(self) -> None:
+        self.serves, self.stopped = False, True
+        self._living.stop()
+
+    # --- its end
+
+    def end(self) -> None:
+        """With its process. If that has not stopped it, the next one finds the folders as a kill
+        leaves them."""
+        if self._native is None:
+            return
+        self.serves = False
+        self._real_time.forget(self._event_fd)
+        self._real_time.remove(self)
+        left = None if self.stopped else self.home.leave_to_the_killed()
+        self._native.stop()
+        for thread in self._threads:
+            thread.join()
+        self._native = None
+        if left is not None:
+            shutil.rmtree(left)

@@ -1,0 +1,417 @@
+"""The stories of removals.py over the real data plane: a page that is read has come out of a real
+pool, and what a killed node finds again has come from its disk.
+
+    PYTHONPATH=tests .venv/bin/python -m sim.real_removals 1000        seeds 0 to 999
+    PYTHONPATH=tests .venv/bin/python -m sim.real_removals --seed 77   that one
+
+Which of several native threads is first within one moment of virtual time is not in the seed: a
+story that failed may end well the next time. So it tells what happened to the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+from harness.history import History, Span
+from harness.raw_worker import Reply
+
+from peercached import _native
+from peercached.config import Config
+from peercached.directory.ring import Ring
+from peercached.peer.removal_driver import OK
+from sim.chaos import members_trouble
+from sim.cluster import DRAIN_S, DataPlane, SimCluster, SimNode
+from sim.homes import Home
+from sim.real_engine import ANSWER_S, RealEngine
+from sim.real_time import RealTime
+from sim.real_worker import RealWorker
+from sim.removals import OVER_S, TTL_S, check_over, replace_ended
+
+ABSENT = 1  # PageStatus of native/common/types.h
+# In one namespace pages are removed, and the other is cleared.
+KEYS = [b"key %d" % number for number in range(12)]
+CLEARED_KEYS = [b"cleared %d" % number for number in range(3)]
+WORKERS_MAX = 4  # of a node and a namespace: so many calls are under way
+POOLS_BYTES = (1 << 20, 1 << 20, 2 << 20)
+SETTINGS = {
+    "data_port": 0,
+    "disk_size": 64 << 20,
+    "disk_sync": "never",
+    "directory_capacity": 1 << 14,
+    "location_cache_entries": 1024,
+    "copy_threads": 1,
+    "protocol": "tcp",
+}
+# Of starts: the disk is switched off, or comes from a backup.
+WITHOUT_DISK, FROM_BACKUP = 0.1, 0.15
+# Of single keys' operations.
+SETS, REMOVES, EVICTIONS, LOOKS = 0.3, 0.13, 0.1, 0.07
+STEPS = 25
+TOLD_MAX = 40
+
+
+class RealRemovals(SimCluster):
+    """A SimCluster of real engines, and its workers. `folder` is for its files."""
+
+    def __init__(self, folder: Path, seed: int, nodes: int, **more: Any) -> None:
+        super().__init__(seed, nodes, pools=POOLS_BYTES, **more)
+        self.history = History()
+        self.done: Counter[str] = Counter()
+        # In trouble an owner may not have heard yet what is gone.
+        self.checks_exists = False
+        self.real_time = RealTime(self.loop)
+        self._folder = folder
+        self._homes: dict[str, Home] = {}
+        self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
+        self._has_disk = True
+        self._setters: dict[int, SimNode] = {}  # by version
+        self._clears: list[Span] = []
+        self._drained: set[SimNode] = set()
+        self._told: list[tuple[float, bytes, str]] = []  # when, of which key (b"": of all), what
+
+    def __exit__(self, *what: object) -> None:
+        for node in list(self.nodes.values()):
+            self._end(node)
+        super().__exit__(*what)
+        self.real_time.close()
+
+    def _replace(self, stack: ExitStack) -> None:
+        super()._replace(stack)
+        replace_ended(self, stack)
+
+    # --- nodes
+
+    def settings(self, name: str) -> dict[str, Any]:
+        home = self._homes[name]
+        disk = {"disk_enabled": True, "disk_path": str(home.disk)} if self._has_disk else {}
+        socket_path = str(self._folder / f"{name}.sock")
+        return {**SETTINGS, **disk, "state_dir": str(home.state), "socket_path": socket_path}
+
+    def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
+        engine = RealEngine(node, config, incarnation, self._homes[node.name], self.real_time)
+        ring = Ring()
+        return DataPlane(
+            cast(Any, engine),
+            _native,
+            lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
+        )
+
+    def start(self, name: str, cold: bool = False) -> SimNode:
+        chance = self.rng.random()
+        home = self._homes.get(name)
+        if home is None:
+            home = self._homes[name] = Home(self._folder / name)
+            chance = 1.0
+        self._has_disk = chance >= WITHOUT_DISK
+        restored = (
+            self._has_disk
+            and chance < WITHOUT_DISK + FROM_BACKUP
+            and home.restore_disk(self.rng.choice)
+        )
+        node = super().start(name, cold)
+        disk = "its disk from a backup" if restored else "its disk" if self._has_disk else "no disk"
+        self.tell(b"", f"{name} starts as {node.address.incarnation} with {disk}")
+        found = node.engine.stats()
+        self.done["starts"] += 1
+        self.done["pages recovered"] += found.get("disk", {}).get("recovered_pages", 0)
+        return node
+
+    def crash(self, name: str, machine: bool = False) -> None:
+        node = self.nodes[name]
+        stopped = engine_of(node).stopped
+        super().crash(name, machine)
+        self.tell(b"", f"{name} has stopped" if stopped else f"{name} is killed")
+        self._end(node)
+
+    def _end(self, node: SimNode) -> None:
+        engine_of(node).end()
+        for worker in self._workers.pop(node, []):
+            worker.close()
+        self._drained.discard(node)
+
+    def leave(self, name: str, drain: bool = False) -> None:
+        super().leave(name, drain or self.rng.random() < 0.5)
+
+    def back_up(self, rng: random.Random) -> None:
+        self._homes[rng.choice(self.names)].back_up_disk()
+
+    def drain(self, rng: random.Random) -> None:
+        """One that stays, and takes sets again after a while."""
+        nodes = [node for node in self.readers() if node not in self._drained]
+        if nodes:
+            node = rng.choice(nodes)
+            self._drained.add(node)
+            self.tell(b"", f"{node.name} drains, and stays")
+            node.process.do(lambda: node.daemon.start_drain(1 << 30, DRAIN_S, True))
+            self.net.after(rng.uniform(0.0, 2 * DRAIN_S), lambda: self._undrain(node))
+
+    def _undrain(self, node: SimNode) -> None:
+        async def undrain() -> None:
+            await node.daemon.undrain()
+            self._drained.discard(node)
+
+        if not node.ending:
+            self.tell(b"", f"{node.name} drains no more")
+            node.process.do(lambda: self.loop.create_task(undrain()))
+
+    # --- workers
+
+    def somebody_works(self, rng: random.Random) -> None:
+        """A frozen daemon's data plane goes on, too."""
+        nodes = [n for n in self.nodes.values() if n.process.up and engine_of(n).serves]
+        if not nodes:
+            return
+        node, key, chance = rng.choice(nodes), rng.choice(KEYS + CLEARED_KEYS), rng.random()
+        worker = self._worker(node, key)
+        if worker is None:
+            return
+        self.history.operations += 1
+        for share, work in (
+            (SETS, self.set_page),
+            (REMOVES, self.remove_page if key in KEYS else self.clear_pages),
+            (EVICTIONS, self.evict_pages),
+            (LOOKS, self.look_for_page),
+        ):
+            if chance < share:
+                work(node, worker, key)
+                return
+            chance -= share
+        self.get_page(node, worker, key)
+
+    def _worker(self, node: SimNode, key: bytes) -> RealWorker | None:
+        """None: all are waiting."""
+        namespace = namespace_of(key)
+        workers = [one for one in self._workers[node] if one.namespace == namespace]
+        free = next((worker for worker in workers if worker.is_free), None)
+        if free is None and len(workers) < WORKERS_MAX:
+            socket_path = self._folder / f"{node.name}.sock"
+            free = RealWorker(engine_of(node), socket_path, namespace, self.real_time)
+            self._workers[node].append(free)
+        return free
+
+    def set_page(
+        self,
+        node: SimNode,
+        worker: RealWorker,
+        key: bytes,
+        answered: Callable[[int | None], object] = lambda status: None,
+    ) -> None:
+        version = self.history.begin_set(self.net.now, [key])
+        self._setters[version] = node
+        self.tell(key, f"{node.name} sets {version}")
+
+        def done(reply: Reply | None) -> None:
+            # Whatever has become of it: it is not stored later.
+            self.history.sets[version].ended = self.net.now
+            answered(self._answered("set", node, key, reply))
+
+        worker.set(key, version, done)
+
+    def remove_page(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
+        began = self.net.now
+        self.tell(key, f"{node.name} removes")
+
+        def done(reply: Reply | None) -> None:
+            if self._answered("remove", node, key, reply) in (OK, ABSENT):
+                self.history.removed(key, Span(began, self.net.now, members_of(node)))
+
+        worker.remove(key, done)
+
+    def clear_pages(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
+        began = self.net.now
+        for each in CLEARED_KEYS:
+            self.tell(each, f"{node.name} clears")
+
+        def done(reply: Reply | None) -> None:
+            if self._answered("clear", node, key, reply) == OK:
+                self._clears.append(Span(began, self.net.now, members_of(node)))
+
+        worker.clear(done)
+
+    def evict_pages(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
+        """This page and those behind it leave the pool: they are on the disk, or gone."""
+        del worker
+        for each in KEYS[KEYS.index(key) :] if key in KEYS else [key]:
+            if engine_of(node).evict(engine_of(node).digest(namespace_of(each), each))[0]:
+                self.done["evicted"] += 1
+                self.tell(each, f"{node.name} evicts")
+
+    def look_for_page(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
+        began = self.net.now
+
+        def done(reply: Reply | None) -> None:
+            there = self._answered("exists", node, key, reply)
+            if not there or key not in KEYS or not self.checks_exists:
+                return
+            with self._explained(key):
+                self.history.found(key, Span(began, self.net.now), node.name)
+
+        worker.exists(key, done)
+
+    def get_page(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
+        began, unsure = self.net.now, self._unsure()
+
+        def done(reply: Reply | None) -> None:
+            if self._answered("get", node, key, reply) != OK:
+                return
+            version = worker.version()
+            self.tell(key, f"{node.name} has got {version}")
+            setter = self._setters[version].address.incarnation
+            cut_off = setter if setter in unsure | self._unsure() else 0
+            with self._explained(key):
+                self.history.read(key, version, began, node.name, cut_off)
+                if key in CLEARED_KEYS:
+                    self._check_clears(node, version, began)
+
+        worker.get(key, done)
+
+    def _check_clears(self, reader: SimNode, version: int, began: float) -> None:
+        """Whom a clear has reached does not find what was set before."""
+        was_set = self.history.sets[version].ended
+        for clear in self._clears:
+            if reader.address.incarnation in clear.members:
+                assert not (was_set < clear.began and clear.ended < began), (
+                    f"{reader.name} read at {began:.3f} what was set until {was_set:.3f} and "
+                    f"cleared from {clear.began:.3f} to {clear.ended:.3f}"
+                )
+
+    def _unsure(self) -> set[int]:
+        """Who may have missed removals, and promises nothing of what is set there since."""
+        return {
+            node.address.incarnation
+            for node in self.nodes.values()
+            if not node.daemon.removals.vouches
+        }
+
+    def check_sets(self) -> None:
+        """All nodes take them, of all keys."""
+        statuses: Counter[int | None] = Counter()
+        for key in KEYS:
+            for node in self.nodes.values():
+                worker = self._worker(node, key)
+                assert worker is not None, f"{node.name} does not answer its workers"
+                self.set_page(node, worker, key, lambda status: statuses.update([status]))
+            self.run(0.5)
+        self.run(ANSWER_S)
+        assert statuses == {OK: len(self.nodes) * len(KEYS)}, f"statuses of sets: {statuses}"
+
+    # --- for people
+
+    def tell(self, key: bytes, what: str) -> None:
+        self._told.append((self.net.now, key, what))
+
+    def _answered(self, call: str, node: SimNode, key: bytes, reply: Reply | None) -> int | None:
+        """The page's status; of exists how many are there, of clear whether it was not complete."""
+        has_value = call in ("exists", "clear")
+        status = None if reply is None else reply.value if has_value else reply.body[0]
+        self.done[f"{call} {status}"] += 1
+        self.tell(key, f"{node.name} answers {call}: {status}")
+        return status
+
+    @contextlib.contextmanager
+    def _explained(self, key: bytes) -> Iterator[None]:
+        try:
+            yield
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story(key)}") from error
+
+    def story(self, key: bytes) -> str:
+        """The last of what happened to that key."""
+        told = [one for one in self._told if one[1] in (b"", key)][-TOLD_MAX:]
+        return "\n".join(f"{now:9.3f}  {what}" for now, _, what in told)
+
+
+def namespace_of(key: bytes) -> str:
+    return "cleared" if key in CLEARED_KEYS else "removed"
+
+
+def members_of(node: SimNode) -> frozenset[int]:
+    """Incarnations that it knows of."""
+    nodes = node.daemon.placement.nodes.values()
+    return frozenset(known.address.incarnation for known in nodes)
+
+
+def engine_of(node: SimNode) -> RealEngine:
+    return cast(RealEngine, node.engine)
+
+
+def removed(seed: int) -> RealRemovals:
+    rng = random.Random(seed)
+    with (
+        tempfile.TemporaryDirectory(prefix="sim") as folder,
+        RealRemovals(
+            Path(folder),
+            seed,
+            rng.randint(2, 5),
+            heads=rng.randint(1, 2),
+            max_masters=rng.randint(1, 3),
+            drop=rng.choice([0.0, 0.02]),
+            double=rng.choice([0.0, 0.1]),
+            delay_s=rng.choice([0.002, 0.02, 0.2]),
+        ) as cluster,
+    ):
+        _removed(cluster, rng)
+    return cluster
+
+
+def _removed(cluster: RealRemovals, rng: random.Random) -> None:
+    def step() -> None:
+        for _ in range(rng.randint(2, 12)):
+            # Several at one moment: their threads are at work at the same time.
+            for _ in range(rng.randint(1, 4)):
+                cluster.somebody_works(rng)
+            cluster.run(rng.expovariate(10.0))
+        if rng.random() < 0.2:
+            cluster.back_up(rng)
+        if rng.random() < 0.1:
+            cluster.drain(rng)
+        cluster.run(rng.choice([0.0, 0.0, 0.5 * TTL_S, 2 * TTL_S]))
+
+    # Parts that have never met know nothing of each other's removals.
+    cluster.until_agreed(20 * TTL_S)
+    members_trouble(cluster, rng, STEPS, step)
+    for name in cluster.names:
+        if name not in cluster.nodes:
+            cluster.start(name)
+    cluster.until_agreed(20 * TTL_S)
+    cluster.run(2 * TTL_S)
+    cluster.checks_exists = True
+    until = cluster.net.now + OVER_S
+    while cluster.net.now < until:
+        cluster.somebody_works(rng)
+        cluster.run(0.2)
+    cluster.run(4 * ANSWER_S)
+    check_over(cluster)
+    cluster.check_sets()
+    assert cluster.history.hits and cluster.history.sure
+
+
+def main(arguments: list[str]) -> None:
+    seeds = [int(arguments[1])] if arguments[0] == "--seed" else range(int(arguments[0]))
+    done: Counter[str] = Counter()
+    failed, began = 0, time.monotonic()
+    for seed in seeds:
+        try:
+            cluster = removed(seed)
+        except Exception as error:
+            failed += 1
+            print(f"--seed {seed}: {type(error).__name__}: {error}", flush=True)
+            continue
+        history = cluster.history
+        done += cluster.done
+        done.update(operations=history.operations, hits=history.hits, sure=history.sure)
+    print(f"{len(seeds)} stories, {failed} failed, {time.monotonic() - began:.0f} s: {dict(done)}")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
