@@ -75,6 +75,13 @@ class Topology(NamedTuple):
         )
 
 
+def check_text(name: str, text: object) -> None:
+    """ValueError unless it is printable text. Such text goes into namespaces, which operators read
+    and type, and into tags, whose fields end with a line."""
+    if not isinstance(text, str) or not text.isprintable():
+        raise ValueError(f"{name} is {text!r}: printable text without line breaks is wanted")
+
+
 def make_namespace(model: str | None, model_revision: str, namespace: str, tenant: str) -> str:
     """`clear` empties this much. Readable, for operators; hashed where it would be too long."""
     parts = [

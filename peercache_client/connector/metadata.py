@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from peercache_client.client import DEFAULT_SOCKET_PATH
+from peercache_client.identity import check_text
+
+# Parts of the keys.
+_TEXTS: Final = (
+    "model_name",
+    "kv_cache_dtype",
+    "layout",
+    "model_revision",
+    "namespace",
+    "tenant",
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,8 @@ class ConnectorMetadata:
         return int(self.is_eagle)
 
     def __post_init__(self) -> None:
+        for name in _TEXTS:
+            check_text(name, getattr(self, name))
         for name in ("model_name", "kv_cache_dtype"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty: it is part of what keeps models apart")

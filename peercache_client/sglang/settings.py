@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peercache_client.client import DEFAULT_SOCKET_PATH
+from peercache_client.identity import check_text
 
 # SGLang gives its threads 10 s to end when a backend is detached; then detaching fails.
 _TIMEOUT_MAX_S: Final = 8.0
@@ -50,8 +51,7 @@ class Settings:
         for key in ("socket_path", "model_revision", "namespace", "tenant"):
             if key in given:
                 value = given.pop(key)
-                if not isinstance(value, str) or not value.isprintable():
-                    raise ValueError(f"{key} is {value!r}: printable text is wanted")
+                check_text(key, value)
                 ours[key] = value
         timeout_s = given.pop("timeout_s", cls.timeout_s)
         if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= _TIMEOUT_MAX_S:

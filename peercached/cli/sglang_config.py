@@ -35,6 +35,9 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
     --hicache-storage-backend-extra-config "$(peercachectl sglang-config --json)"
     """
     target.must_be_here("SGLang uses the daemon")
+    for key in ("model_revision", "namespace", "tenant"):
+        if wishes[key] is not None:
+            _must_be_text(f"--{key.replace('_', '-')}", wishes[key])
     config = {
         "backend_name": "peercache",
         "module_path": "peercache_client.sglang",
@@ -42,7 +45,7 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
         "interface_v1": 1,
         "allocator": "shm",
         "hicache_storage_pass_prefix_keys": True,
-        "socket_path": str(Path(_socket_path(target)).absolute()),
+        "socket_path": _socket_path(target),
         **{key: wish for key, wish in wishes.items() if wish is not None},
     }
     if as_json:
@@ -56,7 +59,7 @@ def _socket_path(target: Target) -> str:
     """Of the daemon that answers; without one, where it will be: SGLang starts without it, too."""
     from peercached.admin.client import Refused, Unreachable
 
-    expected = target.socket_path()
+    expected = _absolute(target.socket_path())
     try:
         with target.admin() as admin:
             found = admin.status().node.socket_path
@@ -67,4 +70,21 @@ def _socket_path(target: Target) -> str:
             err=True,
         )
         return expected
-    return target.socket or found or expected
+    return expected if target.socket or not found else _absolute(found)
+
+
+def _absolute(path: str) -> str:
+    absolute = str(Path(path).absolute())
+    _must_be_text("the daemon's socket_path", absolute)
+    return absolute
+
+
+def _must_be_text(name: str, text: str) -> None:
+    """A Failure for text that SGLang's start would end with."""
+    from peercache_client.identity import check_text
+    from peercached.cli.exits import USAGE, Failure
+
+    try:
+        check_text(name, text)
+    except ValueError as error:
+        raise Failure(str(error), USAGE) from error

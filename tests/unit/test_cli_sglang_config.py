@@ -76,3 +76,35 @@ def test_json_is_the_extra_config_alone(tmp_path: Path) -> None:
     line, alone = (printed("--socket", socket, "sglang-config", *form) for form in ([], ["--json"]))
     assert json.loads(alone.stdout) == extra_config(line)
     assert shlex.split(line.stdout)
+
+
+# --- text that would end SGLang's start -------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["line", "json"])
+@pytest.mark.parametrize("option", ["--tenant", "--namespace", "--model-revision"])
+@pytest.mark.parametrize("value", ["a\nb", "a\tb", "a\x1b[1m", "\x7f", "\udc80"], ids=repr)
+def test_text_that_is_not_printable_is_wrong_usage(
+    tmp_path: Path, option: str, value: str, form: list[str]
+) -> None:
+    arguments = ["--socket", str(tmp_path / "d.sock"), "sglang-config", option, value, *form]
+    refused = CliRunner().invoke(main, arguments)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"{option} is {value!r}: printable text" in refused.stderr
+
+
+def test_a_socket_path_that_is_not_printable_is_wrong_usage(tmp_path: Path) -> None:
+    given = str(tmp_path / "d\n.sock")
+    refused = CliRunner().invoke(main, ["--socket", given, "sglang-config"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"socket_path is {given!r}: printable text" in refused.stderr
+
+
+def test_a_daemons_socket_path_that_is_not_printable_is_refused(tmp_path: Path) -> None:
+    source = FakeSource()
+    source.document = {"node": {"id": "a", "socket_path": "/run/a\nb.sock"}}
+    admin_path = tmp_path / "d.admin.sock"
+    with serving(admin_path, source):
+        refused = CliRunner().invoke(main, ["--admin-socket", str(admin_path), "sglang-config"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert r"socket_path is '/run/a\nb.sock'" in refused.stderr
