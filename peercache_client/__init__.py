@@ -9,8 +9,9 @@
         hits = client.batch_exists([key])
         statuses = client.batch_get([key], region, [8192], 4096)
 
-Standard library only. After construction nothing that depends on the daemon or the network
-raises: it is a miss, told by a falsy `Status`. Wrong arguments raise TypeError or ValueError.
+Needs the standard library only. After construction nothing that depends on the daemon or the
+network raises: it is a miss, told by a falsy `Status`. Wrong arguments raise TypeError or
+ValueError.
 """
 
 from peercache_client.aio import AsyncClient

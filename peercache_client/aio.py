@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peercache_client.batch import Lengths
 from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
+from peercache_client.not_copied import NotCopied
 from peercache_client.region import Region
+from peercache_client.session import SILENCE_TIMEOUT_S
 from peercache_client.status import Status
 from peercache_client.wire import Key
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(NotCopied):
     """`Client` with coroutines, on at most `threads` threads, each with its connection.
 
     Cancelling a call that is under way takes effect when the daemon has answered it: until then
@@ -36,15 +38,42 @@ class AsyncClient:
         name: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         staging_bytes: int = DEFAULT_STAGING_BYTES,
+        silence_timeout_s: float | None = SILENCE_TIMEOUT_S,
         threads: int = 4,
     ) -> None:
         self._client = Client(
-            socket_path, namespace, name=name, timeout_s=timeout_s, staging_bytes=staging_bytes
+            socket_path,
+            namespace,
+            name=name,
+            timeout_s=timeout_s,
+            staging_bytes=staging_bytes,
+            silence_timeout_s=silence_timeout_s,
         )
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="peercache-client")
+        self._threads = threads
+        # By process: a forked child has none of its parent's threads.
+        self._pools: dict[int, ThreadPoolExecutor] = {os.getpid(): self._new_pool()}
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="peercache-client")
+
+    def _start(self, call: Callable[[], T]) -> Future[T]:
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            pool = self._pools.setdefault(os.getpid(), self._new_pool())
+        try:
+            return pool.submit(call)
+        except RuntimeError:
+            # Closed, or the program is at its end and takes no more threads: a closed client
+            # answers at once, and then nobody else is waiting.
+            done: Future[T] = Future()
+            try:
+                done.set_result(call())
+            except Exception as error:
+                done.set_exception(error)
+            return done
 
     async def _run(self, call: Callable[[], T]) -> T:
-        started = self._pool.submit(call)
+        started = self._start(call)
         result = asyncio.wrap_future(started)
         try:
             return await asyncio.shield(result)
@@ -189,9 +218,11 @@ class AsyncClient:
         return self._client.last_error
 
     async def close(self) -> None:
-        """Detaches, after the calls in progress."""
+        """Detaches, after the calls in progress. Later calls return misses."""
         await self._run(self._client.close)
-        self._pool.shutdown(wait=False)
+        pool = self._pools.get(os.getpid())
+        if pool is not None:
+            pool.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from peercache_client import wire
+from peercache_client._ipc import Segment
 from peercache_client.packed_keys import pack_keys
-from peercache_client.region import Region, Segment
+from peercache_client.region import Region
 from peercache_client.wire import Flag, Key
 
 Lengths = int | Sequence[int]
@@ -44,6 +45,12 @@ class Place(NamedTuple):
     offsets: bytes  # u64 column
     lengths: bytes  # u32 column
 
+    def ranges(self, count: int) -> list[tuple[object, int, int]]:
+        """(file, offset, length) of each page."""
+        files = [segment.identity for segment in self.segments]
+        offsets, lengths = array("Q", self.offsets), array("I", self.lengths)
+        return list(zip(files * (count // len(files)), offsets, lengths, strict=True))
+
     def part(self, begin: int, end: int) -> Place:
         segments = self.segments if len(self.segments) == 1 else self.segments[begin:end]
         return Place(segments, self.offsets[8 * begin : 8 * end], self.lengths[4 * begin : 4 * end])
@@ -70,6 +77,20 @@ def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
     return frames
 
 
+def overlapping(ranges: Sequence[tuple[Any, int, int]]) -> set[int]:
+    """Which of these (space, begin, length) begin before another one of the same space has ended:
+    both cannot be there."""
+    clashing = set()
+    space, end = None, 0
+    for i in sorted(range(len(ranges)), key=ranges.__getitem__):
+        here, begin, length = ranges[i]
+        if here == space and begin < end:
+            clashing.add(i)
+        else:
+            space, end = here, begin + length
+    return clashing
+
+
 def place_pages(
     keys: Sequence[Key],
     region: Region | Sequence[Region],
@@ -90,6 +111,9 @@ def place_pages(
                 raise TypeError(f"a region must be a Region, not {kind.__name__}")
         if count > 1 and regions.count(regions[0]) == count:
             regions = regions[:1]
+    for column in (offsets, lengths):
+        if isinstance(column, (bytes, bytearray)):
+            raise TypeError("offsets and lengths must be sequences of int, not bytes")
     try:
         offset_column = array("Q", offsets)
         if isinstance(lengths, int):

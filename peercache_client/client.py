@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-import threading
 import time
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from peercache_client import memory, wire
-from peercache_client.batch import KeyFrame, Lengths, Place, key_frames, place_pages
-from peercache_client.connection import Connection, GaveUp, Lost, Refused, Reply
-from peercache_client.region import Region, Segment, make_memfd, map_shared
-from peercache_client.session import Late, Session
+from peercache_client import _ipc, memory, wire
+from peercache_client._ipc import Segment, Segments
+from peercache_client.batch import KeyFrame, Lengths, Place, key_frames, overlapping, place_pages
+from peercache_client.not_copied import NotCopied
+from peercache_client.notes import say
+from peercache_client.region import Region
+from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
 from peercache_client.staging import Staging
 from peercache_client.status import STATUS_OF_BYTE, Status
 from peercache_client.wire import Flag, Key, Op
@@ -25,24 +26,25 @@ from peercache_client.wire import Flag, Key, Op
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-log = logging.getLogger("peercache_client")
-
 DEFAULT_SOCKET_PATH: Final = "/run/peercached/peercached.sock"
 DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_STAGING_BYTES: Final = 64 << 20
 
+# What a region's own calls may take of the daemon.
+_REGION_TIMEOUT_S: Final = 1.0
 
-class Client:
+
+class Client(NotCopied):
     """A worker's attachment to the daemon of its host.
 
-    Thread safe: each thread has a connection of its own. Safe over fork: a child attaches by
-    itself. Construction needs no daemon. Every call has a time-out (`timeout_s`, else the
-    client's); while the daemon is away calls return misses at once, and when it is back,
+    Safe from threads, signal handlers, finalisers and forked children, each of which attaches by
+    itself (docs/client.md). Construction needs no daemon. Every call has a time-out (`timeout_s`,
+    else the client's); while the daemon is away calls return misses at once, and when it is back,
     connections and regions are restored without help.
 
     Keys are str or bytes of 1 to 4096 bytes; those of one batch are a chain, first to last, and
-    `parent` is the key just before the first. Wrong arguments raise TypeError or ValueError;
-    nothing else raises after construction.
+    `parent` is the key just before the first. Wrong arguments raise TypeError or ValueError, and
+    `alloc` and `register` also OSError; nothing else raises after construction.
     """
 
     def __init__(
@@ -53,111 +55,112 @@ class Client:
         name: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         staging_bytes: int = DEFAULT_STAGING_BYTES,
+        silence_timeout_s: float | None = SILENCE_TIMEOUT_S,
     ) -> None:
         """`namespace` says what the bytes mean: model, dtype, layout, rank (docs/protocol.md).
 
         `name` is shown to operators. `staging_bytes` bounds the memory through which buffers
         that are not shared travel, and so the largest page that `set` and `get` can move.
+
+        `silence_timeout_s`: a daemon that is stopped in the middle of a write goes on with it when
+        it wakes up. A get whose time is over waits so long for that; then its pages are
+        `region_lost`, and their memory may change until the region is no more `quarantined`. None:
+        it returns only when nothing is written any more.
         """
-        if not isinstance(namespace, str):
-            raise TypeError(f"namespace must be str, not {type(namespace).__name__}")
-        if len(namespace.encode()) > 1024:
-            raise ValueError(f"namespace has {len(namespace.encode())} bytes: at most 1024")
+        path = os.fsencode(socket_path)
+        if b"\0" in path:
+            raise ValueError(f"socket_path {path!r} has a zero byte")
         if staging_bytes < 4096:
             raise ValueError(f"staging_bytes is {staging_bytes}: at least 4096")
         self._timeout_s = _checked_timeout(timeout_s)
-        shown = (name or f"python {os.getpid()}").encode()[:128].decode(errors="ignore").encode()
-        self._session_now = Session(os.fspath(socket_path), namespace.encode(), shown)
-        self._sessions = {self._session_now.pid: self._session_now}
-        self._regions_lock = threading.Lock()
-        self._regions: list[Region] = []
-        self._staging = Staging(staging_bytes)
-        self._complained: set[int] = set()
+        if silence_timeout_s is not None and not 0 <= silence_timeout_s <= 3600:
+            raise ValueError(
+                f"silence_timeout_s is {silence_timeout_s}: 0 to 3600 seconds, or None"
+            )
+        self._silence_s = silence_timeout_s
+        shown = _presentable("name", name or f"python {os.getpid()}", 1 << 20)[:128]
+        shown = shown.decode(errors="ignore").encode()
+        self._session_here = Session(path, _presentable("namespace", namespace, 1024), shown)
+        self._staging_here = Staging(staging_bytes)
+        self._segments = Segments()
+        self._regions: dict[Region, None] = {}
 
     # --- regions ---------------------------------------------------------------------------
 
     def alloc(self, size: int) -> Region:
-        """A new region of `size` bytes of zeros; `region.view` are its bytes."""
+        """A new region of `size` bytes of zeros; `region.view` are its bytes. OSError."""
         if not isinstance(size, int):
             raise TypeError(f"size must be int, not {type(size).__name__}")
-        if size <= 0:
-            raise ValueError(f"size is {size}: at least 1")
-        return self._register_file(make_memfd(size, "peercache-region"))
+        if not 1 <= size < 1 << 62:
+            raise ValueError(f"size is {size}: at least 1, and what there is memory for")
+        return self._register_file(Segment.create(size, "peercache-region"), self._regions)
 
     def register(self, source: int | ReadableBuffer) -> Region:
         """Shares existing memory: a memfd's number, an mmap, or any buffer backed by a memfd.
 
         The region is the whole file for a number, and exactly the buffer otherwise. ValueError
-        if the memory is not shared memory; the text says what to do.
+        if the memory is not shared memory; the text says what to do. OSError: it cannot be mapped.
 
         The number may be a dma-buf's, memory of a GPU: pages of peers with RDMA are got straight
         into it, with header checks only; everything else is refused page by page. Where daemon
         or devices cannot use it at all, the log says why and its pages are `bad_region`.
         """
         if isinstance(source, int):
-            return self._register_file(os.dup(source))
+            if not 0 <= source < 1 << 31:
+                raise ValueError(f"no file descriptor has the number {source}")
+            return self._register_file(Segment.duplicate(source), self._regions)
         view = memory.byte_view(source)
-        return self._register_view(view, memory.address_of(view))
+        return self._register_view(view, _ipc.address_of(view))
 
     def register_memory(self, address: int, size: int) -> Region:
         """As `register`, for memory known by its address. It must stay mapped."""
-        if address <= 0 or size <= 0:
+        if address <= 0 or size <= 0 or address + size > 1 << 63:
             raise ValueError(f"no memory: {size} bytes at {address:#x}")
-        return self._register_view(memory.view_at(address, size), address)
+        return self._register_view(_ipc.view_at(address, size), address)
 
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
         """The registered region that holds these bytes, and the offset in it."""
-        for region in self._regions:
-            if region.segment.of_device:
-                continue
-            offset = address - region.address
-            if offset >= 0 and offset + size <= region.size:
-                return region, offset
-        return None
+        return _locate(list(self._regions), address, size)
 
-    def _register_file(self, fd: int) -> Region:
-        segment = Segment(fd)
+    def _register_file(self, segment: Segment, table: dict[Region, None]) -> Region:
         if segment.size_bytes == 0:
-            raise ValueError(f"file descriptor {fd} is an empty file: give it a size first")
+            raise ValueError("the file descriptor is of an empty file: give it a size first")
         if segment.of_device:
-            return self._add_region(segment, 0, None, 0)
-        view = map_shared(fd, segment.size_bytes)
-        return self._add_region(segment, 0, view, memory.address_of(view))
+            return self._add_region(segment, 0, None, 0, table)
+        view = memoryview(segment.map())
+        return self._add_region(segment, 0, view, _ipc.address_of(view), table)
 
     def _register_view(self, view: memoryview, address: int) -> Region:
         if view.nbytes == 0:
             raise ValueError("an empty buffer cannot be registered")
         backing = memory.find_backing(address, view.nbytes)
-        return self._add_region(Segment(backing.fd), backing.offset, view, address)
+        return self._add_region(backing.segment, backing.offset, view, address, self._regions)
 
     def _add_region(
-        self, segment: Segment, start: int, view: memoryview | None, address: int
+        self,
+        segment: Segment,
+        start: int,
+        view: memoryview | None,
+        address: int,
+        table: dict[Region, None],
     ) -> Region:
-        with self._regions_lock:
-            for known in self._regions:
-                if known.segment.identity == segment.identity:
-                    segment = known.segment
-                    break
-            end = start + (view.nbytes if view is not None else segment.size_bytes)
-            if end > segment.size_bytes:
-                raise ValueError(
-                    f"the buffer ends at byte {end} of a file that was "
-                    f"registered with {segment.size_bytes}: close its regions before it grows"
-                )
-            region = Region(segment, start, view, address, self._forget_region)
-            segment.regions += 1
-            self._regions.append(region)
-        if segment.regions == 1:
-            self._session().add(segment)
+        hold = self._segments.hold(segment)
+        size_bytes = hold.segment.size_bytes
+        end = start + (view.nbytes if view is not None else size_bytes)
+        if end > size_bytes:
+            raise ValueError(
+                f"the buffer ends at byte {end} of a file that was "
+                f"registered with {size_bytes}: close its regions before it grows"
+            )
+        region = Region(hold, start, view, address, table, self._sweep)
+        # Now, so that the log says at once what the daemon does not take.
+        within = time.monotonic() + _REGION_TIMEOUT_S
+        self._session().ask(Op.ping, 0, 0, within, segments=(hold.segment,))
+        table[region] = None
         return region
 
-    def _forget_region(self, region: Region) -> None:
-        with self._regions_lock:
-            self._regions.remove(region)
-            region.segment.regions -= 1
-            last = region.segment.regions == 0
-        if last:
-            self._session().remove(region.segment)
+    def _sweep(self) -> None:
+        self._session().sweep(time.monotonic() + _REGION_TIMEOUT_S)
 
     # --- pages in regions ------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Client:
     ) -> list[Status]:
         """Stores the page at offsets[i], lengths[i] of the region under keys[i]."""
         place = place_pages(keys, region, offsets, lengths)
-        return self._move(Op.set, keys, place, parent, self._end(timeout_s))
+        return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
 
     def batch_get(
         self,
@@ -190,7 +193,7 @@ class Client:
         When this returns nothing more is written there, whatever became of the pages.
         """
         place = place_pages(keys, region, offsets, lengths)
-        return self._move(Op.get, keys, place, parent, self._end(timeout_s))
+        return self._move(self._session(), Op.get, keys, place, parent, self._end(timeout_s))
 
     # --- pages in any buffers --------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Client:
         """The page's bytes; None for a miss, also if it has another length."""
         if not 1 <= length <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"length is {length}: 1 to {wire.LENGTH_BYTES_MAX}")
-        if length > self._staging.capacity_bytes:
+        if length > self._staging_here.capacity_bytes:
             return None
         page = bytearray(length)
         status = self.batch_get_buffers([key], [page], timeout_s=timeout_s)[0]
@@ -256,12 +259,12 @@ class Client:
         With `hold_s` their holders also keep them from eviction for so long, 30 seconds at most;
         a page that cannot be kept counts as not present.
         """
-        end = self._end(timeout_s)
+        end, session = self._end(timeout_s), self._session()
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
             flags, body = _holding(frame, hold_s)
-            reply = self._exchange(Op.exists, flags, count, end, body)
+            reply = session.ask(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
             present += reply.value
@@ -278,11 +281,11 @@ class Client:
         hold_s: float = 0.0,
     ) -> list[bool]:
         """For each key by itself whether it is present; `hold_s` as of `batch_exists`."""
-        end = self._end(timeout_s)
+        end, session = self._end(timeout_s), self._session()
         found: list[bool] = []
         for frame in key_frames(keys, parent):
             flags, body = _holding(frame, hold_s)
-            reply = self._exchange(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
+            reply = session.ask(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
             if isinstance(reply, Reply) and len(reply.body) == frame.keys:
                 found += map(bool, reply.body)
             else:
@@ -297,12 +300,14 @@ class Client:
         found there, and nobody can set it. `error`: they are gone, but that could not be written
         down in state_dir, and a restart may bring them back.
         """
-        end = self._end(timeout_s)
+        end, session = self._end(timeout_s), self._session()
         statuses: list[Status] = []
         for frame in key_frames(keys, None):
-            reply = self._exchange(Op.remove, frame.flags, frame.keys, end, frame.body)
+            reply = session.ask(Op.remove, frame.flags, frame.keys, end, frame.body)
             if isinstance(reply, Reply) and len(reply.body) > frame.keys:
-                log.warning("remove: %s", bytes(reply.body[frame.keys :]).decode(errors="replace"))
+                say(
+                    logging.WARNING, "remove: %s", reply.body[frame.keys :].decode(errors="replace")
+                )
                 reply = Reply(reply.value, reply.body[: frame.keys])
             statuses += _statuses(reply, frame.keys)
         return statuses
@@ -314,34 +319,36 @@ class Client:
 
         False if a part could not be reached (the log says which) or there is no daemon.
         """
-        reply = self._exchange(Op.clear, 0, 0, self._end(timeout_s))
+        reply = self._session().ask(Op.clear, 0, 0, self._end(timeout_s))
         if not isinstance(reply, Reply):
             return False
         if reply.value:
-            log.warning("clear: %s", bytes(reply.body).decode(errors="replace"))
+            say(logging.WARNING, "clear: %s", reply.body.decode(errors="replace"))
         return reply.value == 0
 
     def stats(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """{"connected", "last_error", "reconnects", "regions", "daemon": what it says or None}"""
-        reply = self._exchange(Op.stats, 0, 0, self._end(timeout_s))
+        """{"connected", "last_error", "reconnects", "regions", "quarantined": how many regions the
+        daemon may still be writing into, "daemon": what it says or None}"""
         session = self._session()
+        reply = session.ask(Op.stats, 0, 0, self._end(timeout_s))
         daemon: Any = None
         if isinstance(reply, Reply):
             try:
-                daemon = json.loads(bytes(reply.body))
+                daemon = json.loads(reply.body)
             except ValueError as error:
-                log.warning("the daemon's statistics cannot be read: %s", error)
+                say(logging.WARNING, "the daemon's statistics cannot be read: %s", error)
         return {
             "connected": isinstance(reply, Reply),
             "last_error": session.last_error,
             "reconnects": session.reconnects,
             "regions": len(self._regions),
+            "quarantined": sum(region.segment.quarantined for region in list(self._regions)),
             "daemon": daemon,
         }
 
     def ping(self, *, timeout_s: float | None = None) -> bool:
         """Whether the daemon answers."""
-        reply = self._exchange(Op.ping, 0, 0, self._end(timeout_s))
+        reply = self._session().ask(Op.ping, 0, 0, self._end(timeout_s))
         return isinstance(reply, Reply)
 
     @property
@@ -367,102 +374,52 @@ class Client:
     # --- inside ----------------------------------------------------------------------------
 
     def _session(self) -> Session:
-        session = self._session_now
-        pid = os.getpid()
-        if session.pid != pid:
-            # A forked child. setdefault: of two threads that come here first, one wins.
-            session = self._sessions.setdefault(pid, session.after_fork())
-            self._session_now = session
+        session = self._session_here
+        if session.pid != os.getpid():
+            session = self._session_here = session.of_child()
         return session
+
+    def _staging(self) -> Staging:
+        staging = self._staging_here
+        if staging.pid != os.getpid():
+            staging = self._staging_here = Staging(staging.capacity_bytes)
+        return staging
 
     def _end(self, timeout_s: float | None) -> float:
         if timeout_s is None:
             return time.monotonic() + self._timeout_s
         return time.monotonic() + _checked_timeout(timeout_s)
 
-    def _exchange(
-        self,
-        op: int,
-        flags: int,
-        count: int,
-        end: float,
-        body: tuple[bytes, ...] | Callable[[Connection, float], tuple[bytes, ...]] = (),
-        segments: Sequence[Segment] = (),
-    ) -> Reply | Status:
-        """One request. A Status instead of its reply is what became of all its pages.
-
-        A `body` that names regions is made for the connection that it goes over, by `end`.
-        """
-        session = self._session()
-        for attempt in (1, 2):
-            try:
-                connection = session.connection(end)
-            except Late:
-                return Status.deadline
-            if connection is None:
-                return Status.no_daemon
-            try:
-                parts = body if isinstance(body, tuple) else body(connection, end)
-                # Connecting and registering have taken their part.
-                timeout_s = end - time.monotonic()
-                if timeout_s <= 0:
-                    return Status.deadline
-                return connection.ask(op, flags, count, timeout_s, parts)
-            except Late:
-                return Status.deadline
-            except Lost:
-                # The daemon was started anew since the last call, perhaps: asking twice is
-                # harmless, every request can be repeated.
-                if attempt == 2:
-                    return Status.no_daemon
-            except GaveUp as error:
-                session.daemon_hangs(error)
-                return Status.deadline
-            except Refused as refused:
-                self._complain(refused)
-                return Status.error
-            finally:
-                if connection.stuck:
-                    _quarantine(segments)
-        raise AssertionError("unreachable")
-
-    def _complain(self, refused: Refused) -> None:
-        if refused.code not in self._complained:
-            self._complained.add(refused.code)
-            log.warning("the daemon refuses a request: %s (said once)", refused)
-
     def _move(
-        self, op: Op, keys: Sequence[Key], place: Place, parent: Key | None, end: float
+        self,
+        session: Session,
+        op: Op,
+        keys: Sequence[Key],
+        place: Place,
+        parent: Key | None,
+        end: float,
     ) -> list[Status]:
         statuses: list[Status] = []
-        for frame in key_frames(keys, parent):
+        frames = key_frames(keys, parent)
+        clashing: set[int] = set()
+        if op == Op.get and len(frames) > 1:
+            # Within a frame the daemon sees it. What has no key is not written.
+            clashing = overlapping(place.ranges(len(keys)))
+            if clashing:
+                chosen = [b"" if i in clashing else key for i, key in enumerate(keys)]
+                frames = key_frames(chosen, parent)
+        for frame in frames:
             part = place
             if frame.keys < len(keys):
                 part = place.part(frame.begin, frame.begin + frame.keys)
-            reply = self._exchange(
-                op, frame.flags, frame.keys, end, partial(self._body, frame, part), part.segments
+            body = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
+            reply = session.ask(
+                op, frame.flags, frame.keys, end, body, part.segments, self._silence_s
             )
             statuses += _mark_quarantined(_statuses(reply, frame.keys), part.segments)
+        for i in clashing:
+            statuses[i] = Status.bad_range
         return statuses
-
-    def _body(
-        self, frame: KeyFrame, place: Place, connection: Connection, end: float
-    ) -> tuple[bytes, ...]:
-        regions = self._region_column(connection, place.segments, frame.keys, end)
-        return frame.lengths, regions, place.offsets, place.lengths, frame.parent, frame.joined
-
-    def _region_column(
-        self, connection: Connection, segments: list[Segment], count: int, end: float
-    ) -> bytes:
-        known = connection.region_ids
-        ids = []
-        for segment in segments:
-            region_id = known.get(segment)
-            if region_id is None:
-                region_id = self._session().region_id(connection, segment, end)
-            ids.append(0 if segment.quarantined else region_id)
-        column = array("I", ids)
-        return (column * count if len(ids) == 1 else column).tobytes()
 
     def _move_buffers(
         self,
@@ -473,29 +430,57 @@ class Client:
         timeout_s: float | None,
     ) -> list[Status]:
         end = self._end(timeout_s)
+        wire.check_keys(keys)
         if len(views) != len(keys):
             raise ValueError(f"{len(keys)} keys and {len(views)} buffers: one for each key")
         wire.pack_parent(parent)
+        if not views:
+            return []
+        regions = list(self._regions)
+        addresses = [_ipc.address_of(view) for view in views]
         places: list[tuple[Region, int] | None] = []
-        for i, view in enumerate(views):
-            if view.nbytes == 0 or view.nbytes > wire.LENGTH_BYTES_MAX:
+        for i, (address, view) in enumerate(zip(addresses, views, strict=True)):
+            if not 1 <= view.nbytes <= wire.LENGTH_BYTES_MAX:
                 raise ValueError(
                     f"buffers[{i}] has {view.nbytes} bytes: 1 to {wire.LENGTH_BYTES_MAX}"
                 )
-            places.append(self.locate(memory.address_of(view), view.nbytes))
-        if not views:
-            return []
+            places.append(_locate(regions, address, view.nbytes))
+        session = self._session()
         if all(places):
-            regions = [place[0] for place in places if place is not None]
-            offsets = [place[1] for place in places if place is not None]
+            found = [place for place in places if place is not None]
             lengths = [view.nbytes for view in views]
-            return self._move(op, keys, place_pages(keys, regions, offsets, lengths), parent, end)
-        return self._staging.move(
-            op, keys, views, places, parent, end, self._move_placed, self.alloc
-        )
+            return self._move_placed(
+                session, op, keys, [one for one, _ in found], [at for _, at in found], lengths,
+                parent, end,
+            )  # fmt: skip
+        clashing = set[int]()
+        if op == Op.get:
+            sizes = (view.nbytes for view in views)
+            clashing = overlapping(
+                [(0, address, size) for address, size in zip(addresses, sizes, strict=True)]
+            )
+        if clashing:
+            keys = [b"" if i in clashing else key for i, key in enumerate(keys)]
+        try:
+            statuses = self._staging().move(
+                op, keys, views, places, parent, end,
+                partial(self._move_placed, session), self._staging_region,
+            )  # fmt: skip
+        except OSError as error:
+            say(logging.WARNING, "no memory for buffers to travel through: %s", error)
+            return [Status.error] * len(keys)
+        for i in clashing:
+            statuses[i] = Status.bad_range
+        return statuses
+
+    def _staging_region(self, size: int) -> Region:
+        """One that is found by nobody, and gone with its object."""
+        segment = Segment.create(size, "peercache-staging")
+        return self._register_file(segment, {})
 
     def _move_placed(
         self,
+        session: Session,
         op: Op,
         keys: Sequence[Key],
         regions: list[Region],
@@ -504,7 +489,12 @@ class Client:
         parent: Key | None,
         end: float,
     ) -> list[Status]:
-        return self._move(op, keys, place_pages(keys, regions, offsets, lengths), parent, end)
+        try:
+            place = place_pages(keys, regions, offsets, lengths)
+        except ValueError:
+            # Another thread has closed one of them since it was found.
+            return [Status.bad_region] * len(keys)
+        return self._move(session, op, keys, place, parent, end)
 
 
 def _checked_timeout(timeout_s: float) -> float:
@@ -513,11 +503,34 @@ def _checked_timeout(timeout_s: float) -> float:
     return float(timeout_s)
 
 
+def _presentable(what: str, text: str, bytes_max: int) -> bytes:
+    """As operators are shown it. TypeError, ValueError."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be str, not {type(text).__name__}")
+    encoded = text.encode()
+    if len(encoded) > bytes_max:
+        raise ValueError(f"{what} has {len(encoded)} bytes: at most {bytes_max}")
+    for character in text:
+        if character < " " or character == "\x7f":
+            raise ValueError(f"{what} {text!r} has the control character {character!r}")
+    return encoded
+
+
+def _locate(regions: list[Region], address: int, size: int) -> tuple[Region, int] | None:
+    for region in regions:
+        if region.segment.of_device or region.closed:
+            continue
+        offset = address - region.address
+        if offset >= 0 and offset + size <= region.size:
+            return region, offset
+    return None
+
+
 def _holding(frame: KeyFrame, hold_s: float) -> tuple[int, tuple[bytes, ...]]:
     """Flags and body of an exists that asks to keep what is present."""
-    if hold_s <= 0:
+    if not hold_s > 0:
         return frame.flags, frame.body
-    hold_ms = min(int(hold_s * 1000) + 1, wire.HOLD_MS_MAX)
+    hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
     return frame.flags | Flag.hold, (*frame.body, wire.HOLD_MS.pack(hold_ms))
 
 
@@ -533,20 +546,10 @@ def _statuses(reply: Reply | Status, count: int) -> list[Status]:
 
 
 def _mark_quarantined(statuses: list[Status], segments: list[Segment]) -> list[Status]:
-    if any(segment.quarantined for segment in segments):
+    quarantined = {segment for segment in set(segments) if segment.quarantined}
+    if quarantined:
         one_for_all = len(segments) == 1
         for i in range(len(statuses)):
-            if segments[0 if one_for_all else i].quarantined:
+            if segments[0 if one_for_all else i] in quarantined:
                 statuses[i] = Status.region_lost
     return statuses
-
-
-def _quarantine(segments: Sequence[Segment]) -> None:
-    for segment in segments:
-        if not segment.quarantined:
-            segment.quarantined = True
-            log.error(
-                "the daemon hangs while writing into a region of %d bytes: it may still write "
-                "there, so the region is not used any more; do not reuse its memory",
-                segment.size_bytes,
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 
 from peercache_client import memory
@@ -19,7 +18,6 @@ class Extents:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._lock = threading.Lock()
         self._regions: dict[memory.Extent, Region] = {}
 
     def regions(self, pieces: Iterable[tuple[int, int]]) -> list[Region]:
@@ -32,9 +30,10 @@ class Extents:
         extent = memory.find_extent(address, mappings)
         if address + size_bytes > extent.address + extent.size_bytes:
             raise ValueError(f"the {size_bytes} bytes at {address:#x} are not in one mapping")
-        with self._lock:
-            region = self._regions.get(extent)
-            if region is None:
-                region = self._client.register_memory(extent.address, extent.size_bytes)
-                self._regions[extent] = region
+        region = self._regions.get(extent)
+        if region is None:
+            mine = self._client.register_memory(extent.address, extent.size_bytes)
+            region = self._regions.setdefault(extent, mine)
+            if region is not mine:
+                mine.close()  # another thread was faster
         return region

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from peercache_client._ipc import Segment
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -18,58 +19,12 @@ REMEDY: Final = (
 )
 
 
-class _PyBuffer(ctypes.Structure):
-    """Py_buffer of the C API (stable ABI since Python 3.11, unchanged since 2.6)."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
-_get_buffer.restype = ctypes.c_int
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
-_release_buffer.restype = None
-
-
-_view_at = ctypes.pythonapi.PyMemoryView_FromMemory
-_view_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_view_at.restype = ctypes.py_object
-_PYBUF_WRITE: Final = 0x200
-
-
-def view_at(address: int, size_bytes: int) -> memoryview:
-    """Writable bytes at an address, which keeps nothing alive."""
-    view: memoryview = _view_at(address, size_bytes, _PYBUF_WRITE)
-    return view
-
-
 def byte_view(buffer: ReadableBuffer) -> memoryview:
     """A flat view of the buffer's bytes. TypeError, ValueError."""
     view = memoryview(buffer)
     if not view.c_contiguous:
         raise ValueError("a buffer must be contiguous in memory: copy it first")
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
-
-
-def address_of(view: memoryview) -> int:
-    raw = _PyBuffer()
-    _get_buffer(view, ctypes.byref(raw), 0)
-    address = raw.buf or 0
-    _release_buffer(ctypes.byref(raw))
-    return int(address)
 
 
 class Mapping(NamedTuple):
@@ -164,7 +119,7 @@ def is_writable_memory(address: int, size_bytes: int) -> bool:
 
 
 class Backing(NamedTuple):
-    fd: int  # the caller's to close
+    segment: Segment
     offset: int  # in the file, of the first byte
 
 
@@ -202,23 +157,24 @@ def find_backing(address: int, size_bytes: int) -> Backing:
     return Backing(_open_mapped_file(first), address - first.start + first.offset)
 
 
-def _open_mapped_file(mapping: Mapping) -> int:
+def _open_mapped_file(mapping: Mapping) -> Segment:
     for entry in Path("/proc/self/fd").iterdir():
-        fd = int(entry.name)
         try:
+            fd = int(entry.name)
             status = os.fstat(fd)
             device = (os.major(status.st_dev), os.minor(status.st_dev))
             if status.st_ino == mapping.inode and device == mapping.device:
-                return os.dup(fd)
+                segment = Segment.duplicate(fd)
+                # The number may have become another file's since it was looked at.
+                if segment.identity == (status.st_dev, status.st_ino):
+                    return segment
         except OSError:
             continue  # closed since the listing
     try:
         # Works without a descriptor, but only for the privileged (CAP_CHECKPOINT_RESTORE).
-        return os.open(
-            f"/proc/self/map_files/{mapping.start:x}-{mapping.end:x}", os.O_RDWR | os.O_CLOEXEC
-        )
+        return Segment.open(f"/proc/self/map_files/{mapping.start:x}-{mapping.end:x}")
     except OSError as error:
         raise ValueError(
             f"no open descriptor of {mapping.path or 'the file'} behind the memory at "
-            f"{mapping.start:#x} ({error.strerror}): keep the memfd open, or {REMEDY}"
+            f"{mapping.start:#x} ({error}): keep the memfd open, or {REMEDY}"
         ) from None

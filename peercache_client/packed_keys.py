@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
-from peercache_client.wire import Key, key_bytes
+from peercache_client.wire import Key, check_keys, key_bytes
 
 
 class PackedKeys(Sequence[bytes]):
@@ -42,8 +42,7 @@ def pack_keys(keys: Sequence[Key]) -> PackedKeys:
     """One pass in C for the usual cases: packed already, all ASCII text, all bytes."""
     if isinstance(keys, PackedKeys):
         return keys
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
+    check_keys(keys)
     kinds = set(map(type, keys))
     if kinds == {str}:
         text = "".join(keys)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from peercache_client import memory
+from peercache_client import _ipc
 
 log = logging.getLogger("peercache_client")
 
@@ -101,7 +101,7 @@ def _make(size_bytes: int, huge_page_bytes: int, numa_node: int | None) -> tuple
         mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
         if numa_node is not None:
             # Before the first touch: pages are placed then, and stay.
-            _bind(memory.address_of(memoryview(mapping)), size_bytes, numa_node)
+            _bind(_ipc.address_of(memoryview(mapping)), size_bytes, numa_node)
         # Taken now: later, a lack of memory would be a SIGBUS in the middle of a copy.
         mapping.madvise(_MADV_POPULATE_WRITE)
     except BaseException:

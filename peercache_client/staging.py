@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
+import os
 from collections.abc import Callable, Sequence
 
+from peercache_client._ipc import Slots
+from peercache_client.notes import say
 from peercache_client.region import Region
 from peercache_client.status import Status
 from peercache_client.wire import KEY_BYTES_MAX, Key, Op, key_bytes
-
-log = logging.getLogger("peercache_client")
 
 Move = Callable[
     [Op, Sequence[Key], list[Region], list[int], list[int], Key | None, float], list[Status]
@@ -22,13 +21,15 @@ _ALIGN_BYTES = 64
 
 
 class Staging:
-    """One region, used by one batch at a time, made when first needed."""
+    """One region of this process, used by one batch at a time, made when first needed. A batch in a
+    signal handler, that would wait for the one it has interrupted, gets a region for itself."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
-        self._lock = threading.Lock()
-        self._region: Region | None = None
+        self._slots = Slots(1)
+        self._idle: list[Region] = []
         self._said = False
+        self.pid = os.getpid()
 
     def move(
         self,
@@ -43,21 +44,21 @@ class Staging:
     ) -> list[Status]:
         """Moves the pages without a place through the region, in as many rounds as it takes.
 
-        The pages that have a place go along in their order, so that a chain stays a chain.
+        The pages that have a place go along in their order, so that a chain stays a chain. OSError:
+        there is no memory for the region.
         """
-        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+        slot = self._slots.take(end)
+        if slot is None:
             return [Status.deadline] * len(keys)
-        try:
-            if not self._said:
-                self._said = True
-                log.warning(
-                    "pages in unshared memory are copied through a region of %d bytes; memory "
-                    "from Client.alloc() or Client.register() needs no copy (said once)",
-                    self.capacity_bytes,
-                )
-            return self._rounds(op, keys, views, places, parent, end, move, alloc)
-        finally:
-            self._lock.release()
+        if not self._said:
+            self._said = True
+            say(
+                logging.WARNING,
+                "pages in unshared memory are copied through a region of %d bytes; memory "
+                "from Client.alloc() or Client.register() needs no copy (said once)",
+                self.capacity_bytes,
+            )
+        return self._rounds(op, keys, views, places, parent, end, move, alloc)
 
     def _rounds(
         self,
@@ -71,9 +72,12 @@ class Staging:
         alloc: Alloc,
     ) -> list[Status]:
         statuses = [Status.too_large] * len(keys)
+        region = self._take_region(alloc)
         begin = 0
         while begin < len(keys):
-            region = self._usable_region(alloc)
+            if not _usable(region):
+                # What still writes there writes into a file that we have no use for.
+                region = alloc(self.capacity_bytes)
             chosen: list[int] = []
             regions: list[Region] = []
             offsets: list[int] = []
@@ -111,16 +115,21 @@ class Staging:
                     if statuses[page]:
                         views[page][:] = region.view[offset : offset + views[page].nbytes]
             begin = i
+        if not self._idle and _usable(region) and self.pid == os.getpid():
+            self._idle.append(region)
         return statuses
 
-    def _usable_region(self, alloc: Alloc) -> Region:
-        region = self._region
-        if region is not None and region.segment.quarantined:
-            # What still writes there writes into a file that we have no use for.
-            region.close()
-        if region is None or region.closed:
-            region = self._region = alloc(self.capacity_bytes)
-        return region
+    def _take_region(self, alloc: Alloc) -> Region:
+        """It is dropped if anything goes wrong: nobody must share it with a call that was
+        interrupted."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return alloc(self.capacity_bytes)
+
+
+def _usable(region: Region) -> bool:
+    return not region.segment.quarantined and not region.segment.lost
 
 
 def _possible_parent(key: Key) -> Key | None:

@@ -1,10 +1,11 @@
-"""The frames of docs/protocol.md, "IPC": layouts."""
+"""What Python has to know of the frames of docs/protocol.md, "IPC"."""
 
 from __future__ import annotations
 
 import struct
 import sys
 from array import array
+from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -13,26 +14,13 @@ Key = str | bytes
 if sys.byteorder != "little" or array("I").itemsize != 4 or array("Q").itemsize != 8:
     raise ImportError("peercache_client needs a little-endian machine with 4-byte ints")
 
-PROTOCOL_VERSION: Final = 1
 PAGES_MAX: Final = 65536
-BODY_BYTES_MAX: Final = 64 << 20
 KEY_BYTES_MAX: Final = 4096
 LENGTH_BYTES_MAX: Final = (1 << 32) - 1
-TOKEN_BYTES: Final = 16
-REPLY_BIT: Final = 0x8000
 
-REQUEST: Final = struct.Struct("<IHHIIII")  # body, op, flags, request id, count, deadline, 0
-REPLY: Final = struct.Struct("<IHHIIII")  # body, op, error, request id, count, value, 0
-HELLO: Final = struct.Struct("<II16sII")  # version, 0, token, namespace bytes, name bytes
-HELLO_REPLY: Final = struct.Struct("<II16sQIIII")  # version, text bytes, token, incarnation, ...
-REGION_BYTES: Final = struct.Struct("<Q")
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
 HOLD_MS: Final = struct.Struct("<I")  # behind the keys
-
-GATE_PAGE_BYTES: Final = 4096
-GATE_FENCE_WORD: Final = 0  # u32 index in the gate page
-GATE_WRITERS_WORD: Final = 16
 
 
 class Op(IntEnum):
@@ -55,28 +43,10 @@ class Flag(IntFlag):
     hold = 4
 
 
-class ErrorCode(IntEnum):
-    bad_frame = 1
-    bad_version = 2
-    not_attached = 3
-    no_attachment = 4
-    bad_value = 5
-    limit = 6
-    unknown_op = 7
-    failed = 8
-    forbidden = 9
-
-
-# After these the daemon closes the connection.
-CLOSING_ERRORS: Final = frozenset(
-    {
-        ErrorCode.bad_frame,
-        ErrorCode.bad_version,
-        ErrorCode.not_attached,
-        ErrorCode.no_attachment,
-        ErrorCode.forbidden,
-    }
-)
+def check_keys(keys: Sequence[Key]) -> None:
+    """TypeError for what has no order, or is a single key."""
+    if isinstance(keys, (str, bytes, bytearray, Set, Mapping)) or not hasattr(keys, "__getitem__"):
+        raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
 
 
 def key_bytes(key: Key) -> bytes:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from peercache_client import memory
+from peercache_client import _ipc, memory
 from peercache_client.client import Client
 from peercache_client.extents import Extents
 from peercache_client.packed_keys import PackedKeys
@@ -61,7 +61,7 @@ class HostBuffers:
     """Buffers in the host's memory: moved in place where it is shared, else copied once more."""
 
     def __init__(self, client: Client, buffers: Sequence[Buffer], timeout_s: float) -> None:
-        """ValueError for memory that this process cannot reach."""
+        """ValueError for memory that this process cannot read and write, a GPU's included."""
         self.sizes_bytes = [buffer.page_bytes for buffer in buffers]
         self.pages = min(buffer.pages for buffer in buffers)
         self._client = client
@@ -74,12 +74,16 @@ class HostBuffers:
             )
         except ValueError as error:
             self._regions = []
-            self.why_copied = str(error)
+            # What follows the reason is advice for users of Client.
+            self.why_copied = str(error).partition(": ")[0]
             for i, buffer in enumerate(buffers):
-                if not memory.is_writable_memory(buffer.address, buffer.page_bytes * buffer.pages):
+                size_bytes = buffer.page_bytes * buffer.pages
+                if not memory.is_writable_memory(buffer.address, size_bytes):
                     raise ValueError(
-                        f"the memory of buffer {i}, at {buffer.address:#x}, is not memory of the "
-                        "host: register the tensors themselves instead of their addresses"
+                        f"buffer {i}: this process cannot read and write all {size_bytes} bytes "
+                        f"at {buffer.address:#x}. The connector moves pages of host memory only. "
+                        "If the KV is in a GPU's memory, register buffers in host memory, and "
+                        "copy pages between the two yourself"
                     ) from None
         self._starts = [
             buffer.address - region.address
@@ -117,6 +121,6 @@ class HostBuffers:
 
     def _views(self, pages: Sequence[int]) -> list[memoryview]:
         return [
-            memory.view_at(buffer.address + page * buffer.page_bytes, buffer.page_bytes)
+            _ipc.view_at(buffer.address + page * buffer.page_bytes, buffer.page_bytes)
             for page, buffer in itertools.product(pages, self._buffers)
         ]

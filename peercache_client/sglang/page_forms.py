@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from peercache_client import Region, memory
+from peercache_client import Region, _ipc
 from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.sglang.page_addresses import PageAddresses, PieceFinder
 from peercache_client.sglang.placement import Place, Sharing, view_of
@@ -74,7 +74,7 @@ class InPlace:
         if self._region is not None:
             return Place(keys, [self._region], offsets, lengths, [])
         if self._regions is None:
-            views = [memory.view_at(*piece) for piece in zip(offsets, lengths, strict=True)]
+            views = [_ipc.view_at(*piece) for piece in zip(offsets, lengths, strict=True)]
             return Place(keys, [], [], lengths, views)
         regions = self._regions * len(hashes)
         offsets = [address - each.address for address, each in zip(offsets, regions, strict=True)]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from peercache_client import Client, Region, memory
+from peercache_client import Client, Region, _ipc
 from peercache_client.extents import Extents
 from peercache_client.packed_keys import PackedKeys
 
@@ -76,4 +76,4 @@ class Sharing:
 
 def view_of(tensor: Any) -> memoryview:
     """The bytes of a contiguous CPU tensor, which the caller keeps alive."""
-    return memory.view_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    return _ipc.view_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())

@@ -62,6 +62,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             name=f"sglang tp{config.tp_rank} pp{config.pp_rank} dp{config.dp_rank} "
             f"pid {os.getpid()}",
             timeout_s=settings.timeout_s,
+            # SGLang gives the pages of a prefetch to others as soon as it has returned.
+            silence_timeout_s=None,
         )
         self._sharing = Sharing(self._client, settings.allocator)
         self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._seldom)

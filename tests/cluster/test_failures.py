@@ -10,7 +10,7 @@ from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercache_client.connection import SILENCE_TIMEOUT_S
+from peercache_client.session import SILENCE_TIMEOUT_S
 
 # --- daemons that die -------------------------------------------------------------------------
 
@@ -171,7 +171,8 @@ def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
     reader = attach(cluster[2], timeout_s=10.0)
     cluster[1].freeze()
     for keys in batches:
-        assert reader.has(keys), "it waited for the frozen owner until its deadline"
+        # Where the machine is busy the holder may be suspect for a moment: a miss, and at once.
+        eventually(lambda: all(reader.get(keys)), what="got without the frozen owner")  # noqa: B023
     reader.calls.check_none_waited()
     cluster[1].thaw()
     cluster.wait_complete()

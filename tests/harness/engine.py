@@ -10,7 +10,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any
 
 from harness.clock import seconds
-from peercache_client import memory
+from peercache_client import _ipc
 from peercache_client.connector import ConnectorMetadata, RemoteKVConnector
 
 PAGE_SIZE = 16  # tokens
@@ -79,7 +79,7 @@ class Engine:
 
     @property
     def kv_args(self) -> SimpleNamespace:
-        start = memory.address_of(self.memory)
+        start = _ipc.address_of(self.memory)
         return SimpleNamespace(
             kv_data_ptrs=[start + i * self.buffer_bytes for i in range(self.buffers)],
             kv_data_lens=[self.buffer_bytes] * self.buffers,

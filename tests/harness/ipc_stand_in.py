@@ -61,6 +61,7 @@ class IpcStandIn:
         # Ops that are read and never answered; with `writing`, in the middle of a write.
         self.hang_on: set[int] = set()
         self.writing = False
+        self.dies_writing = False  # and never ends the write
         self.hanging = threading.Event()
         self.go_on = threading.Event()
         # Ops in whose middle the daemon "dies": the connection ends without a reply.
@@ -159,7 +160,7 @@ class IpcStandIn:
                     self.go_on.wait(seconds(30))
                     if gate is not None:
                         fenced = gate[0] != 0
-                        gate[64] = 0
+                        gate[64] = gate[64] if self.dies_writing else 0
                         if fenced:
                             return
                 error, value, answer = 0, 0, b""

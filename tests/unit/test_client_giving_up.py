@@ -10,8 +10,7 @@ from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
-import peercache_client.connection
-import peercache_client.session
+import peercache_client.client
 from peercache_client import Client, Status
 
 
@@ -23,14 +22,10 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 
 @pytest.fixture
 def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(0.05)) as one:
+    with Client(
+        daemon.path, "space", timeout_s=seconds(0.05), silence_timeout_s=seconds(0.1)
+    ) as one:
         yield one
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peercache_client.connection, "GRACE_S", seconds(0.05))
-    monkeypatch.setattr(peercache_client.connection, "SILENCE_TIMEOUT_S", seconds(0.1))
 
 
 def test_a_hung_get_ends_at_its_deadline_and_writes_no_more(
@@ -109,7 +104,9 @@ def test_who_gives_up_does_not_wait_for_who_knocks_again(
     assert daemon.hanging.wait(seconds(10))
     hellos = len(daemon.asked(ipc.HELLO))
     assert client.batch_exists(["k"]) == 0
-    eventually(lambda: len(daemon.asked(ipc.HELLO)) > hellos, what="it knocks")
+    eventually(
+        lambda: not client.ping() and len(daemon.asked(ipc.HELLO)) > hellos, what="it knocks"
+    )
     thread.join()
     assert took_s[0] < seconds(0.8)
 
@@ -120,32 +117,72 @@ def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadlin
     client.ping()
     daemon.hang_on = {ipc.REGISTER}
     with monkeypatch.context() as at_first:
-        at_first.setattr(peercache_client.session, "CONTROL_TIMEOUT_S", seconds(0.05))
+        at_first.setattr(peercache_client.client, "_REGION_TIMEOUT_S", seconds(0.05))
         region = client.alloc(4096)
     began = now_s()
     assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.2)) == [Status.deadline]
     assert now_s() - began < seconds(0.6)
 
 
-def test_a_daemon_stuck_in_a_write_costs_the_region(
+def test_a_region_is_out_of_use_until_the_daemon_has_ended_its_write(
     client: Client, daemon: IpcStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     stuck, fine = client.alloc(4096), client.alloc(4096)
     fine.view[:4] = b"page"
     assert all(client.batch_set(["k"], fine, [0], 4, timeout_s=seconds(10)))
-    daemon.hang_on = {ipc.GET}
-    daemon.writing = True
+    daemon.hang_on, daemon.writing = {ipc.GET}, True
     assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
-    assert "may still write" in caplog.text
-    daemon.hang_on = set()
-    daemon.go_on.set()
+    assert "the daemon hangs while it writes" in caplog.text
+    daemon.hang_on, daemon.writing = set(), False
     eventually(client.ping)
+    assert client.stats(timeout_s=seconds(10))["quarantined"] == 1
     assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
     assert client.batch_set(["n"], stuck, [0], 4) == [Status.region_lost], "nor read from"
-    assert client.batch_get(["k", "k"], [stuck, fine], [0, 8], 4) == [
+    assert client.batch_get(["k", "k"], [stuck, fine], [0, 8], 4, timeout_s=seconds(10)) == [
         Status.region_lost,
         Status.ok,
     ]
+    daemon.go_on.set()
+    eventually(lambda: client.stats()["quarantined"] == 0)
+    assert client.batch_get(["k"], stuck, [0], 4, timeout_s=seconds(10)) == [Status.ok]
+    assert bytes(stuck.view[:4]) == b"page"
+
+
+def test_a_region_is_in_use_again_when_the_daemon_that_hung_has_died(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(4096)
+    client.ping(timeout_s=seconds(10))
+    daemon.hang_on, daemon.writing, daemon.dies_writing = {ipc.GET}, True, True
+    assert client.batch_get(["k"], region, [0], 4) == [Status.region_lost]
+    daemon.stop()
+    eventually(lambda: not region.segment.quarantined)
+    daemon.hang_on, daemon.writing = set(), False
+    daemon.start()
+    eventually(client.ping)
+    assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(10)) == [Status.absent]
+
+
+def test_without_a_silence_timeout_a_get_returns_when_nothing_is_written_any_more(
+    daemon: IpcStandIn,
+) -> None:
+    with Client(daemon.path, "s", timeout_s=seconds(0.05), silence_timeout_s=None) as client:
+        region = client.alloc(4096)
+        client.ping(timeout_s=seconds(10))
+        daemon.hang_on, daemon.writing = {ipc.GET}, True
+        statuses: list[Status] = []
+        thread = threading.Thread(
+            target=lambda: statuses.extend(client.batch_get(["k"], region, [0], 4))
+        )
+        thread.start()
+        assert daemon.hanging.wait(seconds(10))
+        assert client.batch_exists(["k"]) == 0, "nobody else waits"
+        thread.join(seconds(1.5))
+        assert thread.is_alive()
+        daemon.go_on.set()
+        thread.join()
+        assert statuses == [Status.deadline]
+        assert not region.segment.quarantined
 
 
 def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
@@ -160,22 +197,3 @@ def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
     daemon.go_on.set()
     eventually(client.ping)
     assert client.get("k", 4) == b"page"
-
-
-def test_an_interrupted_call_leaves_no_reply_for_the_next(
-    client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert client.set("k", b"page", timeout_s=seconds(10))
-    real = peercache_client.connection.Connection._exchange
-
-    def interrupted(self: object, *args: object) -> object:
-        real(self, *args)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(peercache_client.connection.Connection, "_exchange", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        client.batch_exists(["k"])
-    monkeypatch.setattr(peercache_client.connection.Connection, "_exchange", real)
-    # On a busy machine the next connection may take longer than one call waits for it.
-    eventually(lambda: client.batch_exists(["k", "x"]) == 1)
-    assert client.batch_exists(["x"]) == 0  # not the reply to the one before

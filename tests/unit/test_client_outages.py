@@ -2,7 +2,10 @@
 
 import logging
 import os
+import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,7 +123,7 @@ def test_a_daemon_that_dies_in_the_middle_is_a_miss(client: Client, daemon: IpcS
     assert client.batch_get(["k"], region, [0], 4) == [Status.absent]
 
 
-def test_every_thread_has_its_connection_in_one_attachment(
+def test_calls_of_all_threads_share_the_connections_of_one_attachment(
     client: Client, daemon: IpcStandIn
 ) -> None:
     daemon.start()
@@ -141,10 +144,9 @@ def test_every_thread_has_its_connection_in_one_attachment(
     for thread in threads:
         thread.join()
     assert statuses == [Status.ok] * 8
-    assert len(daemon.asked(ipc.HELLO)) == 5
+    assert len(daemon.asked(ipc.HELLO)) <= 4, "as many as there are calls at once"
     assert len(daemon.asked(ipc.REGISTER)) == 1
-    eventually(lambda: daemon.connections == 1, what="threads that ended took theirs along")
-    assert [attachment.connections for attachment in daemon.attachments] == [1]
+    assert len(daemon.attachments) == 1
 
 
 def test_a_forked_child_attaches_by_itself(client: Client, daemon: IpcStandIn) -> None:
@@ -205,10 +207,82 @@ def test_a_closed_client_answers_misses(client: Client, daemon: IpcStandIn) -> N
     eventually(lambda: daemon.connections == 0)
 
 
-def test_a_forgotten_client_leaves_no_thread_behind(tmp_path: Path) -> None:
+def test_a_client_has_no_threads_and_a_forgotten_one_leaves_nothing_behind(
+    tmp_path: Path, daemon: IpcStandIn
+) -> None:
     before = threading.active_count()
     client = Client(tmp_path / "nobody.sock", "space")
     assert not client.ping()
-    assert threading.active_count() == before + 1
-    del client
-    eventually(lambda: threading.active_count() == before)
+    other = Client(daemon.path, "space")
+    daemon.start()
+    assert threading.active_count() == before + 1, "the stand-in's"
+    assert other.ping()
+    del client, other
+    eventually(lambda: daemon.connections == 0)
+
+
+def test_regions_closed_while_the_daemon_hangs_are_closed_there_when_it_goes_on(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    daemon.start()
+    regions = [client.alloc(4096) for _ in range(4)]
+    daemon.hang_on = {ipc.EXISTS}
+    thread = threading.Thread(target=lambda: client.batch_exists(["k"], timeout_s=seconds(0.5)))
+    thread.start()
+    assert daemon.hanging.wait(seconds(10))
+    assert client.ping(), "on another connection, which keeps what is attached"
+    thread.join()
+    daemon.die_on = {ipc.HELLO}
+    for region in regions[1:]:
+        region.close()
+    daemon.hang_on = daemon.die_on = set()
+    daemon.go_on.set()
+    eventually(lambda: client.ping() and len(daemon.attachments[-1].regions) == 1)
+    assert daemon.attachments_made == 1
+    assert client.batch_set(["k"], regions[0], [0], 4) == [Status.ok]
+
+
+def test_a_log_handler_that_raises_keeps_nobody_from_coming_back(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("the program's own trouble")
+
+    logger, handler = logging.getLogger("peercache_client"), Raising()
+    logger.addHandler(handler)
+    try:
+        assert not client.ping()
+        daemon.start()
+        eventually(client.ping)
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_call_takes_no_longer_than_its_time_however_slowly_it_is_read(
+    tmp_path: Path,
+) -> None:
+    """Not its time for sending, and once more for the reply."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "slow.sock"))
+        listener.listen()
+        with Client(tmp_path / "slow.sock", "space", timeout_s=seconds(10)) as client:
+            thread = threading.Thread(target=answer_hello_and_read_slowly, args=(listener,))
+            thread.start()
+            began = now_s()
+            keys = [b"k" * 4000] * 3000
+            assert client.contains(keys, timeout_s=seconds(0.5)) == [False] * 3000
+            assert now_s() - began < seconds(0.9)
+        thread.join()
+
+
+def answer_hello_and_read_slowly(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        _, files, _, _ = socket.recv_fds(connection, 4096, 1)
+        for file in files:
+            os.close(file)
+        hello = struct.pack("<II16sQIIII", 1, 0, bytes(range(16)), 7, 65536, 64 << 20, 600000, 64)
+        connection.sendall(ipc.HEADER.pack(len(hello), ipc.HELLO | 0x8000, 0, 1, 0, 0, 0) + hello)
+        while connection.recv(1 << 16):
+            time.sleep(seconds(0.01))

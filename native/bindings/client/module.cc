@@ -1,0 +1,218 @@
+// peercache_client._ipc: what peercache_client/_ipc.pyi describes.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "client/connection.h"
+#include "client/segment.h"
+#include "client/session.h"
+#include "client/slots.h"
+
+namespace nb = nanobind;
+
+namespace peercached::client {
+namespace {
+
+using std::chrono::microseconds;
+
+// A signal that comes just before a wait, or to another thread, does not end it.
+constexpr int64_t kUnseenNs = 20'000'000;
+
+thread_local Clock::duration t_waited{};
+
+// Other threads run while it waits, and signal handlers.
+class PythonWaits : public Waits {
+ public:
+  bool ready(int fd, short events, TimePoint until) override {
+    while (true) {
+      const TimePoint now = Clock::now();
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - now).count();
+      const timespec time = {0, std::clamp<int64_t>(left, 0, kUnseenNs)};
+      pollfd wanted = {fd, events, 0};
+      int found = 0;
+      if (time.tv_nsec == 0) {
+        found = fd < 0 ? 0 : ::ppoll(&wanted, 1, &time, nullptr);
+      } else {
+        {
+          const nb::gil_scoped_release others_run;
+          found = ::ppoll(&wanted, fd < 0 ? 0 : 1, &time, nullptr);
+        }
+        t_waited += Clock::now() - now;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (found > 0) return true;
+      if (Clock::now() >= until) return false;
+    }
+  }
+
+  void pause(microseconds time) override {
+    const nb::gil_scoped_release others_run;
+    const timespec wanted = {0, time.count() * 1000};
+    ::nanosleep(&wanted, nullptr);
+  }
+};
+
+// Seconds of time.monotonic().
+TimePoint time_point(double at_s) {
+  const double bounded_s = std::min(at_s, 4e9);
+  return TimePoint(
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded_s)));
+}
+
+std::span<const std::byte> span_of(const nb::bytes& bytes) {
+  return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tuple& body,
+              const nb::list& segments, double end_s, std::optional<double> silence_s) {
+  Request request;
+  request.op = static_cast<ipc::Op>(op);
+  request.flags = static_cast<uint16_t>(flags);
+  request.count = count;
+  for (const nb::handle part : body) request.body.push_back(span_of(nb::cast<nb::bytes>(part)));
+  std::unordered_map<const Segment*, uint32_t> known;
+  if (segments.size() > 1) request.segment_of.reserve(segments.size());
+  for (const nb::handle each : segments) {
+    auto segment = nb::cast<std::shared_ptr<Segment>>(each);
+    const auto [at, added] =
+        known.try_emplace(segment.get(), static_cast<uint32_t>(request.segments.size()));
+    if (added) request.segments.push_back(std::move(segment));
+    if (segments.size() > 1) request.segment_of.push_back(at->second);
+  }
+  request.end = time_point(end_s);
+  if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
+  PythonWaits waits;
+  Reply reply = session.ask(request, waits);
+  return nb::make_tuple(static_cast<int>(reply.result), static_cast<int>(reply.error), reply.value,
+                        nb::bytes(reply.body.data(), reply.body.size()));
+}
+
+// The buffer protocol of a Mapping.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const auto* mapping = nb::inst_ptr<Mapping>(self);
+  return PyBuffer_FillInfo(view, self, mapping->base(), static_cast<Py_ssize_t>(mapping->bytes()),
+                           0, flags);
+}
+
+uint64_t address_of(const nb::object& buffer) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const auto address = reinterpret_cast<uint64_t>(view.buf);
+  PyBuffer_Release(&view);
+  return address;
+}
+
+nb::object view_at(uint64_t address, uint64_t bytes) {
+  return nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(address),
+                                           static_cast<Py_ssize_t>(bytes), PyBUF_WRITE));
+}
+
+void raise_os_error(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::system_error& error) {
+    const nb::object arguments = nb::make_tuple(error.code().value(), std::string(error.what()));
+    PyErr_SetObject(PyExc_OSError, arguments.ptr());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_ipc, module) {
+  nb::set_leak_warnings(false);
+  nb::register_exception_translator(&raise_os_error);
+
+  PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+  const nb::class_<Mapping> mapping(module, "Mapping", nb::type_slots(slots));
+
+  nb::class_<Segment>(module, "Segment")
+      .def_static("create", &Segment::create, nb::arg("bytes"), nb::arg("name"))
+      .def_static(
+          "duplicate", [](int fd) { return std::make_shared<Segment>(Descriptor::duplicate(fd)); },
+          nb::arg("fd"))
+      .def_static(
+          "open",
+          [](const std::string& path) {
+            return std::make_shared<Segment>(
+                Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC), path.c_str()));
+          },
+          nb::arg("path"))
+      .def("map", [](const Segment& segment) { return std::make_unique<Mapping>(segment); })
+      .def_prop_ro("size_bytes", &Segment::bytes)
+      .def_prop_ro("of_device", &Segment::of_device)
+      .def_prop_ro("identity",
+                   [](const Segment& segment) {
+                     const FileIdentity& identity = segment.identity();
+                     return nb::make_tuple(identity.device, identity.inode);
+                   })
+      .def_prop_ro("quarantined", &Segment::quarantined)
+      .def_prop_ro("lost", [](const Segment& segment) { return segment.file() < 0; });
+
+  nb::class_<Hold>(module, "Hold").def_prop_ro("segment", &Hold::segment);
+
+  nb::class_<Segments>(module, "Segments")
+      .def(nb::init<>())
+      .def("hold", &Segments::hold, nb::arg("segment"));
+
+  nb::class_<Session>(module, "Session")
+      .def(
+          "__init__",
+          [](Session* session, const nb::bytes& path, const nb::bytes& ns, const nb::bytes& name) {
+            new (session) Session(text_of(path), text_of(ns), text_of(name));
+          },
+          nb::arg("path"), nb::arg("namespace_"), nb::arg("name"))
+      .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
+           nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none())
+      .def(
+          "sweep",
+          [](Session& session, double end_s) {
+            PythonWaits waits;
+            session.sweep(time_point(end_s), waits);
+          },
+          nb::arg("end"))
+      .def("close",
+           [](Session& session) {
+             PythonWaits waits;
+             session.close(waits);
+           })
+      .def_prop_ro("closed", &Session::closed)
+      .def_prop_ro("last_error", &Session::last_error)
+      .def_prop_ro("reconnects", &Session::reconnects)
+      .def_prop_ro("has_notes", &Session::has_notes)
+      .def("take_notes", [](Session& session) {
+        std::vector<std::pair<bool, std::string>> notes;
+        for (Session::Note& note : session.take_notes()) {
+          notes.emplace_back(note.loud, std::move(note.text));
+        }
+        return notes;
+      });
+
+  const nb::class_<Slot> slot(module, "Slot");
+  nb::class_<Slots>(module, "Slots")
+      .def(nb::init<unsigned>(), nb::arg("count"))
+      .def(
+          "take",
+          [](const std::shared_ptr<Slots>& of_all, double end_s) {
+            PythonWaits waits;
+            return Slots::take(of_all, time_point(end_s), waits);
+          },
+          nb::arg("end"));
+
+  module.def("address_of", &address_of, nb::arg("buffer"));
+  module.def("view_at", &view_at, nb::arg("address"), nb::arg("bytes"));
+  module.def("waited_s", [] { return std::chrono::duration<double>(t_waited).count(); });
+  module.def("abandon_connections", &Connection::abandon_all);
+}
+
+}  // namespace peercached::client

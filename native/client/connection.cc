@@ -1,0 +1,227 @@
+#include "client/connection.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "common/error_text.h"
+
+namespace peercached::client {
+namespace {
+
+using ipc::ErrorCode;
+using ipc::Op;
+using ipc::ReplyHeader;
+using ipc::RequestHeader;
+
+// Beyond the deadline that the daemon was given: its reply may be on its way.
+constexpr auto kGrace = std::chrono::milliseconds(100);
+constexpr size_t kReceiveBytes = 16 * 1024;
+
+std::set<Connection*>& all_connections() {
+  static std::set<Connection*> all;
+  return all;
+}
+
+// After these the daemon closes the connection.
+bool closes(ErrorCode error) {
+  return error == ErrorCode::bad_frame || error == ErrorCode::bad_version ||
+         error == ErrorCode::not_attached || error == ErrorCode::no_attachment ||
+         error == ErrorCode::forbidden;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+class NoWaits : public Waits {
+ public:
+  bool ready(int, short, TimePoint) override { return false; }
+  void pause(std::chrono::microseconds) override {}
+};
+
+}  // namespace
+
+Connection::Connection(const std::string& path, const Token& token, const std::string& ns,
+                       const std::string& name)
+    : pid_(::getpid()), socket_(open_socket(), "a socket") {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    throw std::system_error(ENAMETOOLONG, std::generic_category(), path);
+  }
+  path.copy(address.sun_path, path.size());
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  if (::connect(socket_.get(), to, sizeof(address)) != 0) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
+  ipc::HelloHead head;
+  head.protocol_version = ipc::kProtocolVersion;
+  std::copy(token.begin(), token.end(), head.token);
+  head.namespace_bytes = static_cast<uint32_t>(ns.size());
+  head.name_bytes = static_cast<uint32_t>(name.size());
+  NoWaits none;  // a new socket has room for it
+  send({.op = Op::hello,
+        .body = {bytes_of(head), bytes_of(ns), bytes_of(name)},
+        .file = gate_.file()},
+       Clock::now(), none);
+  gate_.close_file();
+  all_connections().insert(this);
+}
+
+Connection::~Connection() { all_connections().erase(this); }
+
+void Connection::abandon_all() {
+  for (Connection* connection : all_connections()) {
+    connection->state_ = State::ended;
+    connection->socket_.close();
+  }
+}
+
+Answer Connection::lose(std::string why) {
+  state_ = State::ended;
+  return {.outcome = Outcome::lost, .body = std::move(why)};
+}
+
+Answer Connection::ask(const Frame& frame, TimePoint end, Waits& waits) {
+  if (state_ != State::idle) return lose("the connection has ended");
+  Answer sent = send(frame, end, waits);
+  if (sent.outcome != Outcome::reply) return sent;
+  return receive(end + kGrace, waits);
+}
+
+Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
+  RequestHeader header;
+  size_t body_bytes = 0;
+  for (const auto& part : frame.body) body_bytes += part.size();
+  header.body_bytes = static_cast<uint32_t>(body_bytes);
+  header.op = op_ = static_cast<uint16_t>(frame.op);
+  header.flags = frame.flags;
+  header.request_id = ++request_id_;
+  header.count = frame.count;
+  // Never 0: the daemon would have no time at all.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  header.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, 3'600'000));
+
+  std::vector<iovec> pieces;
+  const auto add = [&pieces](std::span<const std::byte> part) {
+    if (!part.empty()) pieces.push_back({const_cast<std::byte*>(part.data()), part.size()});
+  };
+  add(bytes_of(header));
+  for (const auto& part : frame.body) add(part);
+
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  if (frame.file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &frame.file, sizeof(int));
+  }
+
+  state_ = State::asking;
+  received_.clear();
+  size_t at = 0;
+  while (at < pieces.size()) {
+    const int fd = socket_.get();
+    if (fd < 0) return lose("the program has closed the connection's descriptor");
+    message.msg_iov = &pieces[at];
+    message.msg_iovlen = std::min<size_t>(pieces.size() - at, 64);
+    ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!waits.ready(fd, POLLOUT, end)) return {.outcome = Outcome::late};
+      if (state_ != State::asking) return lose("the process has forked");
+      continue;
+    }
+    // Who refuses a connection says why, and closes it: that can still be read.
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) break;
+    if (sent < 0) return lose(error_text(errno));
+    message.msg_control = nullptr;
+    message.msg_controllen = 0;
+    auto left_bytes = static_cast<size_t>(sent);
+    while (at < pieces.size() && left_bytes >= pieces[at].iov_len) {
+      left_bytes -= pieces[at++].iov_len;
+    }
+    if (left_bytes > 0) {
+      pieces[at].iov_base = static_cast<std::byte*>(pieces[at].iov_base) + left_bytes;
+      pieces[at].iov_len -= left_bytes;
+    }
+  }
+  return {.outcome = Outcome::reply};
+}
+
+Answer Connection::receive(TimePoint until, Waits& waits) {
+  if (state_ != State::asking) return lose("the connection has ended");
+  ReplyHeader header;
+  while (true) {
+    if (received_.size() >= sizeof(header)) {
+      std::memcpy(&header, received_.data(), sizeof(header));
+      if (received_.size() >= sizeof(header) + size_t{header.body_bytes}) break;
+    }
+    const int fd = socket_.get();
+    if (fd < 0) return lose("the program has closed the connection's descriptor");
+    const size_t had = received_.size();
+    const size_t more = std::max(
+        kReceiveBytes, had < sizeof(header) ? 0 : sizeof(header) + header.body_bytes - had);
+    received_.resize(had + more);
+    const ssize_t got = ::recv(fd, received_.data() + had, more, MSG_DONTWAIT);
+    const int error = errno;
+    received_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got > 0 || (got < 0 && error == EINTR)) continue;
+    if (got == 0 || error == ECONNRESET) {
+      stream_ended_ = true;
+      return lose("the daemon closed the connection");
+    }
+    if (error != EAGAIN && error != EWOULDBLOCK) return lose(error_text(error));
+    if (!waits.ready(fd, POLLIN, until)) return {.outcome = Outcome::late};
+    if (state_ != State::asking) return lose("the process has forked");
+  }
+  const auto error = static_cast<ErrorCode>(header.error);
+  const bool of_hello = header.op == (static_cast<uint16_t>(Op::hello) | ipc::kReplyBit);
+  const bool before_any = error != ErrorCode::none && header.request_id == 0 && of_hello;
+  if (!before_any && (header.request_id != request_id_ || header.op != (op_ | ipc::kReplyBit) ||
+                      received_.size() != sizeof(header) + size_t{header.body_bytes})) {
+    return lose("the daemon answered something else than was asked");
+  }
+  Answer answer{Outcome::reply, error, header.value, received_.substr(sizeof(header))};
+  state_ = State::idle;
+  if (error != ErrorCode::none) {
+    answer.outcome = Outcome::refused;
+    if (before_any || closes(error)) state_ = State::ended;
+  }
+  return answer;
+}
+
+void Connection::give_up() {
+  // A child has the gate in common with its parent, whose request goes on.
+  if (pid_ != ::getpid()) return;
+  gate_.fence();
+  given_up_ = !stream_ended_;
+  state_ = State::ended;
+}
+
+bool Connection::silent() const {
+  if (!given_up_ || gate_.silent()) return true;
+  // The daemon ends a connection between requests only, or by dying.
+  const int fd = socket_.get();
+  if (fd < 0) return false;
+  pollfd end{fd, 0, 0};
+  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+}
+
+}  // namespace peercached::client

@@ -1,0 +1,406 @@
+#include "client/session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/error_text.h"
+
+namespace peercached::client {
+namespace {
+
+using ipc::ErrorCode;
+using ipc::Op;
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+
+// For HELLO, REGISTER and UNREGISTER, if the call at hand has so much time.
+constexpr auto kControlTime = 1s;
+constexpr microseconds kPauseMin = 50ms;
+constexpr microseconds kPauseMax = 500ms;
+// What a call that knocks waits for the answer: a daemon that is there needs less.
+constexpr auto kKnockTime = 5ms;
+// Nobody gets in here but other threads: a handler that raises would leave before there is silence.
+constexpr auto kUninterrupted = 1s;
+constexpr size_t kNotesMax = 16;
+
+constexpr const char* kNoAnswer = "the daemon did not answer in time";
+
+// Of a HELLO that was answered; none if that is no answer to it.
+std::optional<Token> token_of(const Answer& hello) {
+  ipc::HelloReply reply;
+  if (hello.outcome != Outcome::reply || hello.body.size() < sizeof(reply)) return std::nullopt;
+  std::memcpy(&reply, hello.body.data(), sizeof(reply));
+  return std::to_array(reply.token);
+}
+
+template <class T>
+class Restored {
+ public:
+  Restored(T& place, T meanwhile) : place_(place), before_(std::exchange(place, meanwhile)) {}
+  ~Restored() { place_ = before_; }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+
+ private:
+  T& place_;
+  T before_;
+};
+
+}  // namespace
+
+Session::Session(std::string path, std::string ns, std::string name)
+    : path_(std::move(path)),
+      ns_(std::move(ns)),
+      name_(std::move(name)),
+      pid_(::getpid()),
+      dice_(static_cast<unsigned>(Clock::now().time_since_epoch().count()) ^
+            static_cast<unsigned>(pid_)) {}
+
+bool Session::in_this_process() const { return pid_ == ::getpid(); }
+
+void Session::note(bool loud, std::string text) {
+  if (notes_.size() < kNotesMax) notes_.push_back({loud, std::move(text)});
+}
+
+Session::Lease::~Lease() {
+  if (!connection) return;
+  const bool wanted = session->attachment_ == attachment && !session->closed_;
+  if (connection->idle() && wanted) {
+    attachment->idle.push_back(std::move(connection));
+  } else {
+    --attachment->open;
+  }
+}
+
+// --- connections
+
+Session::Taken Session::take(Lease& lease, TimePoint end, Waits& waits) {
+  while (true) {
+    if (closed_ || !in_this_process()) return Taken::away;
+    if (away_ && !knock(end, waits)) return Taken::away;
+    if (!attachment_) break;
+    if (!attachment_->idle.empty()) {
+      lease.session = this;
+      lease.attachment = attachment_;
+      lease.connection = std::move(attachment_->idle.back());
+      attachment_->idle.pop_back();
+      return Taken::connection;
+    }
+    if (attachment_->open < attachment_->open_max) break;
+    const TimePoint now = Clock::now();
+    if (now >= end) return Taken::late;
+    waits.ready(-1, 0, std::min(end, now + 200us));
+  }
+  return open(lease, end, waits);
+}
+
+Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
+  while (true) {
+    const std::shared_ptr<Attachment> joined = attachment_;
+    std::shared_ptr<Connection> greeting;
+    const TimePoint until = std::min(end, Clock::now() + kControlTime);
+    if (joined) ++joined->open;
+    struct Counted {
+      Attachment* attachment;
+      ~Counted() {
+        if (attachment != nullptr) --attachment->open;
+      }
+    } counted{joined.get()};
+    try {
+      greeting = std::make_shared<Connection>(path_, joined ? joined->token : Token{}, ns_, name_);
+    } catch (const std::system_error& error) {
+      if (error.code().value() == EAGAIN && Clock::now() < until) {
+        waits.ready(-1, 0, Clock::now() + 1ms);
+        continue;
+      }
+      lose(error_text(error.code().value()), kPauseMin);
+      return Taken::away;
+    }
+    const Answer hello = greeting->receive(until, waits);
+    if (closed_ || !in_this_process()) return Taken::away;
+    if (const auto token = token_of(hello)) {
+      lease.session = this;
+      lease.connection = std::move(greeting);
+      if (joined) {
+        lease.attachment = joined;
+        counted.attachment = nullptr;
+      } else {
+        lease.attachment = std::make_shared<Attachment>();
+        lease.attachment->open = 1;
+        lease.attachment->token = *token;
+        // Of two threads that attach at once the last one's is kept; the other ends with its call.
+        attachment_ = lease.attachment;
+      }
+      return Taken::connection;
+    }
+    if (hello.outcome == Outcome::refused && hello.error == ErrorCode::no_attachment && joined) {
+      // The daemon is another one, or saw all our connections go.
+      if (attachment_ == joined) attachment_.reset();
+      continue;
+    }
+    if (hello.outcome == Outcome::refused && hello.error == ErrorCode::limit && joined &&
+        joined->open > 1) {
+      joined->open_max = joined->open - 1;
+      counted.attachment = nullptr;
+      --joined->open;
+      return take(lease, end, waits);
+    }
+    if (hello.outcome == Outcome::late) {
+      lose(kNoAnswer, 0us);
+      if (!greeting_) greeting_ = std::move(greeting);  // the answer may come yet
+      return Taken::away;
+    }
+    lose(hello.body, kPauseMin);
+    return Taken::away;
+  }
+}
+
+void Session::lose(const std::string& why, microseconds knock_after) {
+  if (closed_ || !in_this_process()) return;
+  if (!away_)
+    note(false, "no daemon at " + path_ + " (" + why + "): pages are misses until it is back");
+  away_ = true;
+  last_error_ = why;
+  pause_ = kPauseMin;
+  knock_at_ = Clock::now() + knock_after;
+}
+
+bool Session::knock(TimePoint end, Waits& waits) {
+  if (knocking_) return false;
+  const Restored<bool> one_at_a_time(knocking_, true);
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    const TimePoint now = Clock::now();
+    TimePoint until = now;
+    if (!greeting_) {
+      if (now < knock_at_) return false;
+      // Jitter: the workers of a host shall not all knock at once.
+      knock_at_ = now + pause_ * std::uniform_int_distribution(50, 100)(dice_) / 100;
+      pause_ = std::min(2 * pause_, kPauseMax);
+      until = std::min(end, now + kKnockTime);
+      try {
+        greeting_ = std::make_shared<Connection>(path_, attachment_ ? attachment_->token : Token{},
+                                                 ns_, name_);
+      } catch (const std::system_error& error) {
+        last_error_ = error_text(error.code().value());
+        return false;
+      }
+    }
+    const std::shared_ptr<Connection> greeting = greeting_;
+    const Answer hello = greeting->receive(until, waits);
+    if (closed_ || !in_this_process()) return false;
+    if (hello.outcome == Outcome::late) return false;
+    greeting_.reset();
+    if (const auto token = token_of(hello)) {
+      if (!attachment_ || attachment_->token != *token) {
+        attachment_ = std::make_shared<Attachment>();
+        attachment_->token = *token;
+      }
+      ++attachment_->open;
+      attachment_->idle.push_back(greeting);
+      away_ = false;
+      last_error_.clear();
+      ++reconnects_;
+      note(false, "the daemon at " + path_ + " is back");
+      return true;
+    }
+    last_error_ = hello.body;
+    const bool of_another_life =
+        hello.outcome == Outcome::refused && hello.error == ErrorCode::no_attachment;
+    if (!of_another_life || !attachment_) return false;
+    attachment_.reset();
+    knock_at_ = Clock::now();
+  }
+  return false;
+}
+
+// --- requests
+
+Reply Session::ask(const Request& request, Waits& waits) {
+  struct Asking {
+    std::vector<std::thread::id>& askers;
+    ~Asking() {
+      const auto self = std::find(askers.begin(), askers.end(), std::this_thread::get_id());
+      if (self != askers.end()) askers.erase(self);
+    }
+  };
+  askers_.push_back(std::this_thread::get_id());
+  const Asking asking{askers_};
+  for (int attempt = 1;; ++attempt) {
+    Lease lease;
+    const Taken taken = take(lease, request.end, waits);
+    if (taken != Taken::connection) {
+      return {.result = taken == Taken::late ? Result::late : Result::away};
+    }
+    try {
+      Reply reply = exchange(lease, request, waits);
+      // The daemon was started anew since the last call, perhaps: asking twice is harmless, every
+      // request can be repeated.
+      if (reply.result != Result::away || attempt == 2) return reply;
+    } catch (...) {
+      // Interrupted: the reply would be taken for the next one's, and the daemon may be writing.
+      if (!lease.connection->idle()) give_up(lease, request, waits);
+      throw;
+    }
+  }
+}
+
+Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
+  Answer answer;
+  answer.outcome = sweep_with(lease, request.end, waits);
+  if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
+  if (answer.outcome == Outcome::reply) {
+    if (Clock::now() >= request.end) return {.result = Result::late};
+    Frame frame{request.op, request.flags, request.count, request.body};
+    std::vector<uint32_t> ids;
+    if (request.op == Op::set || request.op == Op::get) {
+      ids.reserve(request.count);
+      const auto id_of = [&](uint32_t at) {
+        const std::shared_ptr<Segment>& segment = request.segments[at];
+        const auto known = lease.attachment->regions.find(segment->number());
+        const bool usable = known != lease.attachment->regions.end() && !segment->quarantined();
+        return usable ? known->second.id : 0;
+      };
+      if (request.segment_of.empty()) {
+        ids.assign(request.count, id_of(0));
+      } else {
+        std::vector<uint32_t> id_of_segment;
+        for (uint32_t i = 0; i < request.segments.size(); ++i) id_of_segment.push_back(id_of(i));
+        for (const uint32_t at : request.segment_of) ids.push_back(id_of_segment[at]);
+      }
+      frame.body.insert(frame.body.begin() + 1, std::as_bytes(std::span(ids)));
+    }
+    answer = lease.connection->ask(frame, request.end, waits);
+  }
+  switch (answer.outcome) {
+    case Outcome::reply:
+      return {Result::reply, ErrorCode::none, answer.value, std::move(answer.body)};
+    case Outcome::refused:
+      return {Result::refused, answer.error, 0, std::move(answer.body)};
+    case Outcome::late:
+      // Nobody else shall wait for it before a knock has been answered.
+      if (lease.attachment == attachment_) lose(kNoAnswer, 0us);
+      give_up(lease, request, waits);
+      return {.result = Result::late};
+    case Outcome::lost:
+      lease.attachment->open -= static_cast<unsigned>(lease.attachment->idle.size());
+      lease.attachment->idle.clear();
+      give_up(lease, request, waits);
+      return {.result = Result::away};
+  }
+  return {};
+}
+
+void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
+  const std::shared_ptr<Connection> connection = lease.connection;
+  connection->give_up();
+  if (request.op != Op::get) return;
+  // It is over for whoever waits for the requests under way.
+  std::erase(askers_, std::this_thread::get_id());
+  const TimePoint began = Clock::now();
+  while (!connection->silent()) {
+    const auto waited = Clock::now() - began;
+    if (request.silence && waited >= *request.silence) break;
+    try {
+      if (waited < kUninterrupted) {
+        waits.pause(200us);
+      } else {
+        waits.ready(-1, 0, Clock::now() + 10ms);
+      }
+    } catch (...) {
+      for (const auto& segment : request.segments) segment->quarantine(connection);
+      throw;
+    }
+  }
+  if (connection->silent()) return;
+  for (const auto& segment : request.segments) {
+    segment->quarantine(connection);
+    note(true, "the daemon hangs while it writes into a region of " +
+                   std::to_string(segment->bytes()) +
+                   " bytes: until it goes on, or has ended, the region is not used, and what is in "
+                   "it may change");
+  }
+}
+
+// --- regions
+
+Outcome Session::register_all(Lease& lease, const Request& request, Waits& waits) {
+  for (const auto& segment : request.segments) {
+    if (lease.attachment->regions.contains(segment->number()) || segment->quarantined()) continue;
+    const Outcome outcome = register_one(lease, segment, request.end, waits);
+    if (outcome != Outcome::reply) return outcome;
+  }
+  return Outcome::reply;
+}
+
+Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
+                              Waits& waits) {
+  const uint64_t bytes = segment->bytes();
+  Answer answer{.outcome = Outcome::refused,
+                .body = "its file descriptor is closed, or another file's"};
+  if (const int file = segment->file(); file >= 0) {
+    answer = lease.connection->ask(
+        {.op = Op::register_region, .body = {std::as_bytes(std::span(&bytes, 1))}, .file = file},
+        std::min(end, Clock::now() + kControlTime), waits);
+  }
+  if (answer.outcome == Outcome::refused) {
+    note(false,
+         "the daemon refuses a region of " + std::to_string(bytes) + " bytes: " + answer.body);
+    answer.outcome = lease.connection->idle() ? Outcome::reply : Outcome::lost;
+  }
+  if (answer.outcome == Outcome::reply) {
+    lease.attachment->regions[segment->number()] = {segment, answer.value};
+    // It may have died meanwhile, uncounted because it was not known.
+    if (segment->dead()) lease.attachment->deaths_seen = 0;
+  }
+  return answer.outcome;
+}
+
+Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
+  Attachment& attachment = *lease.attachment;
+  const uint64_t deaths = Segment::deaths();
+  if (attachment.deaths_seen == deaths) return Outcome::reply;
+  attachment.deaths_seen = deaths;
+  while (true) {
+    const auto gone =
+        std::find_if(attachment.regions.begin(), attachment.regions.end(), [](const auto& known) {
+          const auto segment = known.second.segment.lock();
+          return !segment || segment->dead();
+        });
+    if (gone == attachment.regions.end()) return Outcome::reply;
+    const auto [number, known] = *gone;
+    if (known.id != 0) {
+      attachment.deaths_seen = 0;  // until it is known to be over
+      const Answer answer =
+          lease.connection->ask({.op = Op::unregister_region, .count = known.id},
+                                std::min(end, Clock::now() + kControlTime), waits);
+      // Refused: another thread was faster.
+      if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
+      if (!lease.connection->idle()) return Outcome::lost;
+      attachment.deaths_seen = deaths;
+    }
+    attachment.regions.erase(number);
+  }
+}
+
+void Session::sweep(TimePoint end, Waits& waits) {
+  if (!attachment_ || attachment_->deaths_seen == Segment::deaths()) return;
+  ask({.op = Op::ping, .end = end}, waits);
+}
+
+// --- the end
+
+void Session::close(Waits& waits) {
+  closed_ = true;
+  last_error_ = "the client is closed";
+  greeting_.reset();
+  if (attachment_) attachment_->idle.clear();
+  attachment_.reset();
+  const auto self = std::this_thread::get_id();
+  if (!in_this_process() || std::find(askers_.begin(), askers_.end(), self) != askers_.end())
+    return;
+  while (!askers_.empty()) waits.ready(-1, 0, Clock::now() + 1ms);
+}
+
+}  // namespace peercached::client

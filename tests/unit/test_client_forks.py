@@ -1,0 +1,167 @@
+"""A forked child is a worker of its own, and sees nothing of what its parent does."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.clock import seconds
+from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
+
+from peercache_client import AsyncClient, Client, Status
+
+PAGE_BYTES = 4096
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
+        yield one
+
+
+def forked(work: Callable[[], bool]) -> int:
+    """The child's pid. It ends with 0 if `work` says that all was well."""
+    pid = os.fork()
+    if pid == 0:
+        code = 2
+        try:
+            signal.alarm(int(seconds(60)) + 1)
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
+    return pid
+
+
+def all_was_well(*pids: int) -> bool:
+    return all(os.waitpid(pid, 0)[1] == 0 for pid in pids)
+
+
+def works_alone(client: Client, name: str, rounds: int = 200) -> bool:
+    """Through plain memory, with contents that nobody else has."""
+    for i in range(rounds):
+        page = f"{name} {i} ".encode().ljust(PAGE_BYTES, b".")
+        if client.set(f"{name} {i % 7}", page) is not Status.ok:
+            return False
+        if client.get(f"{name} {i % 7}", PAGE_BYTES) != page:
+            return False
+    return True
+
+
+def test_parent_and_children_have_each_their_own_memory_for_plain_buffers(client: Client) -> None:
+    assert client.set("before", bytes(PAGE_BYTES))
+    children = [forked(lambda: works_alone(client, f"child {i}")) for i in range(3)]  # noqa: B023
+    assert works_alone(client, "parent")
+    assert all_was_well(*children)
+
+
+def test_a_thread_that_is_inside_a_call_at_the_fork_does_not_stop_the_child(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    client.ping()
+    daemon.hang_on = {ipc.SET}
+    thread = threading.Thread(target=lambda: client.set("hangs", bytes(PAGE_BYTES)))
+    thread.start()
+    assert daemon.hanging.wait(seconds(10))
+    daemon.hang_on = set()
+    children = [forked(lambda: works_alone(client, f"child {i}", 5)) for i in range(5)]  # noqa: B023
+    assert all_was_well(*children)
+    daemon.go_on.set()
+    thread.join()
+    assert works_alone(client, "parent", 5)
+
+
+def test_an_asyncio_client_has_threads_in_the_child(daemon: IpcStandIn) -> None:
+    client = AsyncClient(daemon.path, "space", timeout_s=seconds(10))
+
+    async def works(name: str) -> bool:
+        page = name.encode() * 100
+        return await client.set(name, page) is Status.ok and (
+            await client.get(name, len(page)) == page
+        )
+
+    assert asyncio.run(works("parent"))
+    assert all_was_well(forked(lambda: asyncio.run(works("child"))))
+    assert asyncio.run(works("parent again"))
+    asyncio.run(client.close())
+
+
+def test_a_child_of_a_closed_client_has_a_closed_one(client: Client) -> None:
+    client.ping()
+    client.close()
+    assert all_was_well(forked(lambda: client.set("k", b"page") is Status.no_daemon))
+
+
+def signal_when_it_hangs(daemon: IpcStandIn, pid: int) -> None:
+    daemon.hanging.wait()
+    os.kill(pid, signal.SIGUSR1)
+
+
+def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    """In the child the call goes on, too, as a miss; the parent's reply is the parent's."""
+    region = client.alloc(PAGE_BYTES)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    children = []
+
+    def fork(*_: object) -> None:
+        pid = os.fork()
+        if pid:
+            children.append(pid)
+            daemon.go_on.set()
+
+    before = signal.signal(signal.SIGUSR1, fork)
+    parent = os.getpid()
+    try:
+        daemon.hang_on = {ipc.GET}
+        killer = threading.Thread(target=signal_when_it_hangs, args=(daemon, parent))
+        killer.start()
+        statuses = client.batch_get(["k"], region, [100], 4)
+        if os.getpid() != parent:
+            daemon.hang_on = set()
+            fine = statuses == [Status.no_daemon] and works_alone(client, "child", 3)
+            os._exit(0 if fine else 1)
+        killer.join()
+        daemon.hang_on = set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert statuses == [Status.ok]
+    assert bytes(region.view[100:104]) == b"page"
+    assert all_was_well(*children)
+
+
+def test_regions_stay_shared_between_parent_and_child(client: Client) -> None:
+    region = client.alloc(PAGE_BYTES)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    assert all_was_well(forked(lambda: all(client.batch_get(["k"], region, [200], 4))))
+    assert bytes(region.view[200:204]) == b"page"
+
+
+def test_what_a_child_closes_is_closed_for_the_child_alone(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(PAGE_BYTES)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+
+    def close_all() -> bool:
+        region.close()
+        client.close()
+        return True
+
+    assert all_was_well(forked(close_all))
+    eventually(lambda: daemon.connections == 1)
+    assert all(client.batch_get(["k"], region, [200], 4))

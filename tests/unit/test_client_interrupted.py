@@ -1,0 +1,360 @@
+"""Exceptions that come from outside, wherever they come: of signal handlers, one after the other,
+and of other threads. The next call is right, nothing is lost or left behind, and no byte is written
+after the caller has its exception."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.clock import now_s, seconds
+from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
+
+import peercache_client
+from peercache_client import Client, Region, Status
+
+PAGE = b"p" * 4096
+OURS = str(Path(peercache_client.__file__).parent)
+
+
+T = TypeVar("T")
+
+
+class Hit(BaseException):
+    """What the tests throw."""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
+        yield one
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def use_everything(client: Client, region: Region) -> None:
+    region.view[:4] = b"page"
+    client.batch_set(["a"], region, [0], 4)
+    client.batch_get(["a"], region, [64], 4)
+    client.set("b", PAGE)
+    client.get("b", len(PAGE))
+    client.batch_exists(["a", "b"])
+    client.contains(["a"])
+    client.stats()
+    with client.alloc(8192) as other:
+        client.batch_get(["a"], [other], [0], 4)
+        client.batch_get_buffers(["a", "b"], [other.view[:4], bytearray(len(PAGE))])
+    client.remove(["a"])
+
+
+def all_is_well(client: Client, daemon: IpcStandIn, region: Region) -> None:
+    gc.collect()
+    region.view[:4] = b"fine"
+    assert client.batch_set(["after"], region, [0], 4) == [Status.ok]
+    assert client.batch_get(["after"], region, [32], 4) == [Status.ok]
+    assert bytes(region.view[32:36]) == b"fine"
+    assert client.set("plain", PAGE) is Status.ok
+    assert client.get("plain", len(PAGE)) == PAGE
+    assert client.remove(["after", "plain"]) == [Status.ok, Status.ok]
+    # One that was made, while its caller got an exception instead, is the client's until its end.
+    for other in set(client._regions) - {region}:
+        other.close()
+    attachment = daemon.attachments[-1]
+    # The region, and the one that plain memory travels through.
+    eventually(lambda: client.ping() and len(attachment.regions) <= 2, what="regions are gone")
+
+
+def lines_of(work: Callable[[], None]) -> int:
+    """How many lines of the client that runs."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        lines += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+def hit_at(work: Callable[[], None], *numbers: int) -> None:
+    """Runs it with an exception before these lines of the client, counted over all."""
+    wanted = set(numbers)
+    count = itertools.count()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        if event == "line" and next(count) in wanted:
+            raise Hit
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except Hit:
+        pass
+    finally:
+        sys.settrace(None)
+
+
+def test_an_exception_at_any_line_of_the_client_leaves_it_whole(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(4096)
+    use_everything(client, region)
+    lines = lines_of(lambda: use_everything(client, region))
+    all_is_well(client, daemon, region)
+    before = descriptors()
+    for line in range(lines):
+        hit_at(lambda: use_everything(client, region), line)
+        if line % 16 == 0:
+            all_is_well(client, daemon, region)
+    all_is_well(client, daemon, region)
+    assert descriptors() <= before + 2
+    assert lines > 300, "the client's lines are not counted"
+
+
+def test_a_second_exception_while_the_first_one_leaves(client: Client, daemon: IpcStandIn) -> None:
+    region = client.alloc(4096)
+    lines = lines_of(lambda: use_everything(client, region))
+    dice = random.Random(5)
+    for _ in range(200):
+        line = dice.randrange(lines)
+        hit_at(lambda: use_everything(client, region), line, line + dice.randint(1, 3))
+    all_is_well(client, daemon, region)
+
+
+def storm(until: Callable[[], bool], throw: Callable[[], None]) -> None:
+    dice = random.Random(7)
+    while not until():
+        throw()
+        time.sleep(dice.uniform(0.0, 0.002))
+
+
+class Twice:
+    """A signal handler that raises the first two times in each round."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.raised = 0
+
+    def __call__(self, *_: object) -> None:
+        if self.left:
+            self.left -= 1
+            self.raised += 1
+            raise Hit
+
+    def interrupts(self, work: Callable[[], T]) -> T | None:
+        """None: it did. A Hit may come on its way out of this, too: two leave it behind."""
+        try:
+            try:
+                try:
+                    self.left = 2
+                    return work()
+                finally:
+                    self.left = 0
+            except Hit:
+                self.left = 0
+                return None
+        except Hit:
+            return None
+
+
+@pytest.fixture
+def twice() -> Iterator[Twice]:
+    handler = Twice()
+    before = [signal.signal(number, handler) for number in (signal.SIGALRM, signal.SIGUSR1)]
+    yield handler
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handled in zip((signal.SIGALRM, signal.SIGUSR1), before, strict=True):
+        signal.signal(number, handled)
+
+
+def test_signals_less_than_a_millisecond_apart(
+    client: Client, daemon: IpcStandIn, twice: Twice
+) -> None:
+    """Each call's answer is its own: what was stored is what is read."""
+    region = client.alloc(1 << 16)
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0002)
+    end, number = now_s() + seconds(2), 0
+    while now_s() < end or twice.raised < 100:
+        number += 1
+        key, word = f"k{number}", number.to_bytes(8, "little")
+        region.view[:8] = word
+        stored = twice.interrupts(lambda: client.batch_set([key], region, [0], 8))  # noqa: B023
+        if stored == [Status.ok]:
+            assert client.batch_get([key], region, [4096], 8) == [Status.ok]
+            assert bytes(region.view[4096:4104]) == word
+        twice.interrupts(lambda: client.set(key, PAGE))  # noqa: B023
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    all_is_well(client, daemon, region)
+
+
+def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> None:
+    region = client.alloc(1 << 16)
+    done = threading.Event()
+    rounds = 0
+
+    def work() -> None:
+        nonlocal rounds
+        end = now_s() + seconds(2)
+        while now_s() < end:
+            try:
+                while True:
+                    use_everything(client, region)
+                    rounds += 1
+                    if now_s() >= end:
+                        return
+            except Hit:
+                continue
+
+    def guarded() -> None:
+        while not done.is_set():
+            try:
+                work()
+                done.set()
+            except Hit:
+                continue
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    number = ctypes.c_ulong(thread.ident or 0)
+    storm(
+        lambda: done.is_set() or not thread.is_alive(),
+        lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Hit)),
+    )
+    thread.join()
+    assert rounds
+    all_is_well(client, daemon, region)
+
+
+def test_nothing_is_written_once_the_caller_has_its_exception(
+    client: Client, daemon: IpcStandIn, twice: Twice
+) -> None:
+    """Two signals, the second one while the daemon is fenced off."""
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    daemon.hang_on, daemon.writing = {ipc.GET}, True
+    ended = threading.Event()
+
+    def signals() -> None:
+        daemon.hanging.wait()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            ended.wait(seconds(0.02))
+        assert not ended.is_set(), "it waits for the end of the write"
+        daemon.go_on.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        signalled = pool.submit(signals)
+        assert twice.interrupts(lambda: client.batch_get(["k"], region, [100], 4)) is None
+        ended.set()
+        signalled.result()
+    daemon.hang_on, daemon.writing = set(), False
+    assert bytes(region.view[100:104]) == bytes(4)
+    all_is_well(client, daemon, region)
+
+
+CALLS: list[Callable[[Client, Region], object]] = [
+    lambda client, _: client.close(),
+    lambda client, _: client.ping(timeout_s=seconds(1)),
+    lambda client, _: client.set("of the handler", PAGE, timeout_s=seconds(1)),
+    lambda _, region: region.close(),
+    lambda client, _: client.alloc(4096),
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=["close", "ping", "set", "region", "alloc"])
+@pytest.mark.parametrize("work", ["get", "set"])
+def test_a_signal_handler_uses_the_client_in_the_middle_of_its_call(
+    client: Client,
+    daemon: IpcStandIn,
+    call: Callable[[Client, Region], object],
+    work: str,
+) -> None:
+    region = client.alloc(4096)
+    client.ping()
+
+    def handler(*_: object) -> None:
+        daemon.hang_on = set()
+        call(client, region)
+        daemon.go_on.set()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    daemon.hang_on = {ipc.GET, ipc.SET}
+
+    def once() -> None:
+        daemon.hanging.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    killer = threading.Thread(target=once)
+    killer.start()
+    try:
+        began = now_s()
+        if work == "get":
+            client.batch_get(["k"], region, [0], 4)
+        else:
+            client.set("k", PAGE)
+        assert now_s() - began < seconds(9)
+    finally:
+        killer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_finaliser_uses_the_client_in_the_middle_of_its_call(client: Client) -> None:
+    """The collector runs it wherever objects are made."""
+    region = client.alloc(4096)
+    ran = 0
+
+    class Last:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            nonlocal ran
+            ran += 1
+            client.ping()
+            client.alloc(4096).close()
+            client.set("of the finaliser", PAGE)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(20, 2, 2)
+    try:
+        for i in range(50):
+            Last()
+            use_everything(client, region)
+            client.set(str(i), PAGE)
+    finally:
+        gc.set_threshold(*threshold)
+    assert ran
