@@ -13,10 +13,14 @@ follows a seed made of both.
 from __future__ import annotations
 
 import hashlib
+import operator
+import reprlib
 from array import array
 from collections.abc import Iterable
+from typing import Any
 
 _U32_MAX = (1 << 32) - 1
+_TOKEN_MAX = (1 << 63) - 1
 
 
 def page_hashes(
@@ -25,7 +29,7 @@ def page_hashes(
     """Of the whole pages of these tokens; `prior` is the hash before the first, or a seed. With
     `pairs` (EAGLE) a page has `page_size` pairs of neighbours, and so needs one token more.
 
-    ValueError for a token that is negative or beyond 63 bits.
+    ValueError as `words` has it. An array of "q" is taken as it is, as `words` makes them.
     """
     given = tokens if isinstance(tokens, array) and tokens.typecode == "q" else words(tokens)
     whole = max(0, len(given) - pairs) // page_size * page_size
@@ -57,14 +61,30 @@ def _units(tokens: array[int], begin: int, count: int, typecode: str, pairs: boo
 
 
 def words(tokens: Iterable[int]) -> array[int]:
-    """Tokens as an array, which is quick to compare and to cut. ValueError: no such token."""
+    """Tokens as an array, which is quick to compare and to cut.
+
+    ValueError names the first token that cannot be one, and its place.
+    """
+    # array() would take bytes as 8 bytes for each token; as a sequence they are small numbers.
+    given = tokens if isinstance(tokens, (array, list, tuple)) else list(tokens)
     try:
-        made = array("q", tokens)
-    except OverflowError:
-        raise ValueError("a token is beyond 63 bits") from None
+        made = array("q", given)
+    except (TypeError, OverflowError):
+        raise ValueError(_first_wrong(given)) from None
     if made and min(made) < 0:
-        raise ValueError(f"token {min(made)} is negative")
+        raise ValueError(_first_wrong(given))
     return made
+
+
+def _first_wrong(tokens: Iterable[Any]) -> str:
+    for place, token in enumerate(tokens):
+        try:
+            wrong = not 0 <= operator.index(token) <= _TOKEN_MAX
+        except TypeError:
+            wrong = True
+        if wrong:
+            return f"token {place} is {reprlib.repr(token)}: a whole number from 0 to 2**63 - 1"
+    return "the tokens changed while they were read"
 
 
 def namespace_seed(extra_key: str | None, cache_salt: str | None) -> str | None:

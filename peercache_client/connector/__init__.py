@@ -11,13 +11,13 @@ Standard library only; sglang is neither needed nor imported. docs/connector.md 
 - `metadata`: what it is told when it is made
 - `prefetch_queue`, `store_queue`: those of many requests; `agreement`: on all TP ranks alike
 - `buffers`: where page number N has its pieces
-- `plan`, `page_chain`, `requests`: pages of a call, hashes of a request, what is kept for it
+- `plan`, `tokens`: pages, tokens and salt of a call, checked
+- `page_chain`, `requests`: hashes of a request, its calls that are under way
 - `calls`, `chunks`: the threads that calls run on; their pages, chunk after chunk
 """
 
 from peercache_client.connector.agreement import minimum_over
 from peercache_client.connector.calls import ConnectorBusy
-from peercache_client.connector.chunks import MemoryLost
 from peercache_client.connector.connector import RemoteKVConnector
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.prefetch_queue import AsyncKVPrefetchQueue, Prefetched
@@ -28,7 +28,6 @@ __all__ = [
     "AsyncKVStoreQueue",
     "ConnectorBusy",
     "ConnectorMetadata",
-    "MemoryLost",
     "Prefetched",
     "RemoteKVConnector",
     "Stored",

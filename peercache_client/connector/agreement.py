@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from peercache_client.connector.chunks import MemoryLost
 from peercache_client.seldom import Seldom
 
 _seldom = Seldom()
@@ -22,7 +21,6 @@ _seldom = Seldom()
 Minimum = Callable[[list[int]], list[int]]
 
 NOT_YET: Final = -1
-LOST: Final = -2
 
 
 def alone(values: list[int]) -> list[int]:
@@ -45,13 +43,14 @@ def minimum_over(group: Any) -> Minimum:
 
 
 def reached(future: Future[int], nothing: int) -> int:
-    """How far it came; `nothing` for one that failed."""
+    """How far it came; `nothing` for one that failed, or was cancelled before it began."""
     if not future.done():
         return NOT_YET
+    # A cancelled future raises when it is asked for its exception, and would end the scheduler.
+    if future.cancelled():
+        return nothing
     error = future.exception()
     if error is None:
         return max(future.result(), nothing)
-    if isinstance(error, MemoryLost):
-        return LOST
     _seldom.say(type(error).__name__, f"a request goes on without the cache: {error}")
     return nothing

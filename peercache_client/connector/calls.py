@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from peercache_client.connector.metadata import ConnectorMetadata
-from peercache_client.connector.requests import Request, Requests
-from peercache_client.page_hash import words
+from peercache_client.connector.requests import Call, Requests
 
 
 class ConnectorBusy(RuntimeError):
@@ -18,7 +17,7 @@ class ConnectorBusy(RuntimeError):
 
 
 class Calls:
-    """Thread safe. Nothing raises: what is wrong is the exception of the future."""
+    """Thread safe."""
 
     def __init__(self, metadata: ConnectorMetadata, requests: Requests) -> None:
         self._calls_max = metadata.calls_max
@@ -32,35 +31,38 @@ class Calls:
     def submit(
         self,
         req_id: str,
-        tokens_list: Sequence[int],
-        work: Callable[[Request, array[int]], int],
+        tokens: array[int],
+        work: Callable[[Call, array[int]], int],
         *,
         storing: bool,
     ) -> Future[int]:
-        """Runs `work` for the request, with a copy of the tokens: the engine's own list grows."""
+        """Runs `work` for the request. ConnectorBusy, or RuntimeError once closed; then nothing
+        of it begins."""
         if self._closed:
-            return failed(RuntimeError("the connector is closed"))
+            raise RuntimeError("the connector is closed")
+        call = self._requests.begin(req_id, storing=storing)
         if not self._room.acquire(blocking=False):
-            return failed(ConnectorBusy(f"{self._calls_max} calls are under way"))
-        request = self._requests.begin(req_id)
+            self._requests.end(call)
+            raise ConnectorBusy(f"{self._calls_max} calls are under way")
 
-        def ended(_: Future[int]) -> None:
+        def ended(_: Future[int] | None = None) -> None:
             self._room.release()
-            request.end()
+            self._requests.end(call)
 
+        executor = self._storing if storing else self._retrieving
         try:
-            executor = self._storing if storing else self._retrieving
-            future = executor.submit(work, request, words(tokens_list))
-        except Exception as error:  # no such token, or closed
-            future = failed(error)
+            future = executor.submit(work, call, tokens)
+        except RuntimeError:  # closed meanwhile
+            ended()
+            raise
         future.add_done_callback(ended)
         return future
 
     def close(self) -> None:
-        """Ends all requests, after the chunks under way."""
+        """Stops all calls, stores too, after their chunks under way."""
         self._closed = True
-        for silent in self._requests.finish_all():
-            silent.result()
+        for done in self._requests.finish_all():
+            done.result()
         self._storing.shutdown()
         self._retrieving.shutdown()
 

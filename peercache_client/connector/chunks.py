@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from peercache_client.connector.plan import Plan
-from peercache_client.connector.requests import Request
+from peercache_client.connector.requests import Call
 from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.status import Status
 
@@ -13,32 +13,25 @@ from peercache_client.status import Status
 Move = Callable[[PackedKeys, Sequence[int], "str | None"], list[Status]]
 
 
-class MemoryLost(RuntimeError):
-    """The daemon hangs while it writes into the buffers, and may go on: the pages of the call must
-    never be used again, and the buffers are of no use to this connector any more."""
-
-
 def move_in_chunks(
     move: Move,
     plan: Plan,
     hashes: Sequence[str],
     suffixes: tuple[str, ...],
-    request: Request,
+    call: Call,
     chunk_pages: int,
 ) -> tuple[int, Status]:
     """How many pages went well from the first one on, and the status of the first other one (`ok`
-    if there is none, or the request was finished). What comes behind a hole is of no use to
-    anybody. `hashes`: of the request's pages from its first one on. MemoryLost."""
+    if there is none, or the call was stopped). What comes behind a hole is of no use to
+    anybody. `hashes`: of the request's pages from its first one on."""
     good = 0
-    while good < len(plan.pages) and not request.finished.is_set():
+    while good < len(plan.pages) and not call.stopped.is_set():
         pages = plan.pages[good : good + chunk_pages]
         first = plan.first + good
         parent = hashes[first - 1] + suffixes[-1] if first else None
         statuses = move(
             pack_with_suffixes(hashes[first : first + len(pages)], suffixes), pages, parent
         )
-        if Status.region_lost in statuses:
-            raise MemoryLost("the daemon hangs in the middle of a page of the KV buffers")
         bad = next((i for i, status in enumerate(statuses) if not status), len(statuses))
         good += bad // len(suffixes)
         if bad < len(statuses):

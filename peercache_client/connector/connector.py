@@ -14,13 +14,11 @@ from peercache_client.connector.calls import Calls, failed
 from peercache_client.connector.chunks import move_in_chunks
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.plan import PageToTokens, make_plan
-from peercache_client.connector.requests import Request, Requests
+from peercache_client.connector.requests import Call, Requests
+from peercache_client.connector.tokens import Salt, count_tokens, first_tokens, seed_of
 from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
 from peercache_client.packed_keys import pack_with_suffixes
-from peercache_client.page_hash import namespace_seed, words
 from peercache_client.seldom import Seldom
-
-Salt = tuple[str | None, str | None]  # extra_key and cache_salt of a request
 
 _MATCH_TIMEOUT_S: Final = 1.0  # where nobody stands still meanwhile
 
@@ -29,7 +27,11 @@ class RemoteKVConnector:
     """Stores and retrieves the KV of requests, page by page. Thread safe.
 
     Once the buffers are registered nothing raises: what is wrong with a call is the exception of
-    its future, and pages that the daemon cannot take or give are a smaller result.
+    its future, and pages that the daemon cannot take or give are a smaller result. A call that
+    cannot be meant, or is refused, fails at once, and nothing of it begins: its end index is 0.
+
+    Tokens are whole numbers from 0 to 2**63 - 1. Only those up to the end of the call's last full
+    page are checked. The ValueError names the first wrong token and its place in `tokens_list`.
     """
 
     def __init__(self, metadata: ConnectorMetadata) -> None:
@@ -42,6 +44,8 @@ class RemoteKVConnector:
             ),
             name=f"connector tp{metadata.tp_rank} pp{metadata.pp_rank} pid {os.getpid()}",
             timeout_s=metadata.timeout_s,
+            # The engine gives the pages of a retrieve to others as soon as its future is done.
+            silence_timeout_s=None,
         )
         self._seldom = Seldom()
         self._requests = Requests(metadata.page_size, pairs=metadata.is_eagle)
@@ -100,7 +104,12 @@ class RemoteKVConnector:
 
         The end index is where the last page that will be stored ends. The future's result is how
         far that went: all pages of the call before this index are stored, and can be found by
-        every node. When it is done, the pages may be used for something else.
+        every node. When it is done, the pages may be used for something else. A future whose call
+        has not begun can be cancelled: the pages are then the caller's again, too.
+
+        Exceptions of the future: with the end index 0, ValueError for a mapping, tokens or a salt
+        that cannot be meant, ConnectorBusy, and RuntimeError before the buffers are registered and
+        after `close`.
         """
         return self._start(
             "stored", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
@@ -115,7 +124,8 @@ class RemoteKVConnector:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> tuple[Future[int], int]:
-        """Brings pages of a request into the buffers, as `store_kv_async` takes them.
+        """Brings pages of a request into the buffers, as `store_kv_async` takes them, and with the
+        same errors.
 
         The future's result is an index of `tokens_list`: all pages of the call before it are in
         place, and those behind it may hold anything. When it is done nothing is written any more.
@@ -135,16 +145,13 @@ class RemoteKVConnector:
         """How many tokens of the request, from its first on, have pages that can be retrieved.
 
         Whole pages only; with `hold_s` their holders keep them for so long. Answers within
-        `match_timeout_s` with what is known by then, and 0 for everything that is wrong.
+        `match_timeout_s` with what is known by then. Never raises: 0, and a line in the log, for
+        everything that is wrong.
         """
         try:
-            with self._requests.use(req_id) as request:
-                return self._match(
-                    request,
-                    words(tokens_list),
-                    (extra_key, cache_salt),
-                    self.metadata.match_timeout_s,
-                )
+            tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
+            with self._requests.use(req_id) as call:
+                return self._match(call, tokens, seed, self.metadata.match_timeout_s)
         except Exception as error:
             self._seldom.say("match", f"request {req_id}: nothing was looked up: {error}")
             return 0
@@ -157,22 +164,35 @@ class RemoteKVConnector:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> Future[int]:
-        """The same, asked on another thread and with more patience."""
+        """The same, asked on another thread and with more patience. What is wrong is the exception
+        of the future, as with `store_kv_async`; 0 if the request is finished before its turn."""
+        try:
+            tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
 
-        def work(request: Request, tokens: array[int]) -> int:
-            return self._match(request, tokens, (extra_key, cache_salt), _MATCH_TIMEOUT_S)
+            def work(call: Call, tokens: array[int]) -> int:
+                if call.stopped.is_set():  # nobody is to hold pages for it any more
+                    return 0
+                return self._match(call, tokens, seed, _MATCH_TIMEOUT_S)
 
-        return self._calls.submit(req_id, tokens_list, work, storing=False)
+            return self._calls.submit(req_id, tokens, work, storing=False)
+        except Exception as error:
+            return failed(error)
 
     # --- ends ------------------------------------------------------------------------------
 
-    def finish_req(self, req_id: str) -> Future[None]:
-        """Forgets the request. What has not begun does not begin any more, and its futures tell
-        how far it went; the future returned is done when nothing touches its pages any more."""
-        return self._requests.finish(req_id)
+    def finish_req(self, req_id: str, *, drop_stores: bool = False) -> Future[None]:
+        """The request has ended. Its stores are completed; its retrieves and matches stop after
+        the chunk under way. With `drop_stores`, for an aborted request, its stores stop, too. The
+        futures of those calls tell how far they went.
+
+        The future returned is done when nothing touches the request's pages any more, and what was
+        kept for it is forgotten. It cannot be cancelled. The name can be used again at once.
+        """
+        return self._requests.finish(req_id, drop_stores=drop_stores)
 
     def close(self) -> None:
-        """Ends all requests, after the chunks under way. Pages that were stored stay."""
+        """Stops all calls, stores too, after their chunks under way, and waits for these. Pages
+        that were stored stay."""
         self._closed = True
         self._calls.close()
         self._client.close()
@@ -189,21 +209,12 @@ class RemoteKVConnector:
     ) -> tuple[Future[int], int]:
         metadata = self.metadata
         size = metadata.page_size
-        try:
-            buffers = self._ready_buffers()
-            plan = make_plan(
-                mapping, len(tokens_list), size, buffers.pages, metadata.boundary_tokens
-            )
-        except Exception as error:
-            return failed(error), 0
         storing = done == "stored"
-        move = buffers.set if storing else buffers.get
-        end = (plan.first + len(plan.pages)) * size
 
-        def work(request: Request, tokens: array[int]) -> int:
-            hashes = request.chain.hashes(tokens, namespace_seed(*salt))
+        def work(call: Call, tokens: array[int]) -> int:
+            hashes = call.chain.hashes(tokens, seed)
             good, why = move_in_chunks(
-                move, plan, hashes, self._suffixes, request, metadata.chunk_pages
+                move, plan, hashes, self._suffixes, call, metadata.chunk_pages
             )
             if not why:
                 self._seldom.say(
@@ -212,14 +223,27 @@ class RemoteKVConnector:
                 )
             return (plan.first + good) * size
 
-        tokens = tokens_list[: end + metadata.boundary_tokens]
-        return self._calls.submit(req_id, tokens, work, storing=storing), end
+        try:
+            buffers = self._ready_buffers()
+            move = buffers.set if storing else buffers.get
+            count = count_tokens(tokens_list)
+            plan = make_plan(mapping, count, size, buffers.pages, metadata.boundary_tokens)
+            end = (plan.first + len(plan.pages)) * size
+            tokens = first_tokens(tokens_list, end + metadata.boundary_tokens)
+            seed = seed_of(salt)
+            return self._calls.submit(req_id, tokens, work, storing=storing), end
+        except Exception as error:
+            return failed(error), 0
 
-    def _match(self, request: Request, tokens: array[int], salt: Salt, timeout_s: float) -> int:
+    def _whole_pages(self, tokens_list: Sequence[int], salt: Salt) -> tuple[array[int], str | None]:
+        """The tokens that hashes of whole pages cover, and the seed of these hashes."""
         self._ready_buffers()
-        keys = pack_with_suffixes(
-            request.chain.hashes(tokens, namespace_seed(*salt)), self._suffixes
-        )
+        size, boundary = self.metadata.page_size, self.metadata.boundary_tokens
+        pages = max(0, count_tokens(tokens_list) - boundary) // size
+        return first_tokens(tokens_list, pages * size + boundary), seed_of(salt)
+
+    def _match(self, call: Call, tokens: array[int], seed: str | None, timeout_s: float) -> int:
+        keys = pack_with_suffixes(call.chain.hashes(tokens, seed), self._suffixes)
         present = self._client.batch_exists(keys, timeout_s=timeout_s, hold_s=self.metadata.hold_s)
         return present // len(self._suffixes) * self.metadata.page_size
 

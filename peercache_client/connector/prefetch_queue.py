@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from peercache_client.connector.agreement import LOST, NOT_YET, Minimum, alone, reached
+from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reached
 from peercache_client.connector.connector import RemoteKVConnector
 
 # So many pages for a request; None when there is no room, and the request goes without.
@@ -17,20 +17,19 @@ Allocate = Callable[[str, int], Sequence[int] | None]
 
 class Prefetched(NamedTuple):
     """The KV of tokens `begin` to `end` is in the first of `pages`, on all ranks. The other pages
-    are the caller's to free. `lost`: see MemoryLost; there are no pages to free then."""
+    are the caller's to free."""
 
     req_id: str
     begin: int
     end: int
     pages: list[int]
-    lost: bool = False
 
 
 @dataclass
 class _Entry:
     req_id: str
     tokens: Sequence[int]
-    begin: int  # the first token that the engine has no KV of
+    begin: int  # of the page with the first token that the engine has no KV of
     asked: Future[int]  # how far the cache reaches; later: how far the pages are filled
     salt: dict[str, str | None]
     end: int = 0  # how far the cache reaches, on all ranks
@@ -82,10 +81,16 @@ class AsyncKVPrefetchQueue:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> bool:
-        """False, and no result will come, for a request that is in the queue, or that has fewer
-        tokens than the threshold beyond those of which the engine has the KV."""
+        """`computed_tokens`: the engine has the KV of so many tokens, from the first on. The
+        prefetch begins with the page of the next token. Should the engine have a part of this
+        page, then it uses the new one, which holds the KV of all its tokens.
+
+        False, and no result will come, for a request that is in the queue, or that has fewer
+        tokens than the threshold from the begin of this page on. ValueError: a negative number."""
+        if computed_tokens < 0:
+            raise ValueError(f"computed_tokens is {computed_tokens}: 0 or more")
         size = self._page_size
-        begin = -(-computed_tokens // size) * size
+        begin = computed_tokens // size * size
         if req_id in self or len(tokens_list) - begin < max(self._threshold_tokens, size):
             return False
         salt = {"extra_key": extra_key, "cache_salt": cache_salt}
@@ -94,7 +99,8 @@ class AsyncKVPrefetchQueue:
         return True
 
     def stop(self, req_id: str) -> None:
-        """The request is to be scheduled now: its result comes with one of the next polls."""
+        """The request is to be scheduled now: its result comes with one of the next polls. Stores
+        of the request go on."""
         for entry in (*self._matching.values(), *self._waiting, *self._retrieving.values()):
             if entry.req_id == req_id and not entry.stopped:
                 entry.stopped = True
@@ -121,8 +127,6 @@ class AsyncKVPrefetchQueue:
     def _retrieved(self, entry: _Entry, value: int) -> Prefetched:
         del self._retrieving[entry.req_id]
         self.in_flight_tokens -= entry.end - entry.begin
-        if value == LOST:
-            return Prefetched(entry.req_id, entry.begin, entry.begin, [], True)
         return Prefetched(entry.req_id, entry.begin, value, entry.pages)
 
     def _start_waiting(self) -> list[Prefetched]:

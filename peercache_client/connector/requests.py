@@ -1,4 +1,4 @@
-"""What the connector keeps for each request: its hashes, and what is under way for it."""
+"""What the connector keeps for each request: its hashes, and its calls that are under way."""
 
 from __future__ import annotations
 
@@ -15,39 +15,25 @@ from peercache_client.connector.page_chain import PageChain
 _REQUESTS_MAX: Final = 4096
 
 
-class Request:
-    """Thread safe."""
+class Call:
+    """A store, retrieve or match of a request, from its submission to its end."""
 
-    def __init__(self, page_size: int, *, pairs: bool = False) -> None:
-        self.chain = PageChain(page_size, pairs=pairs)
-        self.finished = threading.Event()  # nothing of it begins any more
-        self._lock = threading.Lock()
-        self._under_way = 0
-        self._silent: Future[None] = Future()
+    def __init__(self, req_id: str, chain: PageChain, *, storing: bool) -> None:
+        self.req_id = req_id
+        self.chain = chain
+        self.storing = storing
+        self.stopped = threading.Event()  # its next chunk does not begin
 
-    @property
-    def idle(self) -> bool:
-        return self._under_way == 0
 
-    def begin(self) -> None:
-        with self._lock:
-            self._under_way += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            silent = self._under_way == 0 and self.finished.is_set()
-        if silent:
-            self._silent.set_result(None)
-
-    def finish(self) -> Future[None]:
-        """Done when nothing touches the request's pages any more."""
-        with self._lock:
-            self.finished.set()
-            silent = self._under_way == 0
-        if silent:
-            self._silent.set_result(None)
-        return self._silent
+class _Request:
+    def __init__(self, chain: PageChain) -> None:
+        self.chain = chain
+        self.calls: set[Call] = set()
+        # Forgotten with the end of its last call, also if its name was used again meanwhile: that
+        # costs hashing once more.
+        self.finished = False
+        # The futures of `finish`, with the calls that each still waits for.
+        self.waiting: list[tuple[set[Call], Future[None]]] = []
 
 
 class Requests:
@@ -58,45 +44,74 @@ class Requests:
         self._page_size = page_size
         self._pairs = pairs
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Request] = OrderedDict()
+        self._known: OrderedDict[str, _Request] = OrderedDict()
 
-    def begin(self, req_id: str) -> Request:
-        """The request, with one more thing under way: `end` it."""
+    def begin(self, req_id: str, *, storing: bool) -> Call:
+        """A call of the request: `end` it. A finished request's name can be used again at once."""
         with self._lock:
             request = self._known.get(req_id)
             if request is None:
                 if len(self._known) >= _REQUESTS_MAX:
                     self._forget_one()
-                request = self._known[req_id] = Request(self._page_size, pairs=self._pairs)
+                request = _Request(PageChain(self._page_size, pairs=self._pairs))
+                self._known[req_id] = request
             self._known.move_to_end(req_id)
-            request.begin()
-            return request
+            call = Call(req_id, request.chain, storing=storing)
+            request.calls.add(call)
+            return call
+
+    def end(self, call: Call) -> None:
+        with self._lock:
+            request = self._known[call.req_id]
+            request.calls.discard(call)
+            for calls, _ in request.waiting:
+                calls.discard(call)
+            done = [future for calls, future in request.waiting if not calls]
+            request.waiting = [each for each in request.waiting if each[0]]
+            if request.finished and not request.calls:
+                del self._known[call.req_id]
+        for future in done:  # without the lock: callbacks may call us
+            future.set_result(None)
 
     @contextmanager
-    def use(self, req_id: str) -> Iterator[Request]:
-        request = self.begin(req_id)
+    def use(self, req_id: str) -> Iterator[Call]:
+        """A call that stores nothing."""
+        call = self.begin(req_id, storing=False)
         try:
-            yield request
+            yield call
         finally:
-            request.end()
+            self.end(call)
 
-    def finish(self, req_id: str) -> Future[None]:
+    def finish(self, req_id: str, *, drop_stores: bool) -> Future[None]:
+        """Stops what is under way, except for stores unless `drop_stores`. The future is done when
+        nothing touches the request's pages any more."""
+        done: Future[None] = Future()
+        # Not to be cancelled (asyncio does so at a timeout): setting its result would then raise.
+        done.set_running_or_notify_cancel()
         with self._lock:
-            request = self._known.pop(req_id, None)
-        if request is None:
-            request = Request(self._page_size)
-        return request.finish()
+            request = self._known.get(req_id)
+            if request is not None and request.calls:
+                for call in request.calls:
+                    if drop_stores or not call.storing:
+                        call.stopped.set()
+                request.finished = True
+                request.waiting.append((set(request.calls), done))
+                return done
+            if request is not None:
+                del self._known[req_id]
+        done.set_result(None)
+        return done
 
     def finish_all(self) -> list[Future[None]]:
+        """Stops everything, stores too."""
         with self._lock:
-            known = list(self._known.values())
-            self._known.clear()
-        return [request.finish() for request in known]
+            known = list(self._known)
+        return [self.finish(req_id, drop_stores=True) for req_id in known]
 
     def __len__(self) -> int:
         return len(self._known)
 
     def _forget_one(self) -> None:
-        oldest = next((req_id for req_id, each in self._known.items() if each.idle), None)
+        oldest = next((req_id for req_id, each in self._known.items() if not each.calls), None)
         if oldest is not None:
             del self._known[oldest]

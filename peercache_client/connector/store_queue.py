@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from peercache_client.connector.agreement import LOST, NOT_YET, Minimum, alone, reached
+from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reached
 from peercache_client.connector.connector import RemoteKVConnector
 from peercache_client.connector.plan import PageToTokens, make_plan
 
@@ -18,13 +18,12 @@ log = logging.getLogger("peercache_client")
 
 class Stored(NamedTuple):
     """These pages may be used for something else. Those of tokens `begin` to `end` are stored on
-    all ranks. `lost`: see MemoryLost; the pages must not be used again."""
+    all ranks."""
 
     req_id: str
     begin: int
     end: int
     pages: list[int]
-    lost: bool = False
 
 
 @dataclass
@@ -123,7 +122,8 @@ class AsyncKVStoreQueue:
 
     def abandon(self, req_id: str) -> list[int]:
         """The request ends without a last chunk. Its gathered pages, which nothing touches any
-        more; those whose transfer has begun come with `poll`."""
+        more; those whose transfer has begun come with `poll`. `finish_req` of the connector, with
+        `drop_stores`, on all ranks, makes them come sooner."""
         gathered = self._gathered.pop(req_id, _Gathered())
         self.in_flight_tokens -= self._page_size * len(gathered.mapping)
         return [page for page, _ in gathered.mapping]
@@ -140,8 +140,6 @@ class AsyncKVStoreQueue:
                 left.append(store)
                 continue
             self.in_flight_tokens -= store.tokens
-            lost = value == LOST
-            end = store.begin if lost else value
-            done.append(Stored(store.req_id, store.begin, end, store.pages, lost))
+            done.append(Stored(store.req_id, store.begin, value, store.pages))
         self._stores = left
         return done

@@ -223,8 +223,8 @@ def test_a_salt_separates_requests(three_nodes: Cluster, engine: MakeEngine) -> 
         ([(0, slice(0, 16)), (1, slice(32, 48))], "begins with token 32"),
         ([(0, slice(0, 8)), (1, slice(8, 24))], "begins with token 8"),
         ([(0, slice(0, 32))], "has 32 tokens"),
-        ([(0, slice(48, 80))], "of 64 tokens"),
-        ([(0, slice(0, 16, 2))], "no step"),
+        ([(0, slice(48, 80))], "tokens 48 to 80 of 64"),
+        ([(0, slice(0, 16, 2))], "without steps"),
         ([(0, slice(0, None))], "start, stop"),
         ([(64, slice(0, 16))], "there is no page 64"),
         ([(-1, slice(0, 16))], "there is no page -1"),
@@ -248,8 +248,9 @@ def test_tokens_that_cannot_be_are_an_error_of_the_future(
 ) -> None:
     one = engine(three_nodes[0])
     tokens = [-1] * PAGE_SIZE
-    future, _ = one.connector.store_kv_async("r", mapping_of([0]), tokens)
-    with pytest.raises(ValueError, match="token -1"):
+    future, end = one.connector.store_kv_async("r", mapping_of([0]), tokens)
+    assert end == 0
+    with pytest.raises(ValueError, match="token 0 is -1"):
         future.result()
     assert one.connector.num_external_matched_tokens("r", tokens) == 0
 
@@ -287,7 +288,7 @@ def test_memory_that_is_not_the_hosts_is_refused_with_the_remedy(three_nodes: Cl
             if not each.writable and each.end - each.start == 1 << 20 and not each.path
         )
         args.kv_data_ptrs[1] = mapping.start
-        with pytest.raises(ValueError, match="not memory of the host"):
+        with pytest.raises(ValueError, match="register buffers in host memory"):
             one.connector.register_kv_buffers(args)
     untouchable.close()
 
@@ -299,7 +300,8 @@ def test_no_more_calls_are_taken_than_agreed(make_cluster: MakeCluster, engine: 
     one.store("first", tokens, [0])  # connected
     cluster[0].freeze()
     under_way = [one.connector.store_kv_async("r", mapping_of([i]), tokens)[0] for i in range(3)]
-    future, _ = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
+    future, end = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
+    assert end == 0
     with pytest.raises(ConnectorBusy):
         future.result(timeout=0)
     cluster[0].thaw()
@@ -376,22 +378,26 @@ def test_when_a_retrieve_has_ended_nothing_is_written_any_more(
         assert reader.is_blank()
 
 
+@pytest.mark.parametrize("drop_stores", [False, True], ids=["finished", "aborted"])
 def test_a_finished_request_is_silent_when_its_future_says_so(
-    make_cluster: MakeCluster, engine: MakeEngine
+    make_cluster: MakeCluster, engine: MakeEngine, drop_stores: bool
 ) -> None:
     cluster = make_cluster(1)
-    one = engine(cluster[0], chunk_pages=1, timeout_s=seconds(1.0))
+    one = engine(cluster[0], chunk_pages=1, timeout_s=seconds(5.0))
     tokens = tokens_of("finished", 8)
     one.store("first", tokens[:PAGE_SIZE], [0])  # connected
     one.compute(tokens, range(8))
     cluster[0].freeze()
     future, end = one.connector.store_kv_async("r", mapping_of(range(8)), tokens)
-    silent = one.connector.finish_req("r")
+    silent = one.connector.finish_req("r", drop_stores=drop_stores)
     assert not silent.done()
     cluster[0].thaw()
     silent.result()
     assert future.done()
-    # At most the chunk that was under way: the others have not begun.
-    assert future.result() <= PAGE_SIZE < end
+    if drop_stores:
+        # At most the chunk that was under way: the others have not begun.
+        assert future.result() <= PAGE_SIZE < end
+    else:
+        assert future.result() == end
     assert one.connector.finish_req("r").done()
     assert one.store("r", tokens, range(8)) == end  # the name can be used again

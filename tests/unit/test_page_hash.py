@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from typing import Any
 
 import pytest
 
@@ -54,10 +55,11 @@ def test_absent_empty_and_joined_parts_of_a_seed_differ() -> None:
     assert namespace_seed(None, None) is None
 
 
-@pytest.mark.parametrize("token", [-1, 2**63])
-def test_impossible_tokens_are_refused(token: int) -> None:
-    with pytest.raises(ValueError, match="token"):
-        page_hashes([1, token], 2)
+@pytest.mark.parametrize("token", [-1, 2**63, -(2**63) - 1, 1.5, "7", None])
+def test_impossible_tokens_are_named_with_their_place(token: Any) -> None:
+    for tokens in ([1, token, -5], (1, token, -5), iter([1, token, -5])):
+        with pytest.raises(ValueError, match=f"token 1 is {token!r}: a whole number"):
+            page_hashes(tokens, 2)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["tokens", "pairs"])
