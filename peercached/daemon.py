@@ -189,6 +189,7 @@ class Daemon:
             RemovalStore(config.state_dir, config.node_id),
             self.node.published,
             self.cluster.has_left,
+            self.epochs,
         )
         self.removal_driver = RemovalDriver(
             self.removals, self.placement, self.peers, self.trouble, timeout_s
@@ -217,6 +218,7 @@ class Daemon:
             self.node.withdraw_here,
             self.node.drop_here,
             self._leave_for_good,
+            lambda: self.removals.vouches,
             timeout_s,
         )
         self.events = Events(

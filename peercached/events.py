@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
 _TROUBLE = struct.Struct("<HQ")
 _PROMOTE = struct.Struct("<H6x")
+_REMOVE = struct.Struct("<16sQ")
 _REMOVED = struct.Struct("<II")
 _TAKE = 256
 
@@ -120,9 +121,11 @@ class Events:
         else:
             log.error("the data plane sent an event of unknown kind %d", kind)
 
-    async def _remove(self, digests: bytes, left_s: float) -> bytes:
+    async def _remove(self, question: bytes, left_s: float) -> bytes:
         """A RemovalAnswer, and what follows it."""
-        status, held, text = await self._removals.remove(digests, left_s)
+        epoch = _REMOVE.unpack_from(question)
+        digests = question[_REMOVE.size :]
+        status, held, text = await self._removals.remove(digests, left_s, epoch)
         return _REMOVED.pack(status, len(held) // DIGEST_BYTES) + held + text.encode()
 
     async def _clear(self, namespace: str) -> bytes:

@@ -26,7 +26,7 @@ namespace peercached {
 enum class EventKind : uint8_t {
   publish = 1,  // payload: RecordRow[], in order; withdrawals among them. Ticket: somebody waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
-  remove = 3,   // payload: Digest[]: remove in the whole cluster; answer: RemovalAnswer
+  remove = 3,   // payload: RemovalQuestion: remove in the whole cluster; answer: RemovalAnswer
   clear = 4,    // payload: the namespace's name; answer: text, what could not be reached
   peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
   lost_updates = 6,  // withdrawals were dropped: resync
@@ -39,9 +39,16 @@ enum class EventKind : uint8_t {
   promote = 8,
 };
 
+// Followed by the digests to remove, which are of that namespace in that epoch.
+struct RemovalQuestion {
+  Digest namespace_id;
+  uint64_t epoch = 0;
+};
+
 // Followed by the digests that were held, and a text for the worker's log.
 struct RemovalAnswer {
-  uint32_t status = static_cast<uint32_t>(PageStatus::deadline);  // ok, error, removing, deadline
+  // ok, error, removing, deadline; stale: the namespace was cleared meanwhile, ask again
+  uint32_t status = static_cast<uint32_t>(PageStatus::deadline);
   uint32_t held = 0;
 };
 

@@ -215,6 +215,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // Pages that we READ and whose holders do not know it, since the last time.
   std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
   // held[i] = 1: held here from now on for so long (engine/holds.h).
+  // False: the namespace was cleared meanwhile, and other digests are the ones to remove.
+  bool remove_in_epoch(const RequestContext& context, std::span<PageRef> keys, std::string& text);
   void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, OwnerSummaries> pool_summaries() const;

@@ -14,6 +14,7 @@ namespace {
 
 // Long enough for an `exists` asked again while its request waits, short beside the life of a page
 // even in a pool that turns over in a second.
+constexpr int kRemoveAttempts = 4;
 constexpr auto kRecent = std::chrono::milliseconds(200);
 
 // Whole items of an answer; an empty one has no memory to copy from.
@@ -304,18 +305,32 @@ void Engine::hold_present(const RequestContext& context, std::span<const Digest>
 }
 
 std::string Engine::remove(const RequestContext& context, std::span<PageRef> keys) {
+  std::string text;
+  for (int attempt = 1; attempt <= kRemoveAttempts; ++attempt) {
+    if (remove_in_epoch(context, keys, text)) return text;
+  }
+  for (PageRef& key : keys) {
+    if (key.status == PageStatus::pending) key.status = PageStatus::error;
+  }
+  return "the namespace is cleared again and again: remove once more";
+}
+
+bool Engine::remove_in_epoch(const RequestContext& context, std::span<PageRef> keys,
+                             std::string& text) {
   const NamespaceEpoch ns = context.ns->current();
   const std::vector<Digest> digests = digests_of(ns.key, keys);
-  std::vector<Digest> wanted;
+  const RemovalQuestion question{context.ns->id(), ns.epoch};
+  const auto head_bytes = std::as_bytes(std::span(&question, 1));
+  std::vector<std::byte> asked(head_bytes.begin(), head_bytes.end());
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].status == PageStatus::pending) wanted.push_back(digests[i]);
+    if (keys[i].status != PageStatus::pending) continue;
+    const auto bytes = std::as_bytes(std::span(&digests[i], 1));
+    asked.insert(asked.end(), bytes.begin(), bytes.end());
   }
-  // A status, then the number of digests that were held, these, and whom nobody reached.
-  const auto answer = control_.ask(
-      EventKind::remove, std::as_bytes(std::span<const Digest>(wanted)), context.deadline);
+  const auto answer = control_.ask(EventKind::remove, asked, context.deadline);
   RemovalAnswer head;
   std::vector<Digest> held;
-  std::string text = "this daemon's control plane did not answer in time";
+  text = "this daemon's control plane did not answer in time";
   if (answer && answer->size() >= sizeof head) {
     std::memcpy(&head, answer->data(), sizeof head);
     const std::span<const std::byte> rest = std::span(*answer).subspan(sizeof head);
@@ -324,6 +339,7 @@ std::string Engine::remove(const RequestContext& context, std::span<PageRef> key
     text.assign(reinterpret_cast<const char*>(rest.data() + bytes), rest.size() - bytes);
   }
   const auto outcome = static_cast<PageStatus>(head.status);
+  if (outcome == PageStatus::stale) return false;
   std::sort(held.begin(), held.end());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].status != PageStatus::pending) continue;
@@ -332,7 +348,7 @@ std::string Engine::remove(const RequestContext& context, std::span<PageRef> key
                      : was_here                ? PageStatus::ok
                                                : PageStatus::absent;
   }
-  return text;
+  return true;
 }
 
 std::string Engine::clear(const RequestContext& context) {

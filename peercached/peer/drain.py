@@ -45,6 +45,8 @@ OFFERS_MAX = 4
 BUSY_S = 0.05
 # From the withdrawal of a record until nobody reads the page by it any more.
 READERS_DONE_S = 0.5
+# How often a node that has missed removals looks whether it has heard of them.
+VOUCHES_S = 0.05
 # Pages dropped at a time at the end.
 DROP_DIGESTS = 4096
 # Of a call's time, what the peer may use for the pages of a part.
@@ -77,7 +79,7 @@ class _Part:
 class Drain:
     """On the event loop's thread. `announce` tells the others that this node drains, or no more.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
-    takes this node out of the cluster."""
+    takes this node out of the cluster. `vouches`: this node has missed no removal."""
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class Drain:
         withdraw: Callable[[bytes], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
+        vouches: Callable[[], bool],
         timeout_s: float,
     ) -> None:
         self._engine = engine
@@ -101,6 +104,7 @@ class Drain:
         self._withdraw = withdraw
         self._drop = drop
         self._leave = leave
+        self._vouches = vouches
         self._timeout_s = timeout_s
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # digests of pages that are at peers now
@@ -179,6 +183,9 @@ class Drain:
             del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:
+        # Who takes a page over vouches for it: what others have removed must be gone here first.
+        while not self._vouches():  # noqa: ASYNC110 (it comes with no event)
+            await asyncio.sleep(VOUCHES_S)
         loop = asyncio.get_running_loop()
         parts, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
         self.progress.too_large = too_large

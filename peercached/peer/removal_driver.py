@@ -36,7 +36,7 @@ from peercached.removals.lives import Life
 log = logging.getLogger(__name__)
 
 # As PageStatus of native/common/types.h.
-OK, DEADLINE, ERROR, REMOVING = 0, 3, 5, 15
+OK, CLEARED, DEADLINE, ERROR, REMOVING = 0, 2, 3, 5, 15
 
 OPEN_MAX = 4096
 # Between two rounds of a removal that is not sure yet.
@@ -61,6 +61,8 @@ class Open:
     id: RemovalId
     digests: bytes
     began: float
+    epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
+    cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
     held: set[bytes] = field(default_factory=set)
     answered: set[int] = field(default_factory=set)  # incarnations
     vouched: bool = False  # one of them vouches
@@ -163,15 +165,22 @@ class RemovalDriver:
 
     # --- removals
 
-    async def remove(self, digests: bytes, left_s: float) -> tuple[int, bytes, str]:
-        """(status, digests that were held, what is to be said of it)"""
+    async def remove(
+        self, digests: bytes, left_s: float, epoch: tuple[bytes, int] | None = None
+    ) -> tuple[int, bytes, str]:
+        """(status, digests that were held, what is to be said of it). `epoch`: the namespace's id,
+        and its epoch that the digests are made with."""
         if len(self._open) >= OPEN_MAX:
             return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
         one = Open(id, digests, time.monotonic())
+        if epoch is not None:
+            one.epoch = pb.NamespaceEpoch(namespace_id=epoch[0], epoch=epoch[1])
         task = self._drive(one)
         margin_s = min(max(ANSWER_SHARE * left_s, 2 * KEEP_TOGETHER_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
+        if one.cleared:
+            return CLEARED, b"", ""
         if one.done.is_set():
             return OK, b"".join(one.held), ""
         if task.done():  # too many, or it broke
@@ -265,6 +274,10 @@ class RemovalDriver:
         if entry is None:
             one.was_over = True
             return True
+        if one.epoch is not None:
+            one.cleared = one.cleared or self._member.learn(one.epoch) > one.epoch.epoch
+        if one.cleared:
+            return True
         one.held.update(split(entry.held))
         one.kept = entry.kept
         if not one.vouched:
@@ -282,7 +295,7 @@ class RemovalDriver:
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
             for node, reply in zip(asked, replies, strict=True):
                 why = self._take(one, node, reply)
-                if one.was_over:
+                if one.was_over or one.cleared:
                     return True
                 if why:
                     missing[node.address.node_id] = why
@@ -302,6 +315,11 @@ class RemovalDriver:
         if reply.over:
             one.was_over = True
             return ""
+        if one.epoch is not None and reply.epoch > one.epoch.epoch:
+            one.cleared = True
+            later = pb.NamespaceEpoch(namespace_id=one.epoch.namespace_id, epoch=reply.epoch)
+            with contextlib.suppress(ValueError):  # of no use to us
+                self._member.learn(later)
         one.held.update(split(reply.digests))
         one.vouched = one.vouched or (reply.vouches and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
@@ -388,7 +406,7 @@ class RemovalDriver:
         return [node for node in self._placement.nodes.values() if node is not own]
 
     async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
-        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests)
+        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests, epoch=one.epoch)
         reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
         if isinstance(reply, str):
             return reply

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from peercached.directory.epochs import Epochs
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress, View
@@ -41,8 +42,10 @@ class Removals:
         store: RemovalStore,
         publish: Callable[[bytes], Awaitable[None]],
         has_left: HasLeft,
+        epochs: Epochs,
     ) -> None:
         self._engine = engine
+        self._epochs = epochs
         self._placement = placement
         self._store = store
         self._publish = publish
@@ -185,8 +188,11 @@ class Removals:
                 f"{len(request.digests) // DIGEST_BYTES} digests in one removal; 1 to {DIGESTS_MAX}"
                 " can be"
             )
+        # Before the pages are looked for: a clear that this node has missed must not hide them.
+        epoch = self.learn(request.epoch) if request.HasField("epoch") else 0
         entry = await self.carry_out(id, request.digests)
         reply = pb.RemoveReply(
+            epoch=epoch,
             view_number=self._placement.view.number,
             vouches=self.vouches,
             silent=[_silent_message(life) for life in self.to_ask_for()],
@@ -196,6 +202,12 @@ class Removals:
         else:
             reply.digests, reply.kept = entry.held, entry.kept
         return reply
+
+    def learn(self, told: pb.NamespaceEpoch) -> int:
+        """The epoch that is in force here now. ValueError, also where there is no room for it."""
+        if told.epoch:
+            return self._epochs.raise_to(told.namespace_id, told.epoch)
+        return self._epochs.all().get(told.namespace_id, 0)
 
     def forget(self, node_id: str) -> int:
         """An operator says that the lives of this node id that went without a word do not come back

@@ -356,7 +356,10 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             await in_sync(first, second)
             await first.set("x")
             await second.set("x", "y")
-            answer = await first.ask(REMOVE, digest_of("x") + digest_of("y") + digest_of("z"))
+            in_epoch_0 = bytes(24)  # of a namespace without a name
+            answer = await first.ask(
+                REMOVE, in_epoch_0 + digest_of("x") + digest_of("y") + digest_of("z")
+            )
             assert answer[:8] == struct.pack("<II", 0, 2)
             assert set(each(answer[8:])) == {digest_of("x"), digest_of("y")}
             assert await second.find("x", "y") == set()

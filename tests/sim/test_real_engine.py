@@ -3,9 +3,16 @@ disks and journals. Stories of a seed differ a little from run to run (real_remo
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from peercached.peer.cluster_wide import ClusterWide
 from sim import real_removals
+from sim.cluster import SimNode
+from sim.real_removals import KEYS, RealRemovals
+from sim.real_worker import RealWorker
 from sim.test_cluster import some
 
 
@@ -13,3 +20,71 @@ from sim.test_cluster import some
 @pytest.mark.parametrize("seed", [*some(3, 100), 23])
 def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
+
+
+def test_what_a_node_hands_over_is_not_what_was_removed_while_it_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    """It drains before it has heard of the removal: whoever takes its pages vouches for them."""
+    key = KEYS[0]
+    with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
+        cluster.until_agreed(100)
+        cluster.run(10)
+        cluster.leave("n0001")
+        cluster.run(15)
+        cluster.cut(["n0001"], ["n0000", "n0002"])
+        cut_off = cluster.start("n0001")
+        cluster.run(30)
+        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(1)
+        remover = cluster.nodes["n0000"]
+        cluster.remove_page(remover, worker(cluster, remover, key), key)
+        cluster.run(3)
+        assert cluster.history.sure == 1
+        cluster.net.cuts.clear()
+        while not len(cut_off.view.members) == len(remover.view.members) == 3:
+            cluster.run(0.02)
+        assert not cut_off.daemon.removals.vouches
+        cluster.leave("n0001", drain=True)
+        cluster.run(15)
+        for name in ("n0000", "n0002"):
+            reader = cluster.nodes[name]
+            cluster.get_page(reader, worker(cluster, reader, key), key)
+        cluster.run(3)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_a_removal_reaches_a_node_that_has_missed_a_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Keys have other digests after a clear: it has to hear of that with the removal."""
+    key, call = KEYS[0], ClusterWide._call
+
+    async def lost(self: Any, node: Any, method: str, request: Any, timeout_s: float) -> Any:
+        return (
+            None if method == "RaiseEpoch" else await call(self, node, method, request, timeout_s)
+        )
+
+    monkeypatch.setattr(real_removals, "namespace_of", lambda _: "one")
+    with RealRemovals(tmp_path, seed, 2, delay_s=0.02) as cluster:
+        cluster.until_agreed(100)
+        cluster.run(10)
+        here, there = cluster.nodes["n0000"], cluster.nodes["n0001"]
+        for remover, holder in ((here, there), (there, here)):
+            cluster.set_page(holder, worker(cluster, holder, key), key)
+            cluster.run(1)
+            monkeypatch.setattr(ClusterWide, "_call", lost)
+            cluster.clear_pages(here, worker(cluster, here, key), key)
+            cluster.run(0.05)
+            monkeypatch.setattr(ClusterWide, "_call", call)
+            cluster.remove_page(remover, worker(cluster, remover, key), key)
+            cluster.run(0.2)
+            cluster.get_page(holder, worker(cluster, holder, key), key)
+            cluster.run(3)
+        assert cluster.history.sure >= 2
+
+
+def worker(cluster: RealRemovals, node: SimNode, key: bytes) -> RealWorker:
+    free = cluster._worker(node, key)
+    assert free is not None
+    return free

@@ -28,9 +28,11 @@ def over(counted: Counter[str], budget: dict[str, int]) -> list[str]:
 
 def is_story(item: Any) -> bool:
     parameters = getattr(item, "callspec", None)
-    return item.path.name in ("test_cluster.py", "test_removals.py") and bool(
-        parameters and {"seed", "kind"} & set(parameters.params)
-    )
+    return item.path.name in (
+        "test_cluster.py",
+        "test_real_engine.py",
+        "test_removals.py",
+    ) and bool(parameters and {"seed", "kind"} & set(parameters.params))
 
 
 def test_python_tests_keep_to_the_budget_of_their_room(request: pytest.FixtureRequest) -> None:

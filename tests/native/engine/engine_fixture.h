@@ -150,7 +150,9 @@ class EnginePair : public ::testing::Test {
       std::deque<Event> removals;
       handle_events(side, removals);
       for (; !removals.empty(); removals.pop_front()) {
-        auto answer = remove_here(side, removals.front().payload, removals);
+        const auto digests =
+            std::span<const std::byte>(removals.front().payload).subspan(sizeof(RemovalQuestion));
+        auto answer = remove_here(side, digests, removals);
         side.engine.control().answer(removals.front().ticket, std::move(answer));
       }
     }
