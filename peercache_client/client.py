@@ -454,7 +454,7 @@ class Client(NotCopied):
                 parent, end,
             )  # fmt: skip
         clashing = set[int]()
-        if op == Op.get:
+        if op == Op.get and len(views) > 1:
             sizes = (view.nbytes for view in views)
             clashing = overlapping(
                 [(0, address, size) for address, size in zip(addresses, sizes, strict=True)]

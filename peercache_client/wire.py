@@ -45,6 +45,8 @@ class Flag(IntFlag):
 
 def check_keys(keys: Sequence[Key]) -> None:
     """TypeError for what has no order, or is a single key."""
+    if type(keys) is list:
+        return  # the usual case costs nothing
     if isinstance(keys, (str, bytes, bytearray, Set, Mapping)) or not hasattr(keys, "__getitem__"):
         raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
 

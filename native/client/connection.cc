@@ -55,7 +55,7 @@ class NoWaits : public Waits {
 
 Connection::Connection(const std::string& path, const Token& token, const std::string& ns,
                        const std::string& name)
-    : pid_(::getpid()), socket_(open_socket(), "a socket") {
+    : pid_(::getpid()), reply_(kReceiveBytes), socket_(open_socket(), "a socket") {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -134,7 +134,7 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
   }
 
   state_ = State::asking;
-  received_.clear();
+  received_ = 0;
   size_t at = 0;
   while (at < pieces.size()) {
     const int fd = socket_.get();
@@ -169,36 +169,39 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
   if (state_ != State::asking) return lose("the connection has ended");
   ReplyHeader header;
   while (true) {
-    if (received_.size() >= sizeof(header)) {
-      std::memcpy(&header, received_.data(), sizeof(header));
-      if (received_.size() >= sizeof(header) + size_t{header.body_bytes}) break;
+    if (received_ >= sizeof(header)) {
+      std::memcpy(&header, reply_.data(), sizeof(header));
+      if (received_ >= sizeof(header) + size_t{header.body_bytes}) break;
+      reply_.resize(std::max(reply_.size(), sizeof(header) + size_t{header.body_bytes} + 1));
     }
     const int fd = socket_.get();
     if (fd < 0) return lose("the program has closed the connection's descriptor");
-    const size_t had = received_.size();
-    const size_t more = std::max(
-        kReceiveBytes, had < sizeof(header) ? 0 : sizeof(header) + header.body_bytes - had);
-    received_.resize(had + more);
-    const ssize_t got = ::recv(fd, received_.data() + had, more, MSG_DONTWAIT);
+    // The reply is not there yet as a rule.
+    if (!waits.ready(fd, POLLIN, until)) return {.outcome = Outcome::late};
+    if (state_ != State::asking) return lose("the process has forked");
+    const ssize_t got =
+        ::recv(fd, reply_.data() + received_, reply_.size() - received_, MSG_DONTWAIT);
     const int error = errno;
-    received_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got > 0 || (got < 0 && error == EINTR)) continue;
+    received_ += static_cast<size_t>(std::max<ssize_t>(got, 0));
+    if (got > 0 || (got < 0 && (error == EINTR || error == EAGAIN || error == EWOULDBLOCK))) {
+      continue;
+    }
     if (got == 0 || error == ECONNRESET) {
       stream_ended_ = true;
       return lose("the daemon closed the connection");
     }
-    if (error != EAGAIN && error != EWOULDBLOCK) return lose(error_text(error));
-    if (!waits.ready(fd, POLLIN, until)) return {.outcome = Outcome::late};
-    if (state_ != State::asking) return lose("the process has forked");
+    return lose(error_text(error));
   }
   const auto error = static_cast<ErrorCode>(header.error);
   const bool of_hello = header.op == (static_cast<uint16_t>(Op::hello) | ipc::kReplyBit);
   const bool before_any = error != ErrorCode::none && header.request_id == 0 && of_hello;
   if (!before_any && (header.request_id != request_id_ || header.op != (op_ | ipc::kReplyBit) ||
-                      received_.size() != sizeof(header) + size_t{header.body_bytes})) {
+                      received_ != sizeof(header) + size_t{header.body_bytes})) {
     return lose("the daemon answered something else than was asked");
   }
-  Answer answer{Outcome::reply, error, header.value, received_.substr(sizeof(header))};
+  Answer answer{Outcome::reply, error, header.value,
+                std::string(reply_.data() + sizeof(header), header.body_bytes)};
+  if (reply_.size() > kReceiveBytes) reply_ = std::vector<char>(kReceiveBytes);
   state_ = State::idle;
   if (error != ErrorCode::none) {
     answer.outcome = Outcome::refused;

@@ -86,7 +86,8 @@ class Connection {
   const pid_t pid_;
   uint16_t op_ = 0;
   uint32_t request_id_ = 0;
-  std::string received_;
+  std::vector<char> reply_;  // and room for more than one, which the daemon never sends
+  size_t received_ = 0;      // bytes of it
   Descriptor socket_;
   Gate gate_;
 };

@@ -13,6 +13,8 @@ from harness.clock import now_s, seconds
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
+# tools/client_pythons makes others.
+PYTHON = os.environ.get("PEERCACHED_CLIENT_PYTHON", sys.executable)
 HAMMER = Path(__file__).parent.parent / "client" / "hammer.py"
 
 
@@ -25,7 +27,7 @@ def test_a_program_with_everything_gets_the_right_bytes(
     daemon = make_cluster(1).daemons[0]
     dice = random.Random(length_s)
     program = subprocess.Popen(
-        [sys.executable, "-X", "dev", "-W", "error", str(HAMMER),
+        [PYTHON, "-X", "dev", "-W", "error", str(HAMMER),
          str(daemon.socket_path), str(seconds(length_s)), "1"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONFAULTHANDLER": "1"},

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
 import os
 import random
 import signal
@@ -87,70 +86,66 @@ def all_is_well(client: Client, daemon: IpcStandIn, region: Region) -> None:
     eventually(lambda: client.ping() and len(attachment.regions) <= 2, what="regions are gone")
 
 
-def lines_of(work: Callable[[], None]) -> int:
-    """How many lines of the client that runs."""
-    lines = 0
+class Trace:
+    """Counts the lines of the client that run, or its bytecodes (`event`: line, opcode), and raises
+    before some of them."""
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
+    def __init__(self, event: str, *raises_at: int) -> None:
+        self.count = 0
+        self._event = event
+        self._raises_at = set(raises_at)
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         if not frame.f_code.co_filename.startswith(OURS):
             return None
-        lines += event == "line"
-        return trace
+        frame.f_trace_opcodes = self._event == "opcode"
+        if event == self._event:
+            self.count += 1
+            if self.count in self._raises_at:
+                raise Hit
+        return self
 
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return lines
-
-
-def hit_at(work: Callable[[], None], *numbers: int) -> None:
-    """Runs it with an exception before these lines of the client, counted over all."""
-    wanted = set(numbers)
-    count = itertools.count()
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(OURS):
-            return None
-        if event == "line" and next(count) in wanted:
-            raise Hit
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    except Hit:
-        pass
-    finally:
-        sys.settrace(None)
+    def run(self, work: Callable[[], None]) -> int:
+        """How many there were."""
+        sys.settrace(self)
+        try:
+            work()
+        except Hit:
+            pass
+        finally:
+            sys.settrace(None)
+        return self.count
 
 
-def test_an_exception_at_any_line_of_the_client_leaves_it_whole(
-    client: Client, daemon: IpcStandIn
+@pytest.mark.parametrize(
+    "event",
+    ["line", pytest.param("opcode", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
+)
+def test_an_exception_anywhere_in_the_client_leaves_it_whole(
+    client: Client, daemon: IpcStandIn, event: str
 ) -> None:
     region = client.alloc(4096)
     use_everything(client, region)
-    lines = lines_of(lambda: use_everything(client, region))
+    there_are = Trace(event).run(lambda: use_everything(client, region))
     all_is_well(client, daemon, region)
     before = descriptors()
-    for line in range(lines):
-        hit_at(lambda: use_everything(client, region), line)
-        if line % 16 == 0:
+    for number in range(1, there_are + 1):
+        Trace(event, number).run(lambda: use_everything(client, region))
+        if number % 16 == 0:
             all_is_well(client, daemon, region)
     all_is_well(client, daemon, region)
     assert descriptors() <= before + 2
-    assert lines > 300, "the client's lines are not counted"
+    assert there_are > 300, "the client's lines are not counted"
 
 
 def test_a_second_exception_while_the_first_one_leaves(client: Client, daemon: IpcStandIn) -> None:
     region = client.alloc(4096)
-    lines = lines_of(lambda: use_everything(client, region))
+    lines = Trace("line").run(lambda: use_everything(client, region))
     dice = random.Random(5)
     for _ in range(200):
-        line = dice.randrange(lines)
-        hit_at(lambda: use_everything(client, region), line, line + dice.randint(1, 3))
+        line = dice.randint(1, lines)
+        second = line + dice.randint(1, 3)
+        Trace("line", line, second).run(lambda: use_everything(client, region))
     all_is_well(client, daemon, region)
 
 
@@ -193,8 +188,10 @@ class Twice:
 @pytest.fixture
 def twice() -> Iterator[Twice]:
     handler = Twice()
+    gc.disable()  # what its callbacks raise is swallowed
     before = [signal.signal(number, handler) for number in (signal.SIGALRM, signal.SIGUSR1)]
     yield handler
+    gc.enable()
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number, handled in zip((signal.SIGALRM, signal.SIGUSR1), before, strict=True):
         signal.signal(number, handled)
