@@ -23,8 +23,8 @@ constexpr auto kGrace = std::chrono::milliseconds(100);
 constexpr size_t kReceiveBytes = 16 * 1024;
 
 std::set<Connection*>& all_connections() {
-  static std::set<Connection*> all;
-  return all;
+  static auto* all = new std::set<Connection*>;  // some may outlive whatever ends with the process
+  return *all;
 }
 
 // After these the daemon closes the connection.

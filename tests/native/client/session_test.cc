@@ -1,0 +1,188 @@
+// A session and a real server in one process. What Python adds is tested in
+// tests/unit/test_client_*.
+#include "client/session.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "ipc/ipc_fixture.h"
+
+namespace peercached::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Interrupted {};
+
+// As a program without other threads; `interrupt` is its signal handler, which may throw.
+class TestWaits : public Waits {
+ public:
+  bool ready(int fd, short events, TimePoint until) override {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd wanted = {fd, events, 0};
+    // In steps, so that it is looked at often enough.
+    const int step_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 5));
+    const int found = ::poll(&wanted, fd < 0 ? 0 : 1, step_ms);
+    if (interrupt) interrupt();
+    return found > 0 || (left > step_ms && ready(fd, events, until));
+  }
+  void pause(std::chrono::microseconds time) override { std::this_thread::sleep_for(time); }
+
+  std::function<void()> interrupt;
+};
+
+class SessionTest : public IpcTest {
+ protected:
+  static constexpr uint32_t kPage = 4096;
+
+  void SetUp() override {
+    IpcTest::SetUp();
+    session_ = std::make_unique<Session>(config.socket_path, "test", "a test");
+    segment_ = Segment::create(kBytes, "test");
+    hold_ = segments_.hold(segment_);
+    mapping_ = std::make_unique<Mapping>(*segment_);
+  }
+
+  Reply ask(ipc::Op op, std::chrono::milliseconds time = 10s) {
+    return session_->ask({.op = op, .end = Clock::now() + time}, waits_);
+  }
+
+  // One page of the segment.
+  Reply move(ipc::Op op, uint64_t offset, std::chrono::milliseconds time = 10s,
+             std::optional<std::chrono::microseconds> silence = 1s) {
+    const std::string key = "key";
+    const auto key_bytes = static_cast<uint32_t>(key.size());
+    const uint32_t length = kPage;
+    Request request{.op = op, .count = 1, .end = Clock::now() + time, .silence = silence};
+    request.body = {std::as_bytes(std::span(&key_bytes, 1)), std::as_bytes(std::span(&offset, 1)),
+                    std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(key))};
+    request.segments = {segment_};
+    return session_->ask(request, waits_);
+  }
+
+  ::testing::AssertionResult moved(const Reply& reply) {
+    if (reply.result == Result::reply && reply.body == status_bytes({PageStatus::ok})) {
+      return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << "result " << static_cast<int>(reply.result);
+  }
+
+  size_t regions_at_the_server() {
+    size_t regions = 0;
+    for (const WorkerInfo& worker : server->workers()) regions += worker.regions;
+    return regions - 1;  // the bystander's
+  }
+
+  TestWaits waits_;
+  std::unique_ptr<Session> session_;
+  Segments segments_;
+  std::shared_ptr<Segment> segment_;
+  std::unique_ptr<Hold> hold_;
+  std::unique_ptr<Mapping> mapping_;
+};
+
+TEST_F(SessionTest, APageComesBackByteForByte) {
+  std::memset(mapping_->base(), 'p', kPage);
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
+  EXPECT_EQ(std::memcmp(mapping_->base(), mapping_->base() + kPage, kPage), 0);
+  EXPECT_EQ(regions_at_the_server(), 1u);
+}
+
+TEST_F(SessionTest, ARefusalIsASentenceAndTheConnectionGoesOn) {
+  handler.stats_fail = true;
+  const Reply reply = ask(ipc::Op::stats);
+  EXPECT_EQ(reply.result, Result::refused);
+  EXPECT_EQ(reply.body, "the statistics are out of order");
+  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  EXPECT_EQ(server->stats().accepted, 2u) << "the bystander's and one";
+}
+
+TEST_F(SessionTest, WhileTheServerIsAwayCallsReturnAtOnceAndThenItIsFoundAgain) {
+  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  bystander.reset();
+  server.reset();
+  EXPECT_EQ(ask(ipc::Op::ping).result, Result::away);
+  EXPECT_FALSE(session_->last_error().empty());
+  start();
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_EQ(session_->reconnects(), 1u);
+  EXPECT_TRUE(session_->last_error().empty());
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0))) << "its region is passed on anew";
+}
+
+TEST_F(SessionTest, ASegmentThatNobodyHoldsIsGoneAtTheServer) {
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  EXPECT_EQ(regions_at_the_server(), 1u);
+  hold_.reset();
+  session_->sweep(Clock::now() + 10s, waits_);
+  EXPECT_EQ(regions_at_the_server(), 0u);
+}
+
+TEST_F(SessionTest, TheSameFileIsTheSameSegmentForAsLongAsItIsHeld) {
+  const auto again = std::make_shared<Segment>(Descriptor::duplicate(segment_->file()));
+  auto hold = segments_.hold(again);
+  EXPECT_EQ(hold->segment(), segment_);
+  const auto other = std::make_shared<Segment>(Descriptor::duplicate(segment_->file()));
+  hold.reset();
+  hold_.reset();
+  EXPECT_TRUE(segment_->dead());
+  EXPECT_EQ(segments_.hold(other)->segment(), other);
+}
+
+TEST_F(SessionTest, AHandlerThatRaisesLeavesWhenTheServerIsFencedOff) {
+  std::memset(mapping_->base(), 'p', kPage);
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  handler.shut_door();
+  waits_.interrupt = [] { throw Interrupted(); };
+  EXPECT_THROW(move(ipc::Op::get, kPage), Interrupted);
+  waits_.interrupt = nullptr;
+  handler.open_door();
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_TRUE(moved(move(ipc::Op::get, 2 * kPage)));
+  EXPECT_EQ(static_cast<char>(mapping_->base()[kPage]), 0) << "it was written after the exception";
+}
+
+TEST_F(SessionTest, AHandlerUsesTheSessionInTheMiddleOfACall) {
+  handler.shut_door();
+  std::memset(mapping_->base(), 'p', kPage);
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  bool called = false;
+  waits_.interrupt = [&] {
+    if (std::exchange(called, true)) return;
+    EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+    session_->sweep(Clock::now() + 1s, waits_);
+    session_->close(waits_);  // does not wait for the call that it is in
+    handler.open_door();
+  };
+  EXPECT_TRUE(moved(move(ipc::Op::get, kPage))) << "it was under way";
+  EXPECT_TRUE(called);
+  EXPECT_EQ(ask(ipc::Op::ping).result, Result::away);
+}
+
+TEST_F(SessionTest, AServerThatDoesNotAnswerIsAwayUntilItHas) {
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  handler.shut_door();
+  EXPECT_EQ(move(ipc::Op::get, kPage, 20ms).result, Result::late);
+  EXPECT_FALSE(segment_->quarantined()) << "it was not writing";
+  handler.open_door();
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
+}
+
+TEST_F(SessionTest, ANumberThatIsAnotherFilesByNowIsNeitherUsedNorClosed) {
+  const int number = segment_->file();
+  const int other = ::memfd_create("the program's own", MFD_CLOEXEC);
+  ASSERT_EQ(::dup2(other, number), number);
+  EXPECT_EQ(segment_->file(), -1);
+  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  EXPECT_EQ(move(ipc::Op::set, 0).body, status_bytes({PageStatus::bad_region}));
+  hold_.reset();
+  struct stat status;
+  EXPECT_EQ(::fstat(number, &status), 0) << "it is still open";
+  ::close(number);
+  ::close(other);
+}
+
+}  // namespace
+}  // namespace peercached::client
