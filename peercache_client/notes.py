@@ -8,7 +8,8 @@ import logging
 log = logging.getLogger("peercache_client")
 
 
-def say(level: int, text: str, *arguments: object) -> None:
-    """A handler of the program's that raises ends no call of ours."""
+def say(level: int, text: str, *arguments: object, trace: bool = False) -> None:
+    """A handler of the program's that raises ends no call of ours. `trace`: of the exception that
+    is being handled."""
     with contextlib.suppress(Exception):
-        log.log(level, text, *arguments)
+        log.log(level, text, *arguments, exc_info=trace)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-log = logging.getLogger("peercache_client")
+from peercache_client.notes import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,19 +19,18 @@ class Seldom:
     """Each kind of thing once in 30 s, with the number of times it was not said. Thread safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, kind: str, text: str, *, trace: bool = False) -> None:
         now = time.monotonic()
-        with self._lock:
-            when, unsaid = self._said.get(kind, (-_PAUSE_S, 0))
-            if now - when < _PAUSE_S:
-                self._said[kind] = (when, unsaid + 1)
-                return
-            self._said[kind] = (now, 0)
+        # Without a lock, for a signal handler may come in between: a line too many is no harm.
+        when, unsaid = self._said.get(kind, (-_PAUSE_S, 0))
+        if now - when < _PAUSE_S:
+            self._said[kind] = (when, unsaid + 1)
+            return
+        self._said[kind] = (now, 0)
         more = f" ({unsaid} times more since the last line)" if unsaid else ""
-        log.warning("%s%s", text, more, exc_info=trace)
+        say(logging.WARNING, "%s%s", text, more, trace=trace)
 
 
 def never_raises(miss: Callable[..., Any]) -> Callable[[F], F]:

@@ -345,8 +345,10 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
         std::min(end, Clock::now() + kControlTime), waits);
   }
   if (answer.outcome == Outcome::refused) {
-    note(false,
-         "the daemon refuses a region of " + std::to_string(bytes) + " bytes: " + answer.body);
+    if (!segment->dead()) {
+      note(false,
+           "the daemon refuses a region of " + std::to_string(bytes) + " bytes: " + answer.body);
+    }
     answer.outcome = lease.connection->idle() ? Outcome::reply : Outcome::lost;
   }
   if (answer.outcome == Outcome::reply) {
@@ -369,18 +371,25 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
           return !segment || segment->dead();
         });
     if (gone == attachment.regions.end()) return Outcome::reply;
-    const auto [number, known] = *gone;
-    if (known.id != 0) {
-      attachment.deaths_seen = 0;  // until it is known to be over
+    // Out of the table while it is asked for, so that no other thread asks, too; back unless it is
+    // over.
+    struct Unregistering {
+      Attachment& attachment;
+      std::map<uint64_t, Attachment::Known>::node_type known;
+      ~Unregistering() {
+        if (known.empty()) return;
+        attachment.regions.insert(std::move(known));
+        attachment.deaths_seen = 0;
+      }
+    } one{attachment, attachment.regions.extract(gone)};
+    if (const uint32_t id = one.known.mapped().id; id != 0) {
       const Answer answer =
-          lease.connection->ask({.op = Op::unregister_region, .count = known.id},
+          lease.connection->ask({.op = Op::unregister_region, .count = id},
                                 std::min(end, Clock::now() + kControlTime), waits);
-      // Refused: another thread was faster.
       if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
       if (!lease.connection->idle()) return Outcome::lost;
-      attachment.deaths_seen = deaths;
     }
-    attachment.regions.erase(number);
+    one.known = {};
   }
 }
 

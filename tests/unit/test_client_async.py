@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +110,29 @@ def test_errors_of_arguments_come_through(daemon: IpcStandIn) -> None:
                 await client.alloc(0)
 
     asyncio.run(main())
+
+
+def test_after_close_every_call_is_a_miss_and_so_is_one_at_the_programs_end(
+    daemon: IpcStandIn,
+) -> None:
+    async def main() -> None:
+        client = AsyncClient(daemon.path, "space")
+        assert await client.ping()
+        await client.close()
+        await client.close()
+        assert not await client.ping()
+        assert await client.set("k", b"page") is Status.no_daemon
+        assert await client.get("k", 4) is None
+
+    asyncio.run(main())
+    script = (
+        "import asyncio, atexit, sys\n"
+        "from peercache_client import AsyncClient\n"
+        "client = AsyncClient(sys.argv[1], 'space')\n"
+        "atexit.register(lambda: print(asyncio.run(client.ping())))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(daemon.path)],
+        capture_output=True, text=True, timeout=seconds(60), check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -1,12 +1,14 @@
 """Buffers of any kind: without a copy where they are shared, else through a bounded region."""
 
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
-from harness.clock import seconds
+from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Status
@@ -115,3 +117,40 @@ def test_typed_and_readonly_buffers_will_do(client: Client) -> None:
     assert client.set("k", source)
     assert all(client.batch_get_buffers(["k"], [target]))
     assert (target == source).all()
+
+
+def test_of_buffers_that_share_bytes_only_one_is_ok(client: Client) -> None:
+    assert all(client.batch_set_buffers(["a", "b", "c"], [page(i, 100) for i in range(3)]))
+    memory = bytearray(300)
+    views = [memoryview(memory)[at : at + 100] for at in (0, 199, 100)]
+    statuses = client.batch_get_buffers(["a", "b", "c"], views)
+    assert statuses == [Status.ok, Status.bad_range, Status.ok]
+    assert bytes(memory) == page(0, 100) + page(2, 100) + bytes(100)
+
+
+def test_regions_that_others_open_and_close_are_never_taken_for_ours(client: Client) -> None:
+    """Memory of the same size is soon at the address that another region has just left."""
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            client.alloc(8192).close()
+
+    def ours() -> int:
+        rounds, end = 0, now_s() + seconds(1)
+        while now_s() < end:
+            with client.alloc(8192) as region:
+                region.view[:100] = page(rounds, 100)
+                assert client.set("ours", region.view[:100], timeout_s=seconds(10))
+                assert client.remove(["ours"]) == [Status.ok]
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(3) as pool:
+        churning = [pool.submit(churn) for _ in range(2)]
+        try:
+            assert pool.submit(ours).result() > 1
+        finally:
+            stop.set()
+        for each in churning:
+            each.result()

@@ -149,6 +149,23 @@ def test_batches_beyond_a_frame_are_split_and_stay_a_chain(
     assert client.batch_get(keys, region, list(range(count)), 1).count(Status.absent) == 2
 
 
+def test_of_pages_in_one_place_only_one_is_ok_although_they_travel_in_two_frames(
+    client: Client,
+) -> None:
+    count = wire.PAGES_MAX + 2
+    keys = [f"{i}" for i in range(count)]
+    region = client.alloc(1 << 20)
+    region.view[:count] = bytes(i % 251 for i in range(count))
+    assert all(client.batch_set(keys, region, list(range(count)), 1))
+    # The last two go where the first and the third one are, from one of two regions.
+    other = client.register_memory(region.address, 8)
+    offsets = [*range(2, count), 2, 4]
+    statuses = client.batch_get(keys, [region] * (count - 1) + [other], offsets, 1)
+    assert [i for i, status in enumerate(statuses) if not status] == [count - 2, count - 1]
+    assert statuses[-2:] == [Status.bad_range] * 2
+    assert region.view[2] == 0 and region.view[4] == 2
+
+
 def test_long_keys_are_split_by_their_bytes(client: Client, daemon: IpcStandIn) -> None:
     keys = [f"{i:04096}" for i in range(9000)]
     assert client.contains(keys) == [False] * 9000
