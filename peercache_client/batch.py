@@ -91,6 +91,17 @@ def overlapping(ranges: Sequence[tuple[Any, int, int]]) -> set[int]:
     return clashing
 
 
+def overlapping_places(
+    places: Sequence[tuple[Region, int] | None], lengths: Sequence[int]
+) -> set[int]:
+    """The same, of pages in regions."""
+    found = [(i, place[0], place[1]) for i, place in enumerate(places) if place is not None]
+    ranges = [
+        (region.segment.identity, region.start + offset, lengths[i]) for i, region, offset in found
+    ]
+    return {found[i][0] for i in overlapping(ranges)}
+
+
 def place_pages(
     keys: Sequence[Key],
     region: Region | Sequence[Region],

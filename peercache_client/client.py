@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peercache_client import _ipc, memory, wire
 from peercache_client._ipc import Segment, Segments
-from peercache_client.batch import KeyFrame, Lengths, Place, key_frames, overlapping, place_pages
+from peercache_client.batch import (
+    KeyFrame,
+    Lengths,
+    Place,
+    key_frames,
+    overlapping,
+    overlapping_places,
+    place_pages,
+)
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
-from peercache_client.region import Region
+from peercache_client.packed_keys import PackedKeys
+from peercache_client.region import Region, RegionIndex
 from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
 from peercache_client.staging import Staging
 from peercache_client.status import STATUS_OF_BYTE, Status
@@ -120,15 +129,17 @@ class Client(NotCopied):
 
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
         """The registered region that holds these bytes, and the offset in it."""
-        return _locate(list(self._regions), address, size)
+        return RegionIndex(list(self._regions)).find(address, size)
 
-    def _register_file(self, segment: Segment, table: dict[Region, None]) -> Region:
+    def _register_file(
+        self, segment: Segment, table: dict[Region, None], end: float | None = None
+    ) -> Region:
         if segment.size_bytes == 0:
             raise ValueError("the file descriptor is of an empty file: give it a size first")
         if segment.of_device:
             return self._add_region(segment, 0, None, 0, table)
         view = memoryview(segment.map())
-        return self._add_region(segment, 0, view, _ipc.address_of(view), table)
+        return self._add_region(segment, 0, view, _ipc.address_of(view), table, end)
 
     def _register_view(self, view: memoryview, address: int) -> Region:
         if view.nbytes == 0:
@@ -143,6 +154,7 @@ class Client(NotCopied):
         view: memoryview | None,
         address: int,
         table: dict[Region, None],
+        end_s: float | None = None,
     ) -> Region:
         hold = self._segments.hold(segment)
         size_bytes = hold.segment.size_bytes
@@ -154,7 +166,8 @@ class Client(NotCopied):
             )
         region = Region(hold, start, view, address, table, self._sweep)
         # Now, so that the log says at once what the daemon does not take.
-        within = time.monotonic() + _REGION_TIMEOUT_S
+        within = time.monotonic() + min(self._timeout_s, _REGION_TIMEOUT_S)
+        within = within if end_s is None else min(within, end_s)
         self._session().ask(Op.ping, 0, 0, within, segments=(hold.segment,))
         table[region] = None
         return region
@@ -431,12 +444,14 @@ class Client(NotCopied):
     ) -> list[Status]:
         end = self._end(timeout_s)
         wire.check_keys(keys)
+        if isinstance(keys, PackedKeys):
+            keys = list(keys)  # of which one by one is wanted
         if len(views) != len(keys):
             raise ValueError(f"{len(keys)} keys and {len(views)} buffers: one for each key")
         wire.pack_parent(parent)
         if not views:
             return []
-        regions = list(self._regions)
+        regions = RegionIndex(list(self._regions))
         addresses = [_ipc.address_of(view) for view in views]
         places: list[tuple[Region, int] | None] = []
         for i, (address, view) in enumerate(zip(addresses, views, strict=True)):
@@ -444,7 +459,7 @@ class Client(NotCopied):
                 raise ValueError(
                     f"buffers[{i}] has {view.nbytes} bytes: 1 to {wire.LENGTH_BYTES_MAX}"
                 )
-            places.append(_locate(regions, address, view.nbytes))
+            places.append(regions.find(address, view.nbytes))
         session = self._session()
         if all(places):
             found = [place for place in places if place is not None]
@@ -456,15 +471,16 @@ class Client(NotCopied):
         clashing = set[int]()
         if op == Op.get and len(views) > 1:
             sizes = (view.nbytes for view in views)
+            # By address, and by place in a file, which may have several addresses.
             clashing = overlapping(
-                [(0, address, size) for address, size in zip(addresses, sizes, strict=True)]
-            )
+                [((0, 0), address, size) for address, size in zip(addresses, sizes, strict=True)]
+            ) | overlapping_places(places, [view.nbytes for view in views])
         if clashing:
             keys = [b"" if i in clashing else key for i, key in enumerate(keys)]
         try:
             statuses = self._staging().move(
                 op, keys, views, places, parent, end,
-                partial(self._move_placed, session), self._staging_region,
+                partial(self._move_placed, session), partial(self._staging_region, end),
             )  # fmt: skip
         except OSError as error:
             say(logging.WARNING, "no memory for buffers to travel through: %s", error)
@@ -473,10 +489,10 @@ class Client(NotCopied):
             statuses[i] = Status.bad_range
         return statuses
 
-    def _staging_region(self, size: int) -> Region:
+    def _staging_region(self, end: float, size: int) -> Region:
         """One that is found by nobody, and gone with its object."""
         segment = Segment.create(size, "peercache-staging")
-        return self._register_file(segment, {})
+        return self._register_file(segment, {}, end)
 
     def _move_placed(
         self,
@@ -514,16 +530,6 @@ def _presentable(what: str, text: str, bytes_max: int) -> bytes:
         if character < " " or character == "\x7f":
             raise ValueError(f"{what} {text!r} has the control character {character!r}")
     return encoded
-
-
-def _locate(regions: list[Region], address: int, size: int) -> tuple[Region, int] | None:
-    for region in regions:
-        if region.segment.of_device or region.closed:
-            continue
-        offset = address - region.address
-        if offset >= 0 and offset + size <= region.size:
-            return region, offset
-    return None
 
 
 def _holding(frame: KeyFrame, hold_s: float) -> tuple[int, tuple[bytes, ...]]:

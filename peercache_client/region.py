@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from types import TracebackType
 
 from peercache_client._ipc import Hold
@@ -43,7 +45,8 @@ class Region(NotCopied):
             raise ValueError("this region is closed")
         if view is None:
             raise ValueError("this region is memory of a device, which this process cannot see")
-        return view
+        # Another one each time: ours holds the memory, and who is given it may release it.
+        return memoryview(view)
 
     @property
     def open_size(self) -> int:
@@ -78,3 +81,24 @@ class Region(NotCopied):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.size} bytes at {self.address:#x}"
         return f"<Region {state}>"
+
+
+class RegionIndex:
+    """Finds regions by the addresses of their bytes. They may overlap."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        here = [region for region in regions if region.address and not region.closed]
+        self._regions = sorted(here, key=lambda region: region.address)
+        self._starts = [region.address for region in self._regions]
+        # Of this region and those before it: where none reaches, nothing has to be looked at.
+        self._ends = list(accumulate((r.address + r.size for r in self._regions), max))
+
+    def find(self, address: int, size: int) -> tuple[Region, int] | None:
+        """A region that holds all these bytes, and the offset in it."""
+        at = bisect_right(self._starts, address) - 1
+        while at >= 0 and self._ends[at] >= address + size:
+            region = self._regions[at]
+            if address + size <= region.address + region.size:
+                return region, address - region.address
+            at -= 1
+        return None

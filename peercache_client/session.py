@@ -76,7 +76,7 @@ class Session:
 
     @property
     def last_error(self) -> str:
-        return self._native.last_error
+        return self._native.last_error.decode(errors="replace")
 
     @property
     def reconnects(self) -> int:
@@ -85,4 +85,5 @@ class Session:
     def _say_notes(self) -> None:
         if self._native.has_notes:
             for loud, text in self._native.take_notes():
-                say(logging.ERROR if loud else logging.WARNING, "%s", text)
+                level = logging.ERROR if loud else logging.WARNING
+                say(level, "%s", text.decode(errors="replace"))

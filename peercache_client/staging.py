@@ -58,7 +58,10 @@ class Staging:
                 "from Client.alloc() or Client.register() needs no copy (said once)",
                 self.capacity_bytes,
             )
-        return self._rounds(op, keys, views, places, parent, end, move, alloc)
+        try:
+            return self._rounds(op, keys, views, places, parent, end, move, alloc)
+        finally:
+            del slot  # now: who keeps an exception keeps what its frames have
 
     def _rounds(
         self,
@@ -73,7 +76,7 @@ class Staging:
     ) -> list[Status]:
         statuses = [Status.too_large] * len(keys)
         region = self._take_region(alloc)
-        begin = 0
+        begin, refused = 0, False
         while begin < len(keys):
             if not _usable(region):
                 # What still writes there writes into a file that we have no use for.
@@ -108,6 +111,7 @@ class Staging:
                 got = move(op, [keys[k] for k in chosen], regions, offsets, lengths, parent, end)
                 for k, status in zip(chosen, got, strict=True):
                     statuses[k] = status
+                refused = any(statuses[page] is Status.bad_region for page, _ in staged)
                 # The chain goes on behind what was moved last.
                 parent = _possible_parent(keys[chosen[-1]])
             if op == Op.get:
@@ -115,7 +119,7 @@ class Staging:
                     if statuses[page]:
                         views[page][:] = region.view[offset : offset + views[page].nbytes]
             begin = i
-        if not self._idle and _usable(region) and self.pid == os.getpid():
+        if not self._idle and not refused and _usable(region) and self.pid == os.getpid():
             self._idle.append(region)
         return statuses
 

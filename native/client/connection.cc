@@ -1,10 +1,12 @@
 #include "client/connection.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -45,6 +47,40 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
+// When that process began, in ticks since the machine did; 0: there is none.
+uint64_t start_of_process(pid_t pid) {
+  char text[1024];
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t got = ::read(fd, text, sizeof(text) - 1);
+  ::close(fd);
+  text[std::max<ssize_t>(got, 0)] = 0;
+  // The 22nd field; the second one is a name in brackets, which may hold anything, and behind it is
+  // Z for one that has ended and that nobody has looked at yet.
+  const char* at = std::strrchr(text, ')');
+  if (at != nullptr && (at[1] == 0 || at[2] == 'Z' || at[2] == 'X')) return 0;
+  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+  return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+}
+
+// Of what may be in a reply, so that nothing is believed that cannot be meant.
+size_t reply_bytes_max(uint16_t op, uint32_t count) {
+  constexpr size_t kSentences = 64 * 1024;
+  constexpr size_t kStatistics = 16 << 20;
+  switch (static_cast<Op>(op)) {
+    case Op::stats:
+      return kStatistics;
+    case Op::set:
+    case Op::get:
+    case Op::exists:
+    case Op::remove:
+      return count + kSentences;
+    default:
+      return kSentences;
+  }
+}
+
 class NoWaits : public Waits {
  public:
   bool ready(int, short, TimePoint) override { return false; }
@@ -66,6 +102,13 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
   if (::connect(socket_.get(), to, sizeof(address)) != 0) {
     throw std::system_error(errno, std::generic_category(), path);
   }
+  place_ = place_of(path);
+  ucred peer = {};
+  socklen_t peer_bytes = sizeof(peer);
+  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
+    daemon_ = peer.pid;
+    daemon_started_ = daemon_ > 0 ? start_of_process(daemon_) : 0;
+  }
   ipc::HelloHead head;
   head.protocol_version = ipc::kProtocolVersion;
   std::copy(token.begin(), token.end(), head.token);
@@ -78,6 +121,12 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
        Clock::now(), none);
   gate_.close_file();
   all_connections().insert(this);
+}
+
+FileIdentity Connection::place_of(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 Connection::~Connection() { all_connections().erase(this); }
@@ -107,6 +156,7 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
   for (const auto& part : frame.body) body_bytes += part.size();
   header.body_bytes = static_cast<uint32_t>(body_bytes);
   header.op = op_ = static_cast<uint16_t>(frame.op);
+  count_ = frame.count;
   header.flags = frame.flags;
   header.request_id = ++request_id_;
   header.count = frame.count;
@@ -171,6 +221,9 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
   while (true) {
     if (received_ >= sizeof(header)) {
       std::memcpy(&header, reply_.data(), sizeof(header));
+      if (header.body_bytes > reply_bytes_max(op_, count_)) {
+        return lose("the daemon answered something else than was asked");
+      }
       if (received_ >= sizeof(header) + size_t{header.body_bytes}) break;
       reply_.resize(std::max(reply_.size(), sizeof(header) + size_t{header.body_bytes} + 1));
     }
@@ -210,6 +263,10 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
   return answer;
 }
 
+bool Connection::daemon_has_ended() const {
+  return daemon_started_ != 0 && start_of_process(daemon_) != daemon_started_;
+}
+
 void Connection::give_up() {
   // A child has the gate in common with its parent, whose request goes on.
   if (pid_ != ::getpid()) return;
@@ -222,7 +279,7 @@ bool Connection::silent() const {
   if (!given_up_ || gate_.silent()) return true;
   // The daemon ends a connection between requests only, or by dying.
   const int fd = socket_.get();
-  if (fd < 0) return false;
+  if (fd < 0) return daemon_has_ended();
   pollfd end{fd, 0, 0};
   return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -63,6 +64,8 @@ class Connection {
   Answer receive(TimePoint until, Waits& waits);
 
   bool idle() const { return state_ == State::idle; }
+  // Whether the path leads somewhere else by now than when it connected.
+  bool has_moved(const std::string& path) const { return place_of(path) != place_; }
 
   // After anything but a reply or a refusal. Fences the daemon off: of a SET that is under way
   // nothing is kept, and a GET writes no more than the piece that it is writing; once it is
@@ -77,14 +80,20 @@ class Connection {
  private:
   enum class State : uint8_t { idle, asking, ended };
 
+  static FileIdentity place_of(const std::string& path);
   Answer send(const Frame& frame, TimePoint end, Waits& waits);
   Answer lose(std::string why);
+  bool daemon_has_ended() const;
 
   State state_ = State::idle;
   bool stream_ended_ = false;  // by the daemon
   bool given_up_ = false;
   const pid_t pid_;
+  FileIdentity place_;
+  pid_t daemon_ = 0;  // 0: not known, it is in another container
+  uint64_t daemon_started_ = 0;
   uint16_t op_ = 0;
+  uint32_t count_ = 0;
   uint32_t request_id_ = 0;
   std::vector<char> reply_;  // and room for more than one, which the daemon never sends
   size_t received_ = 0;      // bytes of it

@@ -51,6 +51,17 @@ class Descriptor {
     return identity_ == FileIdentity{status.st_dev, status.st_ino} ? fd_ : -1;
   }
 
+  // Of another descriptor of the same file, if this one is closed. The two may have the same
+  // number, if the program closed it and it was given out again: then it is of this one only from
+  // now on.
+  void take_over(Descriptor& other) {
+    if (other.fd_ == fd_) {
+      other.fd_ = -1;
+    } else if (get() < 0) {
+      fd_ = std::exchange(other.fd_, -1);
+    }
+  }
+
   void close() {
     const int fd = get();
     fd_ = -1;

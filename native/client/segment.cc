@@ -59,9 +59,11 @@ std::unique_ptr<Hold> Segments::hold(const std::shared_ptr<Segment>& segment) {
   std::erase_if(by_file_, [](const auto& known) { return known.second.expired(); });
   std::weak_ptr<Segment>& known = by_file_[{segment->identity().device, segment->identity().inode}];
   std::shared_ptr<Segment> in_use = known.lock();
-  if (!in_use || in_use->file() < 0) {
+  if (!in_use || in_use->dead()) {
     in_use = segment;
     known = segment;
+  } else if (in_use != segment) {
+    in_use->file_.take_over(segment->file_);
   }
   return std::make_unique<Hold>(std::move(in_use));
 }

@@ -38,6 +38,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
 
  private:
   friend class Hold;
+  friend class Segments;
   const uint64_t number_;
   Descriptor file_;
   uint64_t bytes_ = 0;
@@ -65,7 +66,8 @@ class Hold {
 // Those of one client: the same file is the same segment.
 class Segments {
  public:
-  // Of the segment that is in use for that file already and can be passed on, else of this one.
+  // Of the segment that is in use for that file already, else of this one. If the program has
+  // closed the descriptor of the one in use, that gets this one's.
   std::unique_ptr<Hold> hold(const std::shared_ptr<Segment>& segment);
 
  private:

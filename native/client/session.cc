@@ -15,15 +15,20 @@ using ipc::Op;
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
-// For HELLO, REGISTER and UNREGISTER, if the call at hand has so much time.
+// For REGISTER and UNREGISTER, if the call at hand has so much time.
 constexpr auto kControlTime = 1s;
 constexpr microseconds kPauseMin = 50ms;
 constexpr microseconds kPauseMax = 500ms;
-// What a call that knocks waits for the answer: a daemon that is there needs less.
+// How long calls wait for the answer to a HELLO, all together. A daemon that was there and then did
+// not answer is not waited for again; one that has not been asked yet may be on a busy machine.
+constexpr auto kHelloTime = 3s;
 constexpr auto kKnockTime = 5ms;
 // Nobody gets in here but other threads: a handler that raises would leave before there is silence.
 constexpr auto kUninterrupted = 1s;
 constexpr size_t kNotesMax = 16;
+
+// A region that was refused is not asked for again so soon.
+constexpr auto kRefusedTime = 1s;
 
 constexpr const char* kNoAnswer = "the daemon did not answer in time";
 
@@ -100,7 +105,8 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
   while (true) {
     const std::shared_ptr<Attachment> joined = attachment_;
     std::shared_ptr<Connection> greeting;
-    const TimePoint until = std::min(end, Clock::now() + kControlTime);
+    const TimePoint patience = Clock::now() + kHelloTime;
+    const TimePoint until = std::min(end, patience);
     if (joined) ++joined->open;
     struct Counted {
       Attachment* attachment;
@@ -149,7 +155,10 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     }
     if (hello.outcome == Outcome::late) {
       lose(kNoAnswer, 0us);
-      if (!greeting_) greeting_ = std::move(greeting);  // the answer may come yet
+      if (!greeting_) {  // the answer may come yet
+        greeting_ = std::move(greeting);
+        greeting_until_ = patience;
+      }
       return Taken::away;
     }
     lose(hello.body, kPauseMin);
@@ -172,13 +181,14 @@ bool Session::knock(TimePoint end, Waits& waits) {
   const Restored<bool> one_at_a_time(knocking_, true);
   for (int attempt = 1; attempt <= 2; ++attempt) {
     const TimePoint now = Clock::now();
-    TimePoint until = now;
+    // Who listened there may be stopped, and another daemon in its place.
+    if (greeting_ && now >= greeting_until_ && greeting_->has_moved(path_)) greeting_.reset();
     if (!greeting_) {
       if (now < knock_at_) return false;
       // Jitter: the workers of a host shall not all knock at once.
       knock_at_ = now + pause_ * std::uniform_int_distribution(50, 100)(dice_) / 100;
       pause_ = std::min(2 * pause_, kPauseMax);
-      until = std::min(end, now + kKnockTime);
+      greeting_until_ = now + kKnockTime;
       try {
         greeting_ = std::make_shared<Connection>(path_, attachment_ ? attachment_->token : Token{},
                                                  ns_, name_);
@@ -188,7 +198,7 @@ bool Session::knock(TimePoint end, Waits& waits) {
       }
     }
     const std::shared_ptr<Connection> greeting = greeting_;
-    const Answer hello = greeting->receive(until, waits);
+    const Answer hello = greeting->receive(std::min(end, greeting_until_), waits);
     if (closed_ || !in_this_process()) return false;
     if (hello.outcome == Outcome::late) return false;
     greeting_.reset();
@@ -300,6 +310,7 @@ void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
   std::erase(askers_, std::this_thread::get_id());
   const TimePoint began = Clock::now();
   while (!connection->silent()) {
+    if (!in_this_process()) return;  // a handler has forked: the request is the parent's
     const auto waited = Clock::now() - began;
     if (request.silence && waited >= *request.silence) break;
     try {
@@ -327,35 +338,58 @@ void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
 
 Outcome Session::register_all(Lease& lease, const Request& request, Waits& waits) {
   for (const auto& segment : request.segments) {
-    if (lease.attachment->regions.contains(segment->number()) || segment->quarantined()) continue;
+    const auto known = lease.attachment->regions.find(segment->number());
+    if (known != lease.attachment->regions.end() &&
+        (known->second.id != 0 || Clock::now() < known->second.refused_until)) {
+      continue;
+    }
+    if (segment->quarantined()) continue;
     const Outcome outcome = register_one(lease, segment, request.end, waits);
     if (outcome != Outcome::reply) return outcome;
   }
   return Outcome::reply;
 }
 
+Answer Session::ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits) {
+  return lease.connection->ask(
+      {.op = Op::register_region, .body = {std::as_bytes(std::span(&bytes, 1))}, .file = file},
+      std::min(end, Clock::now() + kControlTime), waits);
+}
+
 Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
                               Waits& waits) {
-  const uint64_t bytes = segment->bytes();
+  const auto attachment = lease.attachment;
+  const auto [entry, is_new] = attachment->regions.try_emplace(segment->number());
+  const bool was_refused = !is_new && entry->second.refused_until != TimePoint{};
+  entry->second.segment = segment;
+  entry->second.bytes = segment->bytes();
   Answer answer{.outcome = Outcome::refused,
                 .body = "its file descriptor is closed, or another file's"};
   if (const int file = segment->file(); file >= 0) {
-    answer = lease.connection->ask(
-        {.op = Op::register_region, .body = {std::as_bytes(std::span(&bytes, 1))}, .file = file},
-        std::min(end, Clock::now() + kControlTime), waits);
-  }
-  if (answer.outcome == Outcome::refused) {
-    if (!segment->dead()) {
-      note(false,
-           "the daemon refuses a region of " + std::to_string(bytes) + " bytes: " + answer.body);
+    try {
+      entry->second.file = Descriptor::duplicate(file);
+    } catch (const std::system_error&) {
+      // Nearly always the answer is taken, and the copy of no use.
     }
+    answer = ask_for_id(lease, file, segment->bytes(), end, waits);
+  }
+  // Found again: others may have swept meanwhile.
+  Attachment::Known& known = attachment->regions[segment->number()];
+  known.segment = segment;
+  if (answer.outcome == Outcome::refused) {
+    if (!segment->dead() && !was_refused) {
+      note(false, "the daemon refuses a region of " + std::to_string(segment->bytes()) +
+                      " bytes: " + answer.body);
+    }
+    known.refused_until = Clock::now() + kRefusedTime;
     answer.outcome = lease.connection->idle() ? Outcome::reply : Outcome::lost;
+  } else if (answer.outcome != Outcome::reply) {
+    return answer.outcome;
   }
-  if (answer.outcome == Outcome::reply) {
-    lease.attachment->regions[segment->number()] = {segment, answer.value};
-    // It may have died meanwhile, uncounted because it was not known.
-    if (segment->dead()) lease.attachment->deaths_seen = 0;
-  }
+  known.id = answer.value;
+  known.file.close();
+  // It may have died meanwhile, uncounted because it was not known.
+  if (segment->dead()) attachment->deaths_seen = 0;
   return answer.outcome;
 }
 
@@ -382,12 +416,24 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
         attachment.deaths_seen = 0;
       }
     } one{attachment, attachment.regions.extract(gone)};
-    if (const uint32_t id = one.known.mapped().id; id != 0) {
+    Attachment::Known& known = one.known.mapped();
+    if (const int file = known.file.get(); known.id == 0 && file >= 0) {
+      const Answer answer = ask_for_id(lease, file, known.bytes, end, waits);
+      if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
+      if (!lease.connection->idle()) return Outcome::lost;
+      known.id = answer.value;
+      known.file.close();
+    }
+    if (known.id != 0) {
       const Answer answer =
-          lease.connection->ask({.op = Op::unregister_region, .count = id},
+          lease.connection->ask({.op = Op::unregister_region, .count = known.id},
                                 std::min(end, Clock::now() + kControlTime), waits);
       if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
       if (!lease.connection->idle()) return Outcome::lost;
+      // There is room for those that were refused.
+      for (auto& [number, other] : attachment.regions) {
+        other.refused_until = std::min(other.refused_until, Clock::now());
+      }
     }
     one.known = {};
   }

@@ -77,7 +77,11 @@ class Session {
     Token token;
     struct Known {
       std::weak_ptr<Segment> segment;
-      uint32_t id = 0;  // 0: refused
+      uint32_t id = 0;            // 0: not known, or refused
+      TimePoint refused_until{};  // then it is asked for again
+      // Until there is an answer: should nobody take it, the daemon is asked once more for the id.
+      Descriptor file{};
+      uint64_t bytes = 0;
     };
     std::map<uint64_t, Known> regions{};  // by the segment's number
     std::vector<std::shared_ptr<Connection>> idle{};
@@ -103,6 +107,7 @@ class Session {
   bool knock(TimePoint end, Waits& waits);
   void lose(const std::string& why, std::chrono::microseconds knock_after);
   Reply exchange(Lease& lease, const Request& request, Waits& waits);
+  Answer ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
                        Waits& waits);
@@ -120,6 +125,7 @@ class Session {
   bool away_ = false;
   bool knocking_ = false;
   std::shared_ptr<Connection> greeting_;  // a HELLO without an answer yet
+  TimePoint greeting_until_{};            // for so long calls wait for it
   TimePoint knock_at_{};
   std::chrono::microseconds pause_{};
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from harness.paced import paced
 
 from peercached.config import Config
 from peercached.daemon import Daemon
+from peercached.demo import process
 from peercached.directory.layout import ROW_BYTES
 from peercached.peer.auth import Secret
 from peercached.peer.tls import Tls
@@ -24,9 +24,7 @@ Found = set[tuple[str, str]]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return process.free_port("127.0.0.1")
 
 
 async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:

@@ -9,6 +9,7 @@ import gc
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -149,13 +150,6 @@ def test_a_second_exception_while_the_first_one_leaves(client: Client, daemon: I
     all_is_well(client, daemon, region)
 
 
-def storm(until: Callable[[], bool], throw: Callable[[], None]) -> None:
-    dice = random.Random(7)
-    while not until():
-        throw()
-        time.sleep(dice.uniform(0.0, 0.002))
-
-
 class Twice:
     """A signal handler that raises the first two times in each round."""
 
@@ -219,39 +213,33 @@ def test_signals_less_than_a_millisecond_apart(
 
 def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> None:
     region = client.alloc(1 << 16)
-    done = threading.Event()
+    over: list[bool] = []
     rounds = 0
 
     def work() -> None:
+        """Nothing but the client's: an exception in a lock of Python's would never give it back."""
         nonlocal rounds
-        end = now_s() + seconds(2)
-        while now_s() < end:
+        while not over:
             try:
-                while True:
-                    use_everything(client, region)
-                    rounds += 1
-                    if now_s() >= end:
-                        return
+                try:
+                    while not over:
+                        use_everything(client, region)
+                        rounds += 1
+                except Hit:
+                    continue
             except Hit:
                 continue
 
-    def guarded() -> None:
-        while not done.is_set():
-            try:
-                work()
-                done.set()
-            except Hit:
-                continue
-
-    thread = threading.Thread(target=guarded)
+    thread = threading.Thread(target=work)
     thread.start()
-    number = ctypes.c_ulong(thread.ident or 0)
-    storm(
-        lambda: done.is_set() or not thread.is_alive(),
-        lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Hit)),
-    )
+    number, dice = ctypes.c_ulong(thread.ident or 0), random.Random(7)
+    end = now_s() + seconds(2)
+    while thread.is_alive() and (now_s() < end or not rounds):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Hit))
+        time.sleep(dice.uniform(0.0, 0.01))
+    assert thread.is_alive(), "it has ended by an exception"
+    over.append(True)
     thread.join()
-    assert rounds
     all_is_well(client, daemon, region)
 
 
@@ -355,3 +343,70 @@ def test_a_finaliser_uses_the_client_in_the_middle_of_its_call(client: Client) -
     finally:
         gc.set_threshold(*threshold)
     assert ran
+
+
+def test_who_keeps_an_exception_keeps_nobody_from_the_staging_memory(
+    client: Client, daemon: IpcStandIn, twice: Twice
+) -> None:
+    client.ping()
+    daemon.hang_on = {ipc.SET}
+    kept: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.set("k", PAGE)
+        except Hit as error:
+            kept.append(error)  # and with it all frames of the call
+
+    with ThreadPoolExecutor(1) as pool:
+        signalled = pool.submit(signal_when_it_hangs, daemon, os.getpid())
+        twice.interrupts(call)
+        signalled.result()
+        daemon.hang_on = set()
+        daemon.go_on.set()
+        eventually(client.ping)
+        assert kept
+        assert pool.submit(client.set, "k", PAGE, timeout_s=seconds(10)).result() is Status.ok
+
+
+def signal_when_it_hangs(daemon: IpcStandIn, pid: int) -> None:
+    daemon.hanging.wait()
+    os.kill(pid, signal.SIGUSR1)
+
+
+def test_regions_whose_maker_was_interrupted_are_gone_at_the_daemon(
+    client: Client, daemon: IpcStandIn, twice: Twice
+) -> None:
+    client.ping()
+    other = client.alloc(4096)
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0002)
+    end = now_s() + seconds(1)
+    while now_s() < end or twice.raised < 50:
+        twice.interrupts(lambda: client.alloc(4096).close())
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    all_is_well(client, daemon, other)
+
+
+EXITS = """
+import logging, sys, threading
+from peercache_client import Client
+logging.getLogger("peercache_client").addHandler(logging.NullHandler())
+client = Client(sys.argv[1], "space", timeout_s=5)
+region = client.alloc(4096)
+def call():
+    while True:
+        client.batch_get(["k"], region, [0], 4)
+        client.ping()
+for _ in range(4):
+    threading.Thread(target=call, daemon=True).start()
+assert client.ping()
+"""
+
+
+def test_the_interpreter_ends_while_threads_are_inside_calls(daemon: IpcStandIn) -> None:
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", EXITS, str(daemon.path)],
+            capture_output=True, text=True, timeout=seconds(60), check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,6 @@
 """Which memory can be shared, and how the client finds the file behind it."""
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -10,8 +11,9 @@ import pytest
 from harness import ipc_stand_in as ipc
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
 
-from peercache_client import Client, Status
+from peercache_client import Client, Status, _ipc
 
 SIZE = 1 << 16
 
@@ -173,3 +175,53 @@ def test_no_descriptor_stays_open_behind_a_closed_region(client: Client) -> None
     for _ in range(10):
         client.alloc(4096).close()
     assert open_files() <= before
+
+
+def test_who_releases_a_view_does_not_take_the_memory_away(client: Client) -> None:
+    region = client.alloc(4096)
+    with region.view as view:
+        view[:4] = b"page"
+    assert client.batch_set(["k"], region, [0], 4) == [Status.ok]
+    assert bytes(region.view[:4]) == b"page"
+    # Other memory, which must not be where the region is thought to be.
+    for _ in range(16):
+        other = mmap.mmap(-1, 4096)
+        other[:4] = b"else"
+        assert client.locate(_ipc.address_of(memoryview(other)), 4096) is None
+
+
+def test_a_region_that_was_refused_is_asked_for_again(client: Client, daemon: IpcStandIn) -> None:
+    daemon.refuse_regions = True
+    region = client.alloc(4096)
+    assert client.batch_set(["k"], region, [0], 4) == [Status.bad_region]
+    assert client.set("plain", b"page") is Status.bad_region
+    daemon.refuse_regions = False
+    eventually(lambda: client.batch_set(["k"], region, [0], 4) == [Status.ok])
+    assert client.set("plain", b"page") is Status.ok
+
+
+def test_a_file_that_is_registered_again_mends_a_region_whose_descriptor_was_closed(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    first = client.alloc(4096)
+    copy = os.dup(next(iter(descriptors_of(first.segment.identity))))
+    for number in descriptors_of(first.segment.identity) - {copy}:
+        os.close(number)
+    second = client.register(copy)
+    daemon.stop()
+    daemon.start()
+    eventually(client.ping)
+    assert client.batch_set(["k"], first, [0], 4) == [Status.ok]
+    first.close()
+    assert client.batch_get(["k"], second, [8], 4) == [Status.ok]
+    os.close(copy)
+
+
+def descriptors_of(identity: tuple[int, int]) -> set[int]:
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            status = os.fstat(int(entry.name))
+            if (status.st_dev, status.st_ino) == identity:
+                found.add(int(entry.name))
+    return found

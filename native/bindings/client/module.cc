@@ -29,6 +29,26 @@ constexpr int64_t kUnseenNs = 20'000'000;
 
 thread_local Clock::duration t_waited{};
 
+// At the end of the interpreter CPython (before 3.14) ends a thread that wants to run again, by
+// unwinding it. Nothing of a call may run then: the thread stays where it is until the process
+// ends.
+struct StaysHere {
+  bool ended = true;
+  ~StaysHere() {
+    while (ended) ::pause();
+  }
+};
+
+template <class Wait>
+auto while_others_run(Wait wait) {
+  PyThreadState* state = PyEval_SaveThread();
+  const auto result = wait();
+  StaysHere here;
+  PyEval_RestoreThread(state);
+  here.ended = false;
+  return result;
+}
+
 // Other threads run while it waits, and signal handlers.
 class PythonWaits : public Waits {
  public:
@@ -42,10 +62,7 @@ class PythonWaits : public Waits {
       if (time.tv_nsec == 0) {
         found = fd < 0 ? 0 : ::ppoll(&wanted, 1, &time, nullptr);
       } else {
-        {
-          const nb::gil_scoped_release others_run;
-          found = ::ppoll(&wanted, fd < 0 ? 0 : 1, &time, nullptr);
-        }
+        found = while_others_run([&] { return ::ppoll(&wanted, fd < 0 ? 0 : 1, &time, nullptr); });
         t_waited += Clock::now() - now;
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -55,9 +72,8 @@ class PythonWaits : public Waits {
   }
 
   void pause(microseconds time) override {
-    const nb::gil_scoped_release others_run;
     const timespec wanted = {0, time.count() * 1000};
-    ::nanosleep(&wanted, nullptr);
+    while_others_run([&] { return ::nanosleep(&wanted, nullptr); });
   }
 };
 
@@ -71,6 +87,8 @@ TimePoint time_point(double at_s) {
 std::span<const std::byte> span_of(const nb::bytes& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
+
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
@@ -95,7 +113,7 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
   PythonWaits waits;
   Reply reply = session.ask(request, waits);
   return nb::make_tuple(static_cast<int>(reply.result), static_cast<int>(reply.error), reply.value,
-                        nb::bytes(reply.body.data(), reply.body.size()));
+                        bytes_of(reply.body));
 }
 
 // The buffer protocol of a Mapping.
@@ -187,13 +205,14 @@ NB_MODULE(_ipc, module) {
              session.close(waits);
            })
       .def_prop_ro("closed", &Session::closed)
-      .def_prop_ro("last_error", &Session::last_error)
+      .def_prop_ro("last_error",
+                   [](const Session& session) { return bytes_of(session.last_error()); })
       .def_prop_ro("reconnects", &Session::reconnects)
       .def_prop_ro("has_notes", &Session::has_notes)
       .def("take_notes", [](Session& session) {
-        std::vector<std::pair<bool, std::string>> notes;
-        for (Session::Note& note : session.take_notes()) {
-          notes.emplace_back(note.loud, std::move(note.text));
+        std::vector<std::pair<bool, nb::bytes>> notes;
+        for (const Session::Note& note : session.take_notes()) {
+          notes.emplace_back(note.loud, bytes_of(note.text));
         }
         return notes;
       });
