@@ -45,6 +45,7 @@ def test_a_program_with_everything_gets_the_right_bytes(
         else:
             daemon.kill()
             daemon.start()
+        daemon.wait_ready()  # or it might never be there
     out, err = program.communicate(timeout=seconds(60))
     print(f"{troubles} kills and freezes: {out}")
     assert (program.returncode, err) == (0, "")
