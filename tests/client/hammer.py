@@ -188,8 +188,15 @@ def interrupted(work: Callable[[], None], every_s: float) -> None:
             continue
 
 
+def unraisable(what: sys.UnraisableHookArgs) -> None:
+    """In a finaliser nobody can catch what a handler raises: that is no news."""
+    if what.exc_type is not Hit:
+        sys.__unraisablehook__(what)
+
+
 def main(path: str, seconds: float, seed: int) -> int:
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+    sys.unraisablehook = unraisable
     gc.set_threshold(50, 5, 5)
     dice, problems = random.Random(seed), list[str]()
     until = time.monotonic() + seconds
@@ -233,6 +240,9 @@ def main(path: str, seconds: float, seed: int) -> int:
                 os._exit(code)
         forks += 1
         children.append(pid)
+    # A signal that came while the timer was being stopped has let it run on.
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for thread in threads:
         thread.join()
     problems += [f"child {pid}" for pid in children if os.waitpid(pid, 0)[1] != 0]
