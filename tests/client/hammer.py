@@ -40,6 +40,18 @@ class Hit(BaseException):
     """Of a signal handler."""
 
 
+class Handler:
+    """It raises once, and then not before whoever has caught that wants it."""
+
+    raises = False
+
+    @classmethod
+    def handle(cls, *_: object) -> None:
+        if cls.raises:
+            cls.raises = False
+            raise Hit
+
+
 class Wrong(Exception):
     pass
 
@@ -128,6 +140,7 @@ def run(worker: Worker, until: float, problems: list[str]) -> None:
                 worker.step()
         except Hit:
             worker.done["hit"] += 1
+            Handler.raises = True
         except Exception as error:
             problems.append(f"{worker.name}: {type(error).__name__}: {error}")
 
@@ -179,10 +192,12 @@ def interrupted(work: Callable[[], None], every_s: float) -> None:
     while True:
         try:
             signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
+            Handler.raises = True
             try:
                 work()
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                Handler.raises = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
             return
         except Hit:
             continue
@@ -223,10 +238,7 @@ def main(path: str, seconds: float, seed: int) -> int:
     for other in others:
         other.start()
 
-    def hit(*_: object) -> None:
-        raise Hit
-
-    signal.signal(signal.SIGALRM, hit)
+    signal.signal(signal.SIGALRM, Handler.handle)
     children, forks = [], 0
     while time.monotonic() < until and not problems:
         round_ends = min(until, time.monotonic() + dice.uniform(0.05, 0.5))
@@ -240,9 +252,6 @@ def main(path: str, seconds: float, seed: int) -> int:
                 os._exit(code)
         forks += 1
         children.append(pid)
-    # A signal that came while the timer was being stopped has let it run on.
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    signal.setitimer(signal.ITIMER_REAL, 0)
     for thread in threads:
         thread.join()
     problems += [f"child {pid}" for pid in children if os.waitpid(pid, 0)[1] != 0]
