@@ -227,7 +227,9 @@ def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_i
         if not pages.painted(0x3C):
             lost = [status for call in statuses for status in call if status == Status.region_lost]
             assert lost, "the memory was written to after the answer, and nobody said so"
-            assert set(pages.get(keys)) == {Status.region_lost}
+            # The daemon goes on, so the write is over soon: then the region is used again.
+            eventually(lambda: all(pages.get(keys)), 10)  # noqa: B023
+            assert pages.has(keys)
         assert writer.has(keys)
 
 
