@@ -212,6 +212,8 @@ class Engine:
 
     # --- namespaces
     def digest(self, namespace: str, key: bytes) -> bytes: ...
+    def namespace_epoch(self, namespace_id: bytes) -> int:
+        """0: it was never cleared."""
     def namespace_epochs(self) -> dict[bytes, int]:
         """namespace id (16 bytes) -> epoch, for those above 0."""
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:

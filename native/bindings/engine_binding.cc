@@ -456,6 +456,12 @@ void bind_engine(nb::module_& module) {
             return pack(std::span<const Digest>(&id, 1));
           },
           nb::arg("namespace"))
+      .def(
+          "namespace_epoch",
+          [](Engine& self, const nb::bytes& id) {
+            return self.namespaces().epoch_of(unpack_digest(id));
+          },
+          nb::arg("namespace_id"))
       .def("namespace_epochs",
            [](Engine& self) {
              nb::dict epochs;

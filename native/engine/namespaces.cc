@@ -20,10 +20,14 @@ Namespace* NamespaceTable::open(std::string_view name) {
   return by_id_.emplace(id, std::move(made)).first->second.get();
 }
 
-bool NamespaceTable::in_force(const Digest& id, uint64_t epoch) const {
+uint64_t NamespaceTable::epoch_of(const Digest& id) const {
   std::lock_guard lock(mutex_);
   auto known = epochs_.find(id);
-  return epoch == (known == epochs_.end() ? 0 : known->second);
+  return known == epochs_.end() ? 0 : known->second;
+}
+
+bool NamespaceTable::in_force(const Digest& id, uint64_t epoch) const {
+  return epoch == epoch_of(id);
 }
 
 std::vector<std::pair<Digest, uint64_t>> NamespaceTable::epochs() const {

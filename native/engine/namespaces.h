@@ -64,7 +64,10 @@ class NamespaceTable {
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
   // Whether pages of that epoch may be found: it is the highest one known.
   bool in_force(const Digest& id, uint64_t epoch) const;
-  // The highest epoch known, also for namespaces never opened here.
+  // The highest epoch known, also of a namespace that was never opened here; 0 if it was never
+  // cleared.
+  uint64_t epoch_of(const Digest& id) const;
+  // Of all that were cleared.
   std::vector<std::pair<Digest, uint64_t>> epochs() const;
   // The namespace and epoch whose pages have this pool slot; none if they are void.
   struct Identity {

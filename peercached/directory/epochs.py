@@ -58,7 +58,7 @@ class Epochs:
         if self._engine.raise_epoch(namespace_id, epoch):
             self.keeper.raised()
             return epoch
-        known = self._engine.namespace_epochs().get(namespace_id, 0)
+        known = self.of(namespace_id)
         if known < epoch:
             raise TooManyNamespaces(
                 "too many namespaces were cleared since this daemon started: restart it"
@@ -66,4 +66,8 @@ class Epochs:
         return known
 
     def next_of(self, namespace_id: bytes) -> int:
-        return self._engine.namespace_epochs().get(namespace_id, 0) + 1
+        return self.of(namespace_id) + 1
+
+    def of(self, namespace_id: bytes) -> int:
+        """The one in force here; 0: it was never cleared. ValueError: no id."""
+        return self._engine.namespace_epoch(namespace_id)

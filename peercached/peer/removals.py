@@ -207,7 +207,7 @@ class Removals:
         """The epoch that is in force here now. ValueError, also where there is no room for it."""
         if told.epoch:
             return self._epochs.raise_to(told.namespace_id, told.epoch)
-        return self._epochs.all().get(told.namespace_id, 0)
+        return self._epochs.of(told.namespace_id)
 
     def forget(self, node_id: str) -> int:
         """An operator says that the lives of this node id that went without a word do not come back

@@ -261,6 +261,9 @@ class FakeEngine(NativeDirectory):
         epoch = self.epochs.get(self.namespace_id(namespace), 0)
         return digest_of(f"{namespace}/{epoch}/{key!r}")
 
+    def namespace_epoch(self, namespace_id: bytes) -> int:
+        return self.epochs.get(namespace_id, 0)
+
     def namespace_epochs(self) -> dict[bytes, int]:
         return dict(self.epochs)
 
