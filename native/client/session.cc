@@ -19,11 +19,12 @@ using std::chrono::microseconds;
 constexpr auto kControlTime = 1s;
 constexpr microseconds kPauseMin = 50ms;
 constexpr microseconds kPauseMax = 500ms;
-// How long calls wait for the answer to a HELLO, all together. A daemon that was there and then did
-// not answer is not waited for again; one that has not been asked yet may be on a busy machine.
+// How long calls wait for the answer to a HELLO, all together: longer for the first one, because
+// the machine may be busy, than for a probe of a daemon that has stopped answering.
 constexpr auto kHelloTime = 3s;
-constexpr auto kKnockTime = 5ms;
-// Nobody gets in here but other threads: a handler that raises would leave before there is silence.
+constexpr auto kProbeTime = 5ms;
+// For so long signal handlers do not run while a GET waits for silence. A handler that raises would
+// end the wait too early.
 constexpr auto kUninterrupted = 1s;
 constexpr size_t kNotesMax = 16;
 
@@ -84,7 +85,7 @@ Session::Lease::~Lease() {
 Session::Taken Session::take(Lease& lease, TimePoint end, Waits& waits) {
   while (true) {
     if (closed_ || !in_this_process()) return Taken::away;
-    if (away_ && !knock(end, waits)) return Taken::away;
+    if (away_ && !probe(end, waits)) return Taken::away;
     if (!attachment_) break;
     if (!attachment_->idle.empty()) {
       lease.session = this;
@@ -136,7 +137,8 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
         lease.attachment = std::make_shared<Attachment>();
         lease.attachment->open = 1;
         lease.attachment->token = *token;
-        // Of two threads that attach at once the last one's is kept; the other ends with its call.
+        // If two threads attach at once, the last attachment is kept. The other one ends with its
+        // call.
         attachment_ = lease.attachment;
       }
       return Taken::connection;
@@ -153,11 +155,15 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
       --joined->open;
       return take(lease, end, waits);
     }
+    // Another thread has attached meanwhile.
+    if (attachment_ && attachment_ != joined && !away_ && Clock::now() < end) {
+      return take(lease, end, waits);
+    }
     if (hello.outcome == Outcome::late) {
       lose(kNoAnswer, 0us);
-      if (!greeting_) {  // the answer may come yet
-        greeting_ = std::move(greeting);
-        greeting_until_ = patience;
+      if (!probe_) {  // the answer may come yet
+        probe_ = std::move(greeting);
+        probe_until_ = patience;
       }
       return Taken::away;
     }
@@ -166,42 +172,42 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
   }
 }
 
-void Session::lose(const std::string& why, microseconds knock_after) {
+void Session::lose(const std::string& why, microseconds probe_after) {
   if (closed_ || !in_this_process()) return;
   if (!away_)
     note(false, "no daemon at " + path_ + " (" + why + "): pages are misses until it is back");
   away_ = true;
   last_error_ = why;
   pause_ = kPauseMin;
-  knock_at_ = Clock::now() + knock_after;
+  probe_at_ = Clock::now() + probe_after;
 }
 
-bool Session::knock(TimePoint end, Waits& waits) {
-  if (knocking_) return false;
-  const Restored<bool> one_at_a_time(knocking_, true);
+bool Session::probe(TimePoint end, Waits& waits) {
+  if (probing_) return false;
+  const Restored<bool> one_at_a_time(probing_, true);
   for (int attempt = 1; attempt <= 2; ++attempt) {
     const TimePoint now = Clock::now();
-    // Who listened there may be stopped, and another daemon in its place.
-    if (greeting_ && now >= greeting_until_ && greeting_->has_moved(path_)) greeting_.reset();
-    if (!greeting_) {
-      if (now < knock_at_) return false;
-      // Jitter: the workers of a host shall not all knock at once.
-      knock_at_ = now + pause_ * std::uniform_int_distribution(50, 100)(dice_) / 100;
+    // The probed daemon may be stopped while another one listens at the path by now.
+    if (probe_ && now >= probe_until_ && probe_->has_moved(path_)) probe_.reset();
+    if (!probe_) {
+      if (now < probe_at_) return false;
+      // Jitter: the workers of a host do not all probe at once.
+      probe_at_ = now + pause_ * std::uniform_int_distribution(50, 100)(dice_) / 100;
       pause_ = std::min(2 * pause_, kPauseMax);
-      greeting_until_ = now + kKnockTime;
+      probe_until_ = now + kProbeTime;
       try {
-        greeting_ = std::make_shared<Connection>(path_, attachment_ ? attachment_->token : Token{},
-                                                 ns_, name_);
+        probe_ = std::make_shared<Connection>(path_, attachment_ ? attachment_->token : Token{},
+                                              ns_, name_);
       } catch (const std::system_error& error) {
         last_error_ = error_text(error.code().value());
         return false;
       }
     }
-    const std::shared_ptr<Connection> greeting = greeting_;
-    const Answer hello = greeting->receive(std::min(end, greeting_until_), waits);
+    const std::shared_ptr<Connection> greeting = probe_;
+    const Answer hello = greeting->receive(std::min(end, probe_until_), waits);
     if (closed_ || !in_this_process()) return false;
     if (hello.outcome == Outcome::late) return false;
-    greeting_.reset();
+    probe_.reset();
     if (const auto token = token_of(hello)) {
       if (!attachment_ || attachment_->token != *token) {
         attachment_ = std::make_shared<Attachment>();
@@ -220,7 +226,7 @@ bool Session::knock(TimePoint end, Waits& waits) {
         hello.outcome == Outcome::refused && hello.error == ErrorCode::no_attachment;
     if (!of_another_life || !attachment_) return false;
     attachment_.reset();
-    knock_at_ = Clock::now();
+    probe_at_ = Clock::now();
   }
   return false;
 }
@@ -245,11 +251,10 @@ Reply Session::ask(const Request& request, Waits& waits) {
     }
     try {
       Reply reply = exchange(lease, request, waits);
-      // The daemon was started anew since the last call, perhaps: asking twice is harmless, every
-      // request can be repeated.
+      // Perhaps the daemon has restarted since the last call. Every request can be repeated.
       if (reply.result != Result::away || attempt == 2) return reply;
     } catch (...) {
-      // Interrupted: the reply would be taken for the next one's, and the daemon may be writing.
+      // Interrupted: the next call would read this reply, and the daemon may still be writing.
       if (!lease.connection->idle()) give_up(lease, request, waits);
       throw;
     }
@@ -289,7 +294,7 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
     case Outcome::refused:
       return {Result::refused, answer.error, 0, std::move(answer.body)};
     case Outcome::late:
-      // Nobody else shall wait for it before a knock has been answered.
+      // Nobody else waits for it before a probe has been answered.
       if (lease.attachment == attachment_) lose(kNoAnswer, 0us);
       give_up(lease, request, waits);
       return {.result = Result::late};
@@ -306,7 +311,7 @@ void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
   const std::shared_ptr<Connection> connection = lease.connection;
   connection->give_up();
   if (request.op != Op::get) return;
-  // It is over for whoever waits for the requests under way.
+  // close() does not wait for the silence of a request that was given up.
   std::erase(askers_, std::this_thread::get_id());
   const TimePoint began = Clock::now();
   while (!connection->silent()) {
@@ -369,11 +374,11 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
     try {
       entry->second.file = Descriptor::duplicate(file);
     } catch (const std::system_error&) {
-      // Nearly always the answer is taken, and the copy of no use.
+      // The copy is needed only if this call is interrupted before the answer.
     }
     answer = ask_for_id(lease, file, segment->bytes(), end, waits);
   }
-  // Found again: others may have swept meanwhile.
+  // Looked up again: another thread may have swept meanwhile.
   Attachment::Known& known = attachment->regions[segment->number()];
   known.segment = segment;
   if (answer.outcome == Outcome::refused) {
@@ -388,7 +393,7 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
   }
   known.id = answer.value;
   known.file.close();
-  // It may have died meanwhile, uncounted because it was not known.
+  // If it was closed meanwhile, no sweep has seen it in the table.
   if (segment->dead()) attachment->deaths_seen = 0;
   return answer.outcome;
 }
@@ -405,8 +410,8 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
           return !segment || segment->dead();
         });
     if (gone == attachment.regions.end()) return Outcome::reply;
-    // Out of the table while it is asked for, so that no other thread asks, too; back unless it is
-    // over.
+    // The entry is out of the table meanwhile, so that no other thread unregisters it, too. It goes
+    // back unless the daemon has answered.
     struct Unregistering {
       Attachment& attachment;
       std::map<uint64_t, Attachment::Known>::node_type known;
@@ -430,7 +435,7 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
                                 std::min(end, Clock::now() + kControlTime), waits);
       if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
       if (!lease.connection->idle()) return Outcome::lost;
-      // There is room for those that were refused.
+      // There is room now for regions that were refused.
       for (auto& [number, other] : attachment.regions) {
         other.refused_until = std::min(other.refused_until, Clock::now());
       }
@@ -449,7 +454,7 @@ void Session::sweep(TimePoint end, Waits& waits) {
 void Session::close(Waits& waits) {
   closed_ = true;
   last_error_ = "the client is closed";
-  greeting_.reset();
+  probe_.reset();
   if (attachment_) attachment_->idle.clear();
   attachment_.reset();
   const auto self = std::this_thread::get_id();

@@ -1,11 +1,11 @@
 // A process's attachment to the daemon of its host, and coming back to it.
 //
-//   attached ── no answer, or the stream ends ──▶ away ── a knock is answered ──▶ attached
+//   attached ── no answer, or the stream ends ──▶ away ── a probe is answered ──▶ attached
 //       └──────────────── close ─────────────────────┴──▶ closed
 //
-// Calls share what connections there are, and make more. While the daemon is away every call is
-// told so at once; some of them knock, which is a HELLO whose answer a later call finds. So there
-// is no thread that could be missing in a forked child, or at the program's end.
+// Calls share the idle connections and open more. While the daemon is away, every call returns at
+// once. Some of these calls send a probe: a HELLO on a new connection. A later call finds its
+// answer. So there is no background thread, which a forked child would not have.
 #pragma once
 
 #include <chrono>
@@ -104,8 +104,8 @@ class Session {
 
   Taken take(Lease& lease, TimePoint end, Waits& waits);
   Taken open(Lease& lease, TimePoint end, Waits& waits);
-  bool knock(TimePoint end, Waits& waits);
-  void lose(const std::string& why, std::chrono::microseconds knock_after);
+  bool probe(TimePoint end, Waits& waits);
+  void lose(const std::string& why, std::chrono::microseconds probe_after);
   Reply exchange(Lease& lease, const Request& request, Waits& waits);
   Answer ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
@@ -123,10 +123,10 @@ class Session {
   std::vector<std::thread::id> askers_;
 
   bool away_ = false;
-  bool knocking_ = false;
-  std::shared_ptr<Connection> greeting_;  // a HELLO without an answer yet
-  TimePoint greeting_until_{};            // for so long calls wait for it
-  TimePoint knock_at_{};
+  bool probing_ = false;
+  std::shared_ptr<Connection> probe_;  // a HELLO without an answer yet
+  TimePoint probe_until_{};            // for so long calls wait for it
+  TimePoint probe_at_{};
   std::chrono::microseconds pause_{};
 
   std::string last_error_;
