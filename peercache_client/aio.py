@@ -57,20 +57,31 @@ class AsyncClient(NotCopied):
         return ThreadPoolExecutor(self._threads, thread_name_prefix="peercache-client")
 
     def _start(self, call: Callable[[], T]) -> Future[T]:
+        """The call's future. The call runs once: on a thread, or at once where there is none."""
+        done: Future[T] = Future()
+        turn = [done]
+
+        def work() -> None:
+            # An executor that cannot start a thread raises, and has the call in its queue still.
+            try:
+                mine = turn.pop()
+            except IndexError:
+                return
+            if not mine.set_running_or_notify_cancel():
+                return
+            try:
+                mine.set_result(call())
+            except BaseException as error:
+                mine.set_exception(error)
+
         pool = self._pools.get(os.getpid())
         if pool is None:
             pool = self._pools.setdefault(os.getpid(), self._new_pool())
         try:
-            return pool.submit(call)
-        except RuntimeError:
-            # Closed, or the program is at its end and takes no more threads: a closed client
-            # answers at once, and then nobody else is waiting.
-            done: Future[T] = Future()
-            try:
-                done.set_result(call())
-            except Exception as error:
-                done.set_exception(error)
-            return done
+            pool.submit(work)
+        except RuntimeError:  # no thread can be started, the pool is closed, or the program ends
+            work()
+        return done
 
     async def _run(self, call: Callable[[], T]) -> T:
         started = self._start(call)

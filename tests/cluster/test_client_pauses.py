@@ -59,7 +59,7 @@ class Engine:
         pytest.param(100, 20.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
-def test_hits_are_back_when_the_daemon_is_and_nothing_is_written_late(
+def test_pauses_cost_no_hits_afterwards_and_no_late_write(
     make_cluster: MakeCluster, pauses: int, longest_s: float
 ) -> None:
     daemon = make_cluster(1).daemons[0]

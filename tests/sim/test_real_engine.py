@@ -22,7 +22,7 @@ def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
 
 
-def test_what_a_node_hands_over_is_not_what_was_removed_while_it_was_cut_off(
+def test_drain_hands_over_no_page_removed_during_a_partition(
     tmp_path: Path,
 ) -> None:
     """It drains before it has heard of the removal: whoever takes its pages vouches for them."""

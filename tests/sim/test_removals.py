@@ -81,9 +81,7 @@ def test_who_was_out_of_the_view_when_a_removal_ended_asks_who_began_it(
         assert not cluster.nodes["n0002"].engine.removing
 
 
-def test_a_lost_process_of_which_somebody_told_who_left_since_is_over_when_its_node_is_back() -> (
-    None
-):
+def test_removal_ends_when_a_lost_process_has_restarted() -> None:
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)

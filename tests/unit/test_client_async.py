@@ -4,8 +4,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+import threading
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -13,12 +12,6 @@ from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import AsyncClient, Client, Status
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
 
 
 def test_every_call_of_the_client_has_its_twin() -> None:
@@ -112,7 +105,7 @@ def test_errors_of_arguments_come_through(daemon: IpcStandIn) -> None:
     asyncio.run(main())
 
 
-def test_after_close_every_call_is_a_miss_and_so_is_one_at_the_programs_end(
+def test_calls_after_close_miss_and_calls_at_exit_are_answered(
     daemon: IpcStandIn,
 ) -> None:
     async def main() -> None:
@@ -136,3 +129,24 @@ def test_after_close_every_call_is_a_miss_and_so_is_one_at_the_programs_end(
         capture_output=True, text=True, timeout=seconds(60), check=True,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_call_runs_once_when_no_thread_can_be_started(
+    daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor has queued the call before it fails. It runs its queue once it has a thread."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with AsyncClient(daemon.path, "space", timeout_s=seconds(10)) as client:
+            assert client._client.ping()  # a connection, for which the stand-in needs a thread
+            with monkeypatch.context() as without_threads:
+                without_threads.setattr(threading.Thread, "start", refuse)
+                assert await client.set("first", b"page") is Status.ok
+            assert await client.set("second", b"page") is Status.ok
+            assert await client.get("second", 4) == b"page"
+        assert [request.keys for request in daemon.asked(ipc.SET)] == [[b"first"], [b"second"]]
+
+    asyncio.run(main())

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -12,12 +11,6 @@ from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Status
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
 
 
 @pytest.fixture
@@ -119,7 +112,7 @@ def test_typed_and_readonly_buffers_will_do(client: Client) -> None:
     assert (target == source).all()
 
 
-def test_of_buffers_that_share_bytes_only_one_is_ok(client: Client) -> None:
+def test_overlapping_buffers_are_bad_range(client: Client) -> None:
     assert all(client.batch_set_buffers(["a", "b", "c"], [page(i, 100) for i in range(3)]))
     memory = bytearray(300)
     views = [memoryview(memory)[at : at + 100] for at in (0, 199, 100)]
@@ -128,7 +121,7 @@ def test_of_buffers_that_share_bytes_only_one_is_ok(client: Client) -> None:
     assert bytes(memory) == page(0, 100) + page(2, 100) + bytes(100)
 
 
-def test_regions_that_others_open_and_close_are_never_taken_for_ours(client: Client) -> None:
+def test_another_regions_address_is_never_confused_with_ours(client: Client) -> None:
     """Memory of the same size is soon at the address that another region has just left."""
     stop = threading.Event()
 

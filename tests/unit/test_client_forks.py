@@ -4,10 +4,8 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
 from harness import ipc_stand_in as ipc
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
@@ -16,18 +14,6 @@ from harness.waiting import eventually
 from peercache_client import AsyncClient, Client, Status
 
 PAGE_BYTES = 4096
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
-def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
-        yield one
 
 
 def forked(work: Callable[[], bool]) -> int:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -12,12 +11,6 @@ from harness.waiting import eventually
 
 import peercache_client.client
 from peercache_client import Client, Status
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
 
 
 @pytest.fixture
@@ -85,10 +78,8 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
     assert bytes(region.view[200:204]) == b"page"
 
 
-def test_who_gives_up_does_not_wait_for_who_knocks_again(
-    client: Client, daemon: IpcStandIn
-) -> None:
-    """Knocking takes a whole second while the daemon hangs."""
+def test_giving_up_does_not_wait_for_a_probe(client: Client, daemon: IpcStandIn) -> None:
+    """A probe waits while the daemon hangs."""
     region = client.alloc(4096)
     took_s: list[float] = []
 
@@ -105,7 +96,7 @@ def test_who_gives_up_does_not_wait_for_who_knocks_again(
     hellos = len(daemon.asked(ipc.HELLO))
     assert client.batch_exists(["k"]) == 0
     eventually(
-        lambda: not client.ping() and len(daemon.asked(ipc.HELLO)) > hellos, what="it knocks"
+        lambda: not client.ping() and len(daemon.asked(ipc.HELLO)) > hellos, what="it probes"
     )
     thread.join()
     assert took_s[0] < seconds(0.8)
@@ -124,7 +115,7 @@ def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadlin
     assert now_s() - began < seconds(0.6)
 
 
-def test_a_region_is_out_of_use_until_the_daemon_has_ended_its_write(
+def test_region_is_quarantined_until_the_write_ends(
     client: Client, daemon: IpcStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     stuck, fine = client.alloc(4096), client.alloc(4096)
@@ -148,9 +139,7 @@ def test_a_region_is_out_of_use_until_the_daemon_has_ended_its_write(
     assert bytes(stuck.view[:4]) == b"page"
 
 
-def test_a_region_is_in_use_again_when_the_daemon_that_hung_has_died(
-    client: Client, daemon: IpcStandIn
-) -> None:
+def test_quarantine_ends_when_the_daemon_dies(client: Client, daemon: IpcStandIn) -> None:
     region = client.alloc(4096)
     client.ping(timeout_s=seconds(10))
     daemon.hang_on, daemon.writing, daemon.dies_writing = {ipc.GET}, True, True
@@ -163,7 +152,7 @@ def test_a_region_is_in_use_again_when_the_daemon_that_hung_has_died(
     assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(10)) == [Status.absent]
 
 
-def test_without_a_silence_timeout_a_get_returns_when_nothing_is_written_any_more(
+def test_get_without_silence_timeout_waits_for_the_write(
     daemon: IpcStandIn,
 ) -> None:
     with Client(daemon.path, "s", timeout_s=seconds(0.05), silence_timeout_s=None) as client:

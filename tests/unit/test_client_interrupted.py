@@ -39,18 +39,6 @@ class Hit(BaseException):
     """What the tests throw."""
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
-def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
-        yield one
-
-
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -243,7 +231,7 @@ def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> N
     all_is_well(client, daemon, region)
 
 
-def test_nothing_is_written_once_the_caller_has_its_exception(
+def test_no_write_after_an_exception_reaches_the_caller(
     client: Client, daemon: IpcStandIn, twice: Twice
 ) -> None:
     """Two signals, the second one while the daemon is fenced off."""
@@ -345,7 +333,7 @@ def test_a_finaliser_uses_the_client_in_the_middle_of_its_call(client: Client) -
     assert ran
 
 
-def test_who_keeps_an_exception_keeps_nobody_from_the_staging_memory(
+def test_kept_exception_releases_staging_memory(
     client: Client, daemon: IpcStandIn, twice: Twice
 ) -> None:
     client.ping()
@@ -374,7 +362,7 @@ def signal_when_it_hangs(daemon: IpcStandIn, pid: int) -> None:
     os.kill(pid, signal.SIGUSR1)
 
 
-def test_regions_whose_maker_was_interrupted_are_gone_at_the_daemon(
+def test_interrupted_alloc_leaves_no_region_at_the_daemon(
     client: Client, daemon: IpcStandIn, twice: Twice
 ) -> None:
     client.ping()

@@ -25,12 +25,6 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
     stand_in.stop()
 
 
-@pytest.fixture
-def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
-        yield one
-
-
 def all_calls_miss(client: Client, region: Region) -> None:
     assert client.batch_set(["k"], region, [0], 4) == [Status.no_daemon]
     assert client.batch_get(["k", "l"], region, [0, 8], 4) == [Status.no_daemon] * 2
@@ -242,7 +236,7 @@ def test_regions_closed_while_the_daemon_hangs_are_closed_there_when_it_goes_on(
     assert client.batch_set(["k"], regions[0], [0], 4) == [Status.ok]
 
 
-def test_a_log_handler_that_raises_keeps_nobody_from_coming_back(
+def test_raising_log_handler_does_not_stop_the_reconnect(
     client: Client, daemon: IpcStandIn
 ) -> None:
     class Raising(logging.Handler):
@@ -259,7 +253,7 @@ def test_a_log_handler_that_raises_keeps_nobody_from_coming_back(
         logger.removeHandler(handler)
 
 
-def test_a_call_takes_no_longer_than_its_time_however_slowly_it_is_read(
+def test_one_deadline_covers_sending_and_receiving(
     tmp_path: Path,
 ) -> None:
     """Not its time for sending, and once more for the reply."""

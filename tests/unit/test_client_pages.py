@@ -1,26 +1,9 @@
 """What goes in comes out: batches, keys and statuses, against a stand-in daemon."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from harness import ipc_stand_in as ipc
-from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Status, wire
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
-def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
-        yield one
 
 
 def test_pages_come_back_byte_for_byte(client: Client) -> None:
@@ -149,7 +132,7 @@ def test_batches_beyond_a_frame_are_split_and_stay_a_chain(
     assert client.batch_get(keys, region, list(range(count)), 1).count(Status.absent) == 2
 
 
-def test_of_pages_in_one_place_only_one_is_ok_although_they_travel_in_two_frames(
+def test_overlapping_pages_in_two_frames_are_bad_range(
     client: Client,
 ) -> None:
     count = wire.PAGES_MAX + 2

@@ -9,25 +9,12 @@ from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
-from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 from peercache_client import Client, Status, _ipc
 
 SIZE = 1 << 16
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
-def client(daemon: IpcStandIn) -> Iterator[Client]:
-    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
-        yield one
 
 
 @pytest.fixture
@@ -177,7 +164,7 @@ def test_no_descriptor_stays_open_behind_a_closed_region(client: Client) -> None
     assert open_files() <= before
 
 
-def test_who_releases_a_view_does_not_take_the_memory_away(client: Client) -> None:
+def test_releasing_a_view_keeps_the_region_mapped(client: Client) -> None:
     region = client.alloc(4096)
     with region.view as view:
         view[:4] = b"page"
@@ -200,7 +187,7 @@ def test_a_region_that_was_refused_is_asked_for_again(client: Client, daemon: Ip
     assert client.set("plain", b"page") is Status.ok
 
 
-def test_a_file_that_is_registered_again_mends_a_region_whose_descriptor_was_closed(
+def test_registering_a_file_again_repairs_a_lost_descriptor(
     client: Client, daemon: IpcStandIn
 ) -> None:
     first = client.alloc(4096)

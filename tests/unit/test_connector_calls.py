@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -21,13 +20,6 @@ from peercache_client import memory
 from peercache_client.connector import ConnectorBusy, ConnectorMetadata
 
 MakeEngine = Callable[..., Engine]
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-        stand_in.go_on.set()
 
 
 @pytest.fixture

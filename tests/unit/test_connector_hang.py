@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -12,13 +11,6 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 from peercache_client.connector import AsyncKVPrefetchQueue, Prefetched
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
-        stand_in.go_on.set()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from harness.waiting import eventually
 
 from peercache_client.connector import AsyncKVPrefetchQueue, AsyncKVStoreQueue, Prefetched, Stored
 from peercache_client.connector.agreement import NOT_YET, reached
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
-    with IpcStandIn(tmp_path / "d.sock") as stand_in:
-        yield stand_in
 
 
 @pytest.fixture

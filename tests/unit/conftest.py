@@ -1,0 +1,23 @@
+"""The stand-in daemon, which most tests of the client use, and a client of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.clock import seconds
+from harness.ipc_stand_in import IpcStandIn
+
+from peercache_client import Client
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
+    with IpcStandIn(tmp_path / "d.sock") as stand_in:
+        yield stand_in
+        stand_in.go_on.set()
+
+
+@pytest.fixture
+def client(daemon: IpcStandIn) -> Iterator[Client]:
+    with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
+        yield one
