@@ -51,7 +51,7 @@ class Office:
     def allowed(self, now: float) -> bool:
         """Whether this node is a master."""
         knowledge = self._knowledge
-        if knowledge.refused or knowledge.own.state is not State.ALIVE:
+        if knowledge.refused or knowledge.own.state is State.LEFT:
             return False
         if any(link.answered and link.verdict is Verdict.WAIT for link in self._links):
             return False  # the other masters do not want it yet

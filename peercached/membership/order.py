@@ -19,5 +19,7 @@ def _place(member: Member) -> tuple[bool, int, str]:
 
 def masters_of(members: Iterable[Member], limit: int) -> tuple[Member, ...]:
     """Heads in the order of discovery_addr, then the others by node id (by default the host
-    name); never one that is about to leave."""
-    return tuple(nsmallest(limit, (m for m in members if m.state is State.ALIVE), key=_place))
+    name). One that is about to leave is a master only where all others are, too."""
+    present = [m for m in members if m.state in (State.ALIVE, State.LEAVING)]
+    staying = [m for m in present if m.state is State.ALIVE]
+    return tuple(nsmallest(limit, staying or present, key=_place))

@@ -254,7 +254,8 @@ class Membership:
     # --- what this node announces
 
     def announce_drain(self, now: float) -> list[Action]:
-        """It is about to leave: members see the state LEAVING; it is no master any more."""
+        """It is about to leave: members see the state LEAVING. It is a master no more, unless all
+        others leave as well."""
         return self._announce(State.LEAVING, now)
 
     def announce_stay(self, now: float) -> list[Action]:
@@ -277,7 +278,7 @@ class Membership:
         return [*(SendBeat(k.endpoint, beat) for k in self.links if k.answered), *view]
 
     def _last_view(self, state: State, now: float) -> list[Action]:
-        """Of a master that is none in its new state: perhaps there was no other."""
+        """Of a master that may be none in its new state: perhaps there was no other."""
         master = self.is_master(now) and self.latest.number > 0
         self._knowledge.announce(state)
         if not master:

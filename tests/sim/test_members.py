@@ -59,6 +59,24 @@ def test_a_master_that_dies_is_replaced_and_gets_its_place_back() -> None:
     assert masters(cluster) == {("n0000", "n0001", "n0002")}
 
 
+@pytest.mark.parametrize("heads", [1, 3])
+def test_where_everybody_drains_they_still_find_the_dead_and_take_in_newcomers(
+    heads: int,
+) -> None:
+    cluster = formed(3, heads=heads)
+    for node in cluster.nodes.values():
+        node.act(node.membership.announce_drain(node.clock))
+        node.wake()
+    cluster.run(6 * TTL)
+    assert masters(cluster) == {("n0000", "n0001", "n0002")}, cluster.describe()
+    cluster.crash("n0000")
+    cluster.until_agreed(6 * TTL)
+    cluster.start("n0000", cold=True)
+    cluster.until_agreed(6 * TTL)
+    cluster.run(2.0)
+    assert masters(cluster) == {("n0000",)}, "the one that stays"
+
+
 @pytest.mark.parametrize("max_masters", [1, 3])
 def test_when_all_masters_die_the_others_go_on_and_then_take_over(max_masters: int) -> None:
     cluster = Members(3, 9, heads=max_masters, max_masters=max_masters)
