@@ -13,7 +13,7 @@ from harness.steady_reader import SteadyReader
 
 from peercached.demo.cluster import Cluster
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(seconds(300))]
+pytestmark = pytest.mark.netns
 
 PAGE_BYTES = 16384
 PAGES_EACH = 24

@@ -35,7 +35,6 @@ def started(seeds_of: dict[str, list[int]], junk: int, hash_seed: int) -> subpro
     )
 
 
-@pytest.mark.timeout(seconds(600))
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_seed_goes_the_same_way_in_every_process(seeds: dict[str, list[int]]) -> None:
     runs = [started(seeds, 0, 0), started(seeds, 70_001, 1), started(seeds, 3333, 2)]
