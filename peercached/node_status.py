@@ -216,6 +216,7 @@ class NodeStatus:
         say_removals(say, self._removals(stats))
         say_transport(say, self._daemon.config.protocol, transport, rdma_devices())
         self._say_corruption(say, stats)
+        self._say_workers(say)
         disk, quotas = stats.get("disk", {}), stats.get("quotas", [])
         say_disk(say, self._daemon.config.disk_path, disk, quotas)
         self._daemon.settings.say(say)
@@ -258,6 +259,18 @@ class NodeStatus:
                 "Look for memory errors of those machines and for workers that write into their "
                 "receive buffers during a get.",
             )
+
+    def _say_workers(self, say: Any) -> None:
+        for worker in self._daemon.engine.workers():
+            if worker["stuck"]:
+                say(
+                    "warning",
+                    f"Worker {worker['name'] or 'without a name'} (pid {worker['pid']}) gave up "
+                    f"{worker['stuck']} requests, and this daemon is still copying for them: the "
+                    "worker cannot use that memory meanwhile.",
+                    "If it stays, this machine is out of memory or its memory is very slow: look "
+                    "at swap and at the daemon's cgroup.",
+                )
 
     def _say_directory(self, say: Any, stats: dict[str, Any]) -> None:
         daemon = self._daemon

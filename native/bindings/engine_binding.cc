@@ -118,6 +118,8 @@ nb::list workers(const Engine& engine) {
     one["regions"] = worker.regions;
     one["region_bytes"] = worker.region_bytes;
     one["requests"] = worker.requests;
+    one["given_up"] = worker.given_up;
+    one["stuck"] = worker.stuck;
     list.append(one);
   }
   return list;

@@ -43,6 +43,8 @@ class WriteGate {
     return false;
   }
   void leave() { page_->writers.fetch_sub(1, std::memory_order_seq_cst); }
+  // The client has given up while a thread of the daemon is still at work in its memory.
+  bool stuck() const { return fenced() && page_->writers.load(std::memory_order_relaxed) != 0; }
   bool fenced() const { return page_->fence.load(std::memory_order_acquire) != 0; }
 
  private:

@@ -129,7 +129,8 @@ std::string Engine::status_json() const {
   json.field("forbidden", ipc.forbidden).field("crowded", ipc.crowded);
   json.field("late_hellos", ipc.late_hellos);
   json.field("regions_lost", ipc.regions_lost).field("sets", ipc.sets).field("gets", ipc.gets);
-  json.field("exists", ipc.exists).field("others", ipc.others).close('}');
+  json.field("exists", ipc.exists).field("others", ipc.others);
+  json.field("given_up", ipc.given_up).close('}');
 
   const TcpServerStats tcp = tcp_server_ ? tcp_server_->stats() : TcpServerStats{};
   json.key("tcp_server").open('{');

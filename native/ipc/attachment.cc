@@ -1,5 +1,7 @@
 #include "ipc/attachment.h"
 
+#include <algorithm>
+
 namespace peercached::ipc {
 
 Attachment::Attachment(uint64_t id_, Token token_, uint32_t pid_, uint32_t uid_, std::string name_,
@@ -168,6 +170,22 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
     page.memory = known->memory.base() + offset;
     page.of_device = known->memory.of_device();
   }
+}
+
+void Attachment::add_gate(std::shared_ptr<const GatePage> gate) {
+  const std::lock_guard lock(mutex_);
+  gates_.push_back(std::move(gate));
+}
+
+void Attachment::remove_gate(const std::shared_ptr<const GatePage>& gate) {
+  const std::lock_guard lock(mutex_);
+  std::erase(gates_, gate);
+}
+
+uint32_t Attachment::stuck() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<uint32_t>(
+      std::ranges::count_if(gates_, [](const auto& gate) { return gate->gate().stuck(); }));
 }
 
 Attachment::Regions Attachment::regions() const {

@@ -55,6 +55,7 @@ class Attachment {
   Namespace* const ns;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
+  std::atomic<uint64_t> given_up{0};  // requests that the worker did not wait for to the end
 
   // The same file again gives the same region, as long as it is not asked to be larger.
   // Throws RequestError. `next_id` is the server's: ids are never used twice, so that one
@@ -64,6 +65,12 @@ class Attachment {
   bool remove_region(uint32_t region);
   // True the first time. The id stays known, so that later uses are told what happened.
   bool lose_region(uint32_t region);
+
+  // Each connection's gate is known here while the connection lasts.
+  void add_gate(std::shared_ptr<const GatePage> gate);
+  void remove_gate(const std::shared_ptr<const GatePage>& gate);
+  // Connections whose worker has given up while the daemon is still at work in its memory.
+  uint32_t stuck() const;
 
   // Fills `pages` from the columns: keys, memory, statuses of what is already decided. The
   // regions used are kept alive by `held`, which is cleared first.
@@ -83,6 +90,7 @@ class Attachment {
   const RegionLimits limits_;
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<Region>> regions_;  // null: lost
+  std::vector<std::shared_ptr<const GatePage>> gates_;
 };
 
 }  // namespace peercached::ipc

@@ -24,7 +24,10 @@ void Connection::run() {
   Frame frame;
   while (serve_one(frame)) {
   }
-  if (attachment_) state_.leave(std::move(attachment_));
+  if (attachment_) {
+    attachment_->remove_gate(gate_);
+    state_.leave(std::move(attachment_));
+  }
   gate_.reset();
   stream_.close_stream();
 }
@@ -60,6 +63,10 @@ bool Connection::serve_one(Frame& frame) {
     answer = {0, 0, body_};
   }
   held_.clear();
+  if (gate_ && gate_->gate().fenced()) {
+    ++attachment_->given_up;
+    ++state_.given_up;
+  }
   reply.body_bytes = static_cast<uint32_t>(answer.body.size());
   reply.op = frame.header.op | kReplyBit;
   reply.request_id = frame.header.request_id;
@@ -118,9 +125,10 @@ Connection::Answer Connection::hello(const Frame& frame) {
     throw RequestError(ErrorCode::bad_frame, "this connection is attached already");
   }
   const Hello wanted = parse_hello(frame.body);
-  auto gate = std::make_unique<GatePage>(frame.files.front());
+  auto gate = std::make_shared<GatePage>(frame.files.front());
   attachment_ = state_.attach(wanted, visitor_.pid, visitor_.uid);
   gate_ = std::move(gate);
+  attachment_->add_gate(gate_);
 
   HelloReply reply;
   reply.protocol_version = kProtocolVersion;

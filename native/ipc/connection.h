@@ -41,7 +41,7 @@ class Connection {
   const Visitor visitor_;
   const Deadline hello_by_;
   std::shared_ptr<Attachment> attachment_;
-  std::unique_ptr<GatePage> gate_;
+  std::shared_ptr<GatePage> gate_;
 
   // Scratch, kept from request to request.
   std::vector<PageRef> pages_;

@@ -194,6 +194,7 @@ IpcStats IpcServer::stats() const {
   stats.gets = state.gets;
   stats.exists = state.exists;
   stats.others = state.others;
+  stats.given_up = state.given_up;
   return stats;
 }
 

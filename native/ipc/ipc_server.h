@@ -46,6 +46,8 @@ struct WorkerInfo {  // for `peercachectl workers` and status
   std::string name, ns;
   uint32_t connections = 0, regions = 0;
   uint64_t region_bytes = 0, requests = 0;
+  uint64_t given_up = 0;  // requests that the worker did not wait for to the end
+  uint32_t stuck = 0;     // of these: the daemon is still at work in the worker's memory
 };
 
 struct IpcStats {
@@ -53,6 +55,7 @@ struct IpcStats {
   // Of `refused`: by user and group, and one process's or user's too many. Late: said no HELLO.
   uint64_t forbidden = 0, crowded = 0, late_hellos = 0;
   uint64_t sets = 0, gets = 0, exists = 0, others = 0;
+  uint64_t given_up = 0;  // requests that their worker did not wait for to the end
 };
 
 class IpcServer {

@@ -81,7 +81,7 @@ std::vector<WorkerInfo> ServerState::workers() const {
     const auto regions = attachment->regions();
     workers.push_back({attachment->id, attachment->pid, attachment->uid, attachment->name,
                        attachment->ns_name, attachment->connections, regions.count, regions.bytes,
-                       attachment->requests});
+                       attachment->requests, attachment->given_up, attachment->stuck()});
   }
   return workers;
 }

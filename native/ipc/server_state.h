@@ -25,7 +25,7 @@ class ServerState {
 
   std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_frames{0}, regions_lost{0};
   std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0};
-  std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0};
+  std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0}, given_up{0};
 
   // With a token of zeros a new attachment, else the one that has this token, belongs to this
   // user and speaks of this namespace. Throws RequestError. Counts the connection in; each

@@ -54,6 +54,7 @@ class GatePage {
  public:
   explicit GatePage(const UniqueFd& fd);
   WriteGate& gate() { return gate_; }
+  const WriteGate& gate() const { return gate_; }
 
  private:
   SharedMemory memory_;

@@ -260,6 +260,7 @@ class Ipc(Part):
     gets: int = 0
     exists: int = 0
     others: int = 0
+    given_up: int = 0  # requests that their worker did not wait for to the end
 
 
 class Worker(Part):
@@ -274,6 +275,8 @@ class Worker(Part):
     regions: int = 0
     region_bytes: int = 0
     requests: int = 0
+    given_up: int = 0  # requests that the worker did not wait for to the end
+    stuck: int = 0  # of these: the daemon is still at work in the worker's memory
 
 
 class Rail(Part):

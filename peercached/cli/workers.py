@@ -21,7 +21,17 @@ def workers(target: Target, as_json: bool) -> None:
         click.echo("No worker is attached.")
         return
     print_table(
-        [">pid", ">uid", "name", "namespace", ">connections", ">regions", ">shared", ">requests"],
+        [
+            ">pid",
+            ">uid",
+            "name",
+            "namespace",
+            ">connections",
+            ">regions",
+            ">shared",
+            ">requests",
+            ">given up",
+        ],
         (
             (
                 worker.pid,
@@ -32,6 +42,7 @@ def workers(target: Target, as_json: bool) -> None:
                 worker.regions,
                 size(worker.region_bytes),
                 count(worker.requests),
+                count(worker.given_up),
             )
             for worker in attached
         ),

@@ -22,6 +22,12 @@ _SINGLES = (
     ),
     Single(
         "counter",
+        "client_requests_given_up",
+        "ipc.given_up",
+        "Requests that their worker did not wait for to the end.",
+    ),
+    Single(
+        "counter",
         "events_dropped",
         "operations.control.events_dropped",
         "Requests dropped because the control plane did not keep up.",
@@ -34,6 +40,7 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
     for name, field, about in (
         ("client_regions", "regions", "Buffers that workers share with the daemon."),
         ("client_region_bytes", "region_bytes", "Memory of those buffers."),
+        ("client_requests_stuck", "stuck", "Given up, but still at work in a worker's memory."),
     ):
         family = gauge(name, about)
         family.add_metric([], sum(worker.get(field, 0) for worker in workers))

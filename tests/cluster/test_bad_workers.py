@@ -39,6 +39,20 @@ def worker(daemon: Daemon) -> Iterator[RawWorker]:
         yield attached
 
 
+def test_status_tells_of_memory_that_a_daemon_still_writes_to_though_the_worker_gave_up(
+    daemon: Daemon, worker: RawWorker
+) -> None:
+    def sentences() -> list[str]:
+        return [f"{one['sentence']}" for one in daemon.status()["health"]]
+
+    worker.write_gate(fence=0, writers=1)
+    assert not any("still copying" in sentence for sentence in sentences())
+    worker.write_gate(fence=1, writers=1)
+    assert any(f"pid {os.getpid()}" in one and "still copying" in one for one in sentences())
+    worker.write_gate(fence=1, writers=0)
+    assert not any("still copying" in sentence for sentence in sentences())
+
+
 # --- frames that are none -----------------------------------------------------------------------
 
 

@@ -231,6 +231,7 @@ def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_i
             eventually(lambda: all(pages.get(keys)), 10)  # noqa: B023
             assert pages.has(keys)
         assert writer.has(keys)
+    assert cluster[0].status()["ipc"]["given_up"] >= 3
 
 
 # --- workers that die -------------------------------------------------------------------------

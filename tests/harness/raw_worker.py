@@ -131,7 +131,14 @@ class RawWorker:
         self, *, version: int = PROTOCOL_VERSION, token: bytes = bytes(16), namespace: bytes = b"t"
     ) -> Reply:
         head = struct.pack("<II16sII", version, 0, token, len(namespace), 3)
-        return self.ask(HELLO, head + namespace + b"raw", files=[self.memfd(4096)])
+        gate = self.memfd(4096)
+        self.gate = mmap.mmap(gate, 4096)
+        return self.ask(HELLO, head + namespace + b"raw", files=[gate])
+
+    def write_gate(self, *, fence: int, writers: int) -> None:
+        """Docs/protocol.md, "Silence"."""
+        struct.pack_into("<I", self.gate, 64, writers)
+        struct.pack_into("<I", self.gate, 0, fence)
 
     def register(self, file: int, size: int) -> Reply:
         return self.ask(REGISTER, struct.pack("<Q", size), files=[file])

@@ -158,6 +158,31 @@ TEST_F(IpcTest, AFencedConnectionWritesNothingMore) {
   EXPECT_EQ(memory.at[500], 0);
 }
 
+TEST_F(IpcTest, ARequestThatWasGivenUpIsCountedAndToldWhileItLasts) {
+  auto worker = attached();
+  Memory memory(kBytes);
+  const uint32_t region = worker->share(memory.fd, kBytes);
+  const auto told = [&] {
+    const auto workers = server->workers();
+    return std::ranges::max(workers, {}, &WorkerInfo::attachment);  // the last one attached
+  };
+  handler.shut_door();
+  const auto body = pack_pages({{"k", region, 500, 1}});
+  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
+  handler.wait_for_visitor();
+  worker->gate_page().writers = 1;  // as if a thread were in the middle of a piece
+  EXPECT_EQ(told().stuck, 0u) << "the worker waits for it";
+  worker->gate_page().fence = 1;
+  EXPECT_EQ(told().stuck, 1u);
+  EXPECT_EQ(told().given_up, 0u);
+  worker->gate_page().writers = 0;
+  EXPECT_EQ(told().stuck, 0u) << "the memory is the worker's again";
+  handler.open_door();
+  EXPECT_TRUE(worker->receive());
+  EXPECT_EQ(told().given_up, 1u);
+  EXPECT_EQ(server->stats().given_up, 1u);
+}
+
 TEST_F(IpcTest, AWorkerThatDiesDuringAGetIsReclaimedAfterIt) {
   auto worker = attached();
   Memory memory(kBytes);
