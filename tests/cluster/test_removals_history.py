@@ -71,6 +71,9 @@ class Worker:
         statuses = self._at[node_id].set(keys, version)
         if all(status in DECIDED for status in statuses):
             self._history.sets[version].ended = time.monotonic()
+        for key, status in zip(keys, statuses, strict=True):
+            if status == Status.ok:
+                self._history.stored(key, version, node_id)
         return statuses
 
     def remove(self, node_id: str, keys: Sequence[bytes]) -> None:
@@ -80,6 +83,8 @@ class Worker:
         for key, status in zip(keys, statuses, strict=True):
             if status in GONE:
                 self._history.removed(key, removal)
+            elif status == Status.removing:
+                self._history.removing(key, removal, node_id)
 
     def clear(self, node_id: str) -> None:
         began = time.monotonic()

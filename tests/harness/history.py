@@ -33,6 +33,9 @@ class History:
     hits: int = 0
     sure: int = 0  # removals that were answered ok
     sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
+    _unsure: dict[tuple[Hashable, str], list[Span]] = field(
+        default_factory=lambda: defaultdict(list)  # by key and the node that was asked
+    )
     _versions: count[int] = field(default_factory=lambda: count(100))
 
     def begin_set(self, now: float, keys: Iterable[Hashable] = ()) -> int:
@@ -46,6 +49,22 @@ class History:
     def removed(self, key: Hashable, removal: Span) -> None:
         self.sure += 1
         self.removals[key].append(removal)
+
+    def removing(self, key: Hashable, removal: Span, where: str) -> None:
+        """That node is not sure of it yet."""
+        self._unsure[key, where].append(removal)
+
+    def stored(
+        self, key: Hashable, version: int, where: str, members: frozenset[int] = frozenset()
+    ) -> None:
+        """That node has taken this set. It takes none before its removals of the key are over."""
+        was_set = self.sets[version]
+        unsure = self._unsure.pop((key, where), [])
+        for removal in unsure:
+            if removal.ended < was_set.began:
+                self.removed(key, Span(removal.began, was_set.ended, members))
+            else:
+                self.removing(key, removal, where)
 
     def read(self, key: Hashable, version: int, began: float, where: str, cut_off: int = 0) -> None:
         """AssertionError: it is old. `cut_off`: incarnation of a holder that has started and met
