@@ -398,6 +398,7 @@ class Daemon:
         self.streams.check(now)
         self.promotes.tell_used(now)
         self.removal_driver.tend(now)
+        self.removal_catch_up.tend(now)
         for sentence in self.engine.take_notices():
             log.warning("%s", sentence)
         if self.placement.trim_due(now):

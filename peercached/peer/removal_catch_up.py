@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.1
 ASK_AGAIN_MAX_S = 2.0
 STEP_DIGESTS = 4096
+# A node that starts asks the others by itself. Others that come into view have been cut off.
+COMPARE_AFTER_S = 5.0
 
 
 class RemovalCatchUp:
@@ -59,16 +61,20 @@ class RemovalCatchUp:
         self._timeout_s = timeout_s
         self._wait_s = wait_s
         self._on_release = on_release
-        self._began_at = 0  # position in our journal
-        self._met_us = 0  # the newest earlier start of ours that anybody has met
+        self._began_at = engine.removals_last  # position in our journal
+        # The newest earlier start of ours that anybody has met, and our journal's position then.
+        self._met_us = (0, 0)
         self._task: asyncio.Task[None] | None = None
+        # Who has told us of which starts of ours it knows, and has been told: node id, incarnation.
+        self._compared: set[tuple[str, int]] = set()
+        self._comparing: asyncio.Task[None] | None = None
+        self._compare_at = 0.0
 
     # --- who asks
 
     async def run(self) -> None:
         """Once, as a member. When it returns, what this node finds may be served: it vouches, or it
         holds back what an earlier start has left, and goes on asking."""
-        self._began_at = self._engine.removals_last
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
@@ -84,9 +90,34 @@ class RemovalCatchUp:
         self._task = asyncio.ensure_future(self._go_on())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._comparing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def tend(self, now: float) -> None:
+        """Parts of a cluster that meet compare what they know of each other's starts: a state_dir
+        that is from a backup may have vouched while it was alone."""
+        if not self._removals.vouches or now < self._compare_at:
+            return
+        others = {_name(node): node for node in self._others()}
+        self._compared &= others.keys()
+        new = [
+            node
+            for name, node in others.items()
+            if name not in self._compared and now - node.since > COMPARE_AFTER_S
+        ]
+        if new:
+            self._compare_at = now + ASK_AGAIN_MAX_S
+            self._comparing = asyncio.ensure_future(self._compare_with(new))
+
+    async def _compare_with(self, nodes: list[Node]) -> None:
+        await asyncio.gather(*(self._ask(node, life=0) for node in nodes))
+        await self._drop_if_old()
+
+    async def _drop_if_old(self) -> None:
+        if self._removals.vouches and self._state_is_old:
+            await self._begin_empty({})
 
     async def _go_on(self) -> None:
         await self._try_until(float("inf"))
@@ -115,8 +146,9 @@ class RemovalCatchUp:
 
     @property
     def _state_is_old(self) -> bool:
-        """Somebody has met a start of ours of which state_dir does not know."""
-        return self._met_us > self._removals.before
+        """Somebody has met a start of ours of which state_dir does not know, or knows that our
+        journal was further."""
+        return self._met_us > (self._removals.before, self._began_at)
 
     @property
     def _remembers(self) -> bool:
@@ -225,18 +257,24 @@ class RemovalCatchUp:
 
     async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
         others = self._others()
-        replies = await asyncio.gather(*(self._ask(node) for node in others))
+        replies = await asyncio.gather(*(self._ask(node, self._removals.life) for node in others))
         return {
             node.address.node_id: reply
             for node, reply in zip(others, replies, strict=True)
             if reply is not None
         }
 
-    async def _ask(self, node: Node) -> pb.MissedRemovalsReply | None:
+    async def _ask(self, node: Node, life: int) -> pb.MissedRemovalsReply | None:
         link = self._peers.link(node.address.endpoint)
         removals, who = self._removals, node.address
         met = removals.lives.newest_before(who.node_id, who.incarnation)
-        request = pb.MissedRemovalsRequest(life=removals.life, before=removals.before, met=met)
+        request = pb.MissedRemovalsRequest(
+            life=life,
+            before=removals.before,
+            met=met[0],
+            met_position=met[1],
+            position=self._began_at,
+        )
         try:
             reply: pb.MissedRemovalsReply = await link.call(
                 "MissedRemovals", request, self._timeout_s, expect=node.address
@@ -248,23 +286,24 @@ class RemovalCatchUp:
         except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
             log.info("%s does not tell what was removed: %s", node.address.node_id, error)
             return None
-        self._compare(who.node_id, reply.met)
-        if met > reply.before:
+        self._compared.add(_name(node))
+        self._compare(who.node_id, (reply.met, reply.met_position))
+        if met > (reply.before, reply.position):
             log.warning(
                 "%s has an old state_dir: what it knows of removals is not used", who.node_id
             )
             reply.known = reply.vouches = False
         return reply
 
-    def _compare(self, node_id: str, met: int) -> None:
-        if met >= self._placement.own.address.incarnation:
+    def _compare(self, node_id: str, met: tuple[int, int]) -> None:
+        if met[0] >= self._placement.own.address.incarnation:
             return  # no earlier start of ours: that clock, or that peer, is wrong
         knew = self._state_is_old
         self._met_us = max(self._met_us, met)
         if self._state_is_old and not knew:
             log.warning(
-                "state_dir is old (from a backup?): %s has met a start of this node that it does "
-                "not know",
+                "state_dir is old (from a backup?): %s has met a start of this node, or removals "
+                "at it, that it does not know",
                 node_id,
             )
 
@@ -274,22 +313,25 @@ class RemovalCatchUp:
         self, caller: NodeAddress, request: pb.MissedRemovalsRequest
     ) -> pb.MissedRemovalsReply:
         """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
-        if self._placement.find(caller.node_id, caller.incarnation) is None:
+        node = self._placement.find(caller.node_id, caller.incarnation)
+        if node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
+        self._compared.add(_name(node))
         removals = self._removals
-        self._compare(caller.node_id, request.met)
-        if removals.vouches and self._state_is_old:
-            await self._begin_empty({})
+        self._compare(caller.node_id, (request.met, request.met_position))
+        await self._drop_if_old()
         met = removals.lives.newest_before(caller.node_id, caller.incarnation)
         known = removals.lives.find(caller.node_id, request.life)
-        if self._state_is_old or met > request.before:
+        if self._state_is_old or met > (request.before, request.position):
             known = None
         reply = pb.MissedRemovalsReply(
             vouches=removals.vouches,
             companions=sorted(removals.waits_for),
             life=removals.life,
             before=removals.before,
-            met=met,
+            met=met[0],
+            met_position=met[1],
+            position=self._began_at,
             running=running_of(removals),
         )
         if known is None:
@@ -303,6 +345,10 @@ class RemovalCatchUp:
         if digests is not None:
             reply.known, reply.digests = True, digests
         return reply
+
+
+def _name(node: Node) -> tuple[str, int]:
+    return node.address.node_id, node.address.incarnation
 
 
 def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:

@@ -64,7 +64,9 @@ class Open:
     epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
     cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
     held: set[bytes] = field(default_factory=set)
-    answered: set[int] = field(default_factory=set)  # incarnations
+    # By incarnation: the position that its journal has come to.
+    answered: dict[int, int] = field(default_factory=dict)
+    reached: int = 0  # by our own
     vouched: bool = False  # one of them vouches
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
     highest_view: int = 0
@@ -95,7 +97,7 @@ class RemovalDriver:
         self._numbers = count(1)
         self._tasks = Tasks()
         # By incarnation: removals that are over, and of whom that may not have heard it yet.
-        self._untold: dict[int, dict[RemovalId, frozenset[int]]] = {}
+        self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
         self._telling: asyncio.Task[None] | None = None
         self._asking = 0
         self._ended = Ended(peers, timeout_s)
@@ -130,6 +132,7 @@ class RemovalDriver:
         if now < self._look_at:
             return
         self._look_at = now + 1.0
+        self._member.keep_news()
         if any(self._untold.values()) and (self._telling is None or self._telling.done()):
             self._telling = self._tasks.spawn(self._tell_again())
         others = {node.address.incarnation: node for node in self._others()}
@@ -156,7 +159,7 @@ class RemovalDriver:
         finally:
             self._asking -= 1
         if not isinstance(reply, str) and reply.over:
-            self._member.over([entry.id], set())
+            self._member.over([entry.id], {})
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
         """How many members drive it on before we do: another order for each removal."""
@@ -222,18 +225,20 @@ class RemovalDriver:
                 time.monotonic() - one.began,
             )
         own = self._own.incarnation
-        answered = one.answered | {own}
+        answered = one.answered | {own: one.reached}
         ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
         await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
         self._member.over(ids, answered)
         one.done.set()
 
-    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: set[int]) -> None:
+    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
         untold = self._untold.setdefault(node.address.incarnation, {})
         if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
-            untold.update((id, frozenset(answered)) for id in ids)
+            untold.update(dict.fromkeys(ids, tuple(answered.items())))
         request = pb.EndRemovalsRequest(
-            ids=[id_message(id) for id in ids], answered=sorted(answered)
+            ids=[id_message(id) for id in ids],
+            answered=answered.keys(),
+            positions=answered.values(),
         )
         if isinstance(await self._call(node, "EndRemovals", request), str):
             return
@@ -247,11 +252,11 @@ class RemovalDriver:
             del self._untold[gone]
         calls = []
         for incarnation, untold in self._untold.items():
-            alike: dict[frozenset[int], list[RemovalId]] = defaultdict(list)
+            alike: dict[tuple[tuple[int, int], ...], list[RemovalId]] = defaultdict(list)
             for id, answered in islice(untold.items(), TELL_AGAIN_MAX):
                 alike[answered].append(id)
             calls += [
-                self._tell_over(others[incarnation], ids, set(answered))
+                self._tell_over(others[incarnation], ids, dict(answered))
                 for answered, ids in alike.items()
             ]
         await asyncio.gather(*calls)
@@ -279,7 +284,7 @@ class RemovalDriver:
         if one.cleared:
             return True
         one.held.update(split(entry.held))
-        one.kept = entry.kept
+        one.kept, one.reached = entry.kept, entry.reached
         if not one.vouched:
             one.answered.clear()
         missing = {
@@ -328,7 +333,7 @@ class RemovalDriver:
             one.silent[life.name] = life
         if not reply.kept:
             return "it cannot write it down"
-        one.answered.add(node.address.incarnation)
+        one.answered[node.address.incarnation] = reply.position
         return ""
 
     def _why_nobody_vouches(self) -> dict[str, str]:

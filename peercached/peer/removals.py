@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peercached.directory.epochs import Epochs
@@ -101,7 +101,7 @@ class Removals:
 
     def keep(self) -> None:
         # A page or two, written and not synced.
-        self.lives.changed = False
+        self.lives.changed = self.lives.has_news = False
         own = self._own.incarnation
         self._store.save(own, self.life, self.waits_for, self.lives, self.unsure)
 
@@ -118,6 +118,11 @@ class Removals:
 
     def keep_changes(self) -> None:
         if self.lives.changed:
+            self.keep()
+
+    def keep_news(self) -> None:
+        """To be called now and then."""
+        if self.lives.has_news:
             self.keep()
 
     def to_ask_for(self) -> list[Life]:
@@ -164,11 +169,14 @@ class Removals:
         else:
             # The pages are gone. Nothing new to write down, but what waits for it.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
+        if entry.kept:
+            entry.reached = self._engine.removals_last
         if rows:
             await self._publish(rows)
         return entry
 
-    def over(self, ids: list[RemovalId], answered: set[int]) -> None:
+    def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
+        """`answered`: by incarnation, the position that its journal has come to."""
         for id in ids:
             entry = self.ledger.end(id)
             if entry is None:
@@ -177,6 +185,7 @@ class Removals:
             if entry.begun:
                 self._engine.end_removal(entry.digests)
             self.on_over(id)
+        self.lives.reach(answered)
         self.keep_changes()
 
     async def answer(self, request: pb.RemoveRequest) -> pb.RemoveReply:
@@ -200,7 +209,7 @@ class Removals:
         if entry is None:
             reply.kept = reply.over = True
         else:
-            reply.digests, reply.kept = entry.held, entry.kept
+            reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
         return reply
 
     def learn(self, told: pb.NamespaceEpoch) -> int:

@@ -281,7 +281,12 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def EndRemovals(self, request: Any, context: Any) -> Any:
         try:
             self._session(context)
-            self._removals.over([id_of(id) for id in request.ids], set(request.answered))
+            if len(request.positions) != len(request.answered):
+                raise ValueError(
+                    f"{len(request.positions)} positions of {len(request.answered)} members"
+                )
+            answered = dict(zip(request.answered, request.positions, strict=True))
+            self._removals.over([id_of(id) for id in request.ids], answered)
             return pb.EndRemovalsReply()
         except Exception as error:
             await self._refuse(context, error)

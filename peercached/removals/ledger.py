@@ -26,6 +26,7 @@ class Entry:
     has_turn: bool = False  # among those who may do so
     held: bytes = b""  # digests that were here
     kept: bool = False  # written down
+    reached: int = 0  # position of the last entry in our journal then
     begun: bool = False  # new pages of its keys are kept out here
 
 

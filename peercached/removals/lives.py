@@ -16,7 +16,7 @@ Not thread safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,6 +50,7 @@ class Life:
     peer_port: int
     presence: Presence = Presence.HERE
     owed_from: int = 0  # position in our journal; 0: it has heard of all
+    reached: int = 0  # position that its own journal has come to, as far as it has told
 
     @property
     def name(self) -> tuple[str, int]:
@@ -63,6 +64,7 @@ class Lives:
         self._own_id = own_id
         self._lives: dict[str, list[Life]] = {}  # oldest first
         self.changed = False  # since the owner of this object has looked
+        self.has_news = False  # that can wait a moment
         for life in known:
             self._lives.setdefault(life.node_id, []).append(life)
 
@@ -75,15 +77,16 @@ class Lives:
             (life for life in self._lives.get(node_id, ()) if life.incarnation == incarnation), None
         )
 
-    def newest_before(self, node_id: str, incarnation: int) -> int:
-        """The newest start of that node that we have met, but for the present one; 0: none."""
+    def newest_before(self, node_id: str, incarnation: int) -> tuple[int, int]:
+        """The newest start of that node that we have met, but for the present one, and the position
+        that its journal had reached; 0: none."""
         return max(
             (
-                life.incarnation
+                (life.incarnation, life.reached)
                 for life in self._lives.get(node_id, ())
                 if life.incarnation != incarnation
             ),
-            default=0,
+            default=(0, 0),
         )
 
     def silent(self, has_left: HasLeft) -> list[Life]:
@@ -201,6 +204,14 @@ class Lives:
         for life in self:
             if life.incarnation not in answered:
                 self._owe(life, position)
+
+    def reach(self, positions: Mapping[int, int]) -> None:
+        """By incarnation: the journals of these have come so far."""
+        for life in self:
+            position = positions.get(life.incarnation, 0)
+            if position > life.reached:
+                life.reached = position
+                self.has_news = True
 
     def forget_all(self) -> None:
         """This node may have missed removals: it can say of nobody what that has missed. Who is

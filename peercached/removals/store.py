@@ -2,11 +2,12 @@
 
 One JSON file, replaced as a whole:
 
-  {"format": 1,
+  {"format": 2,
    "start": incarnation of the last start,
    "life": of the last start that served workers and had missed nothing,
    "waits for": [node id, ...],
-   "lives": [[node id, incarnation, host, peer port, presence, owed from], ...],
+   "lives": [[node id, incarnation, host, peer port, presence, owed from, reached],
+             ...],
    "open": [[incarnation, number, digests in hex], ...]}
 
 `waits for`: who may know what was removed from the pages that this node holds back. `open` are
@@ -30,7 +31,7 @@ from peercached.removals.lives import Life, Presence
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class RemovalStore:
                         one.peer_port,
                         one.presence.value,
                         one.owed_from,
+                        one.reached,
                     ]
                     for one in lives
                 ],
@@ -108,8 +110,16 @@ def _remembered(document: Any) -> Remembered:
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']} is not {FORMAT}")
     lives = [
-        Life(str(node_id), int(incarnation), str(host), int(port), Presence(presence), int(owed))
-        for node_id, incarnation, host, port, presence, owed in document["lives"]
+        Life(
+            str(node_id),
+            int(incarnation),
+            str(host),
+            int(port),
+            Presence(presence),
+            int(owed),
+            int(reached),
+        )
+        for node_id, incarnation, host, port, presence, owed, reached in document["lives"]
     ]
     open = {
         RemovalId(int(incarnation), int(number)): bytes.fromhex(digests)

@@ -198,6 +198,30 @@ def test_an_old_state_dir_does_not_vouch_for_others(
     assert "state_dir is old" in b.log_text() or "state_dir is older" in b.log_text()
 
 
+def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_old(
+    make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    """As a machine is to its snapshot: nobody has met a later start of it."""
+    cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
+    a, b = cluster.daemons
+    assert all(worker(b).set(KEYS, OLD))
+    wait_written(b)
+    files = [*cluster.folder.glob("removals-b.*"), tmp_path / "b.disk"]
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    copy_all(files, backup)
+    removed(worker(a))
+    assert all(worker(a).set(KEYS, NEW))
+    b.kill()
+    for file in files:
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+        copy_all([backup / file.name], file.parent)
+    b.start()
+    cluster.wait_complete()
+    nothing_is_old(cluster, worker)
+    assert "state_dir is old" in b.log_text()
+
+
 def copy_all(files: Sequence[Path], to: Path) -> None:
     subprocess.run(["cp", "-a", *files, to], check=True)
 

@@ -43,18 +43,27 @@ class Home:
         copy_at_one_moment(left, self.now)
         return left
 
-    def back_up_disk(self) -> None:
+    def back_up(self) -> None:
         if self.disk.exists():
             copy = self._new()
-            copy_at_one_moment(self.disk, copy)
+            copy_at_one_moment(self.now, copy)
             self._backups.append(copy)
+
+    @property
+    def has_backup(self) -> bool:
+        return bool(self._backups)
 
     def restore_disk(self, choose: Callable[[list[Path]], Path]) -> bool:
         """While no process uses it. False: there is no backup."""
-        if self._backups:
+        if self.has_backup:
             shutil.rmtree(self.disk, ignore_errors=True)
-            copy_at_one_moment(choose(self._backups), self.disk)
-        return bool(self._backups)
+            copy_at_one_moment(choose(self._backups) / "disk", self.disk)
+        return self.has_backup
+
+    def restore(self, choose: Callable[[list[Path]], Path]) -> None:
+        """Both folders, from one backup, while no process uses them."""
+        shutil.rmtree(self.now)
+        copy_at_one_moment(choose(self._backups), self.now)
 
 
 def copy_at_one_moment(source: Path, copy: Path) -> None:

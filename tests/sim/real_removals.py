@@ -27,7 +27,7 @@ from harness.raw_worker import Reply
 from peercached import _native
 from peercached.config import Config
 from peercached.directory.ring import Ring
-from peercached.peer.removal_driver import OK
+from peercached.peer.removal_driver import OK, REMOVING
 from sim.chaos import members_trouble
 from sim.cluster import DRAIN_S, DataPlane, SimCluster, SimNode
 from sim.homes import Home
@@ -142,7 +142,27 @@ class RealRemovals(SimCluster):
         super().leave(name, drain or self.rng.random() < 0.5)
 
     def back_up(self, rng: random.Random) -> None:
-        self._homes[rng.choice(self.names)].back_up_disk()
+        self.back_up_now(rng.choice(self.names))
+
+    def come_back_from_backup(self, rng: random.Random) -> None:
+        """A node's disk and what it knows of removals, while others are there who know better."""
+        names = [name for name in self.names if self._homes[name].has_backup]
+        if not names:
+            return
+        name = rng.choice(names)
+        self.crash(name)
+        self.run(2 * TTL_S)
+        self.restore(name)
+        self.until_agreed(20 * TTL_S)
+        self.done["from a backup"] += 1
+
+    def back_up_now(self, name: str) -> None:
+        self._homes[name].back_up()
+
+    def restore(self, name: str) -> SimNode:
+        self._homes[name].restore(self.rng.choice)
+        self.tell(b"", f"{name} comes back from a backup")
+        return self.start(name)
 
     def drain(self, rng: random.Random) -> None:
         """One that stays, and takes sets again after a while."""
@@ -212,7 +232,10 @@ class RealRemovals(SimCluster):
         def done(reply: Reply | None) -> None:
             # Whatever has become of it: it is not stored later.
             self.history.sets[version].ended = self.net.now
-            answered(self._answered("set", node, key, reply))
+            status = self._answered("set", node, key, reply)
+            if status == OK:
+                self.history.stored(key, version, node.name, members_of(node))
+            answered(status)
 
         worker.set(key, version, done)
 
@@ -221,8 +244,12 @@ class RealRemovals(SimCluster):
         self.tell(key, f"{node.name} removes")
 
         def done(reply: Reply | None) -> None:
-            if self._answered("remove", node, key, reply) in (OK, ABSENT):
-                self.history.removed(key, Span(began, self.net.now, members_of(node)))
+            status = self._answered("remove", node, key, reply)
+            removal = Span(began, self.net.now, members_of(node))
+            if status in (OK, ABSENT):
+                self.history.removed(key, removal)
+            elif status == REMOVING:
+                self.history.removing(key, removal, node.name)
 
         worker.remove(key, done)
 
@@ -383,6 +410,8 @@ def _removed(cluster: RealRemovals, rng: random.Random) -> None:
         if name not in cluster.nodes:
             cluster.start(name)
     cluster.until_agreed(20 * TTL_S)
+    cluster.run(2 * TTL_S)
+    cluster.come_back_from_backup(rng)
     cluster.run(2 * TTL_S)
     cluster.checks_exists = True
     until = cluster.net.now + OVER_S

@@ -17,12 +17,13 @@ from unittest import mock
 
 from harness.history import History, Span
 
+from peercached.config import Config
 from peercached.peer import ended
 from peercached.peer.removal_driver import OK
 from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble
-from sim.cluster import SimCluster, SimNode
+from sim.cluster import DataPlane, SimCluster, SimNode
 from sim.fake_engine import RESIDENT, digest_of, unpack_rows
 from sim.loop import this_process
 from sim.members import TIMING
@@ -112,8 +113,13 @@ class RemovalsCluster(SimCluster):
         disk, engine = self.disks[name], node.engine
         for digest, version in disk.pool.items():
             self.is_true(node, engine.set_page(digest, version))
-        engine.journal, engine.journal_floor = disk.journal, disk.floor
         return node
+
+    def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
+        plane, disk = super().data_plane(node, config, incarnation), self.disks[node.name]
+        engine = plane.engine
+        engine.journal, engine.journal_floor = disk.journal, disk.floor
+        return plane
 
     def crash(self, name: str, machine: bool = False) -> None:
         engine, disk = self.nodes[name].engine, self.disks[name]

@@ -88,3 +88,34 @@ def worker(cluster: RealRemovals, node: SimNode, key: bytes) -> RealWorker:
     free = cluster._worker(node, key)
     assert free is not None
     return free
+
+
+def test_old_state_that_vouched_alone_is_found_out_when_parts_meet(tmp_path: Path) -> None:
+    """Its disk and its state_dir are of a backup, from when it had been the last to end."""
+    key = KEYS[0]
+    with RealRemovals(tmp_path, 1, 2, heads=2, max_masters=2, delay_s=0.02) as cluster:
+        cluster.until_agreed(100)
+        cluster.run(10)
+        cluster.leave("n0001")
+        cluster.run(15)
+        last = cluster.nodes["n0000"]
+        cluster.set_page(last, worker(cluster, last, key), key)
+        cluster.run(5)
+        cluster.back_up_now("n0000")
+        remover = cluster.start("n0001")
+        cluster.until_agreed(100)
+        cluster.run(15)
+        cluster.remove_page(remover, worker(cluster, remover, key), key)
+        cluster.run(5)
+        assert cluster.history.sure == 1
+        cluster.crash("n0000")
+        cluster.cut(["n0000"], ["n0001"])
+        old = cluster.restore("n0000")
+        cluster.run(60)
+        assert old.daemon.removals.vouches, "it thinks that it was the last"
+        cluster.net.cuts.clear()
+        cluster.until_agreed(200)
+        cluster.run(10)
+        for node in (old, remover):
+            cluster.get_page(node, worker(cluster, node, key), key)
+        cluster.run(3)
