@@ -3,8 +3,9 @@
 //   asking ── reply ──▶ idle ── send ──▶ asking ──▶ …
 //     └──── anything else, or the end ──▶ ended
 //
-// It is made in `asking`, for it begins with HELLO. It belongs to one call at a time; a call that
-// leaves it in `asking` must give it up, for the reply would be taken for the next one's.
+// A new connection is in `asking`, because it begins with HELLO. One call uses it at a time. A call
+// that ends while the connection is in `asking` must give it up: the next call would read the wrong
+// reply.
 #pragma once
 
 #include <sys/types.h>
@@ -50,31 +51,32 @@ struct Frame {
 
 class Connection {
  public:
-  // Connects and sends HELLO, without waiting. Throws std::system_error; EAGAIN: the daemon has
-  // taken none of many connections yet, as one does that hangs.
+  // Connects and sends HELLO, without waiting. Throws std::system_error. EAGAIN means that many
+  // connections wait for the daemon to accept them, so it hangs.
   Connection(const std::string& path, const Token& token, const std::string& ns,
              const std::string& name);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // The whole request. The daemon is given until `end`. A result is the end of it: `late`, `lost`.
+  // Sends the request and receives the reply. The daemon has until `end`. After `late` or `lost`
+  // the connection is of no further use.
   Answer ask(const Frame& frame, TimePoint end, Waits& waits);
-  // What is left of a reply.
+  // Receives the rest of a reply.
   Answer receive(TimePoint until, Waits& waits);
 
   bool idle() const { return state_ == State::idle; }
-  // Whether the path leads somewhere else by now than when it connected.
+  // Whether another socket is at the path now than the one it connected to.
   bool has_moved(const std::string& path) const { return place_of(path) != place_; }
 
-  // After anything but a reply or a refusal. Fences the daemon off: of a SET that is under way
-  // nothing is kept, and a GET writes no more than the piece that it is writing; once it is
-  // `silent` that is over, too.
+  // To be called after anything but a reply or a refusal. Sets the fence: the daemon stores nothing
+  // of a SET in progress, and a GET writes at most the piece that it is writing. When silent()
+  // returns true, that piece is written, too.
   void give_up();
   bool silent() const;
 
-  // In a forked child: none of them is its own, and while it held them open, the daemon would not
-  // see the parent die.
+  // Closes all connections, in a forked child. They belong to the parent. If the child kept them
+  // open, the daemon would not notice the parent's death.
   static void abandon_all();
 
  private:
@@ -90,13 +92,13 @@ class Connection {
   bool given_up_ = false;
   const pid_t pid_;
   FileIdentity place_;
-  pid_t daemon_ = 0;  // 0: not known, it is in another container
+  pid_t daemon_ = 0;  // 0: not known, because it is in another container
   uint64_t daemon_started_ = 0;
   uint16_t op_ = 0;
   uint32_t count_ = 0;
   uint32_t request_id_ = 0;
-  std::vector<char> reply_;  // and room for more than one, which the daemon never sends
-  size_t received_ = 0;      // bytes of it
+  std::vector<char> reply_;
+  size_t received_ = 0;  // bytes of reply_
   Descriptor socket_;
   Gate gate_;
 };

@@ -1,5 +1,5 @@
-// A file descriptor in a program that may close descriptors by their numbers, as programs do that
-// become daemons. A number that is another file's by now is neither used nor closed.
+// A file descriptor in a program that may close any descriptor by its number, as daemonising
+// programs do. If the number belongs to another file by now, it is neither used nor closed.
 #pragma once
 
 #include <fcntl.h>
@@ -44,16 +44,16 @@ class Descriptor {
 
   const FileIdentity& identity() const { return identity_; }
 
-  // -1 when it is closed, or the number is no more ours.
+  // -1 if it is closed, or if the number belongs to another file now.
   int get() const {
     struct stat status;
     if (fd_ < 0 || ::fstat(fd_, &status) != 0) return -1;
     return identity_ == FileIdentity{status.st_dev, status.st_ino} ? fd_ : -1;
   }
 
-  // Of another descriptor of the same file, if this one is closed. The two may have the same
-  // number, if the program closed it and it was given out again: then it is of this one only from
-  // now on.
+  // Takes over another descriptor of the same file if this one is closed. Both may have the same
+  // number: the program closed this one, and the kernel reused the number. Then only this one owns
+  // it from now on.
   void take_over(Descriptor& other) {
     if (other.fd_ == fd_) {
       other.fd_ = -1;

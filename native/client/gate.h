@@ -1,4 +1,4 @@
-// The client's side of common/write_gate.h: takes the daemon's right to touch our memory away.
+// The client's side of common/write_gate.h: revokes the daemon's access to our memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,12 +25,12 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // For the daemon, and then of no more use.
+  // Passed to the daemon with HELLO, and closed then.
   int file() const { return file_.get(); }
   void close_file() { file_.close(); }
 
   void fence() { page_->fence.store(1, std::memory_order_seq_cst); }
-  // After fence(): once true, the daemon touches nothing any more.
+  // After fence(): once this is true, the daemon does not touch our memory any more.
   bool silent() const { return page_->writers.load(std::memory_order_seq_cst) == 0; }
 
  private:

@@ -1,4 +1,4 @@
-// Memory that this process shares with the daemon: one file, whatever the number of regions in it.
+// A file that this process shares with the daemon. Several regions may be in one segment.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ class Segment : public std::enable_shared_from_this<Segment> {
   // A new file of zeros.
   static std::shared_ptr<Segment> create(uint64_t bytes, const char* name);
 
-  // Never given out twice, unlike an address.
+  // Unlike an address, it is never used again for another segment.
   uint64_t number() const { return number_; }
   const FileIdentity& identity() const { return file_.identity(); }
   uint64_t bytes() const { return bytes_; }
   bool of_device() const { return of_device_; }  // a dma-buf, memory of a GPU
-  // -1: it is dead, or the program has closed the number.
+  // -1 if the segment is dead, or if the program has closed the descriptor.
   int file() const { return file_.get(); }
 
-  // A request was given up while the daemon was writing here, and it is not certain that this is
-  // over: nothing may be stored from here, or brought.
+  // Whether the daemon may still be writing here for a request that was given up. Pages are neither
+  // set from a quarantined segment nor received into it.
   bool quarantined();
   void quarantine(std::shared_ptr<Connection> given_up);
 
   bool dead() const { return holds_ == 0; }
-  // How many segments have died: who counts on them looks when it has changed.
+  // How many segments of this process have died. A session looks for dead ones when this changes.
   static uint64_t deaths();
 
  private:
@@ -47,7 +47,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::vector<std::shared_ptr<Connection>> given_up_;
 };
 
-// While there is one, the segment is in use. With the last one its file is closed.
+// Keeps a segment in use. When the last hold goes, the segment is dead and its file is closed.
 class Hold {
  public:
   explicit Hold(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {
@@ -63,11 +63,11 @@ class Hold {
   std::shared_ptr<Segment> segment_;
 };
 
-// Those of one client: the same file is the same segment.
+// The segments of one client. Each file is one segment.
 class Segments {
  public:
-  // Of the segment that is in use for that file already, else of this one. If the program has
-  // closed the descriptor of the one in use, that gets this one's.
+  // A hold on the segment that is in use for the same file, or on the given one if there is none.
+  // If the program has closed the descriptor of the one in use, it takes over the given one's.
   std::unique_ptr<Hold> hold(const std::shared_ptr<Segment>& segment);
 
  private:

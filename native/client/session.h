@@ -1,4 +1,4 @@
-// A process's attachment to the daemon of its host, and coming back to it.
+// A process's attachment to the daemon of its host. It reattaches when the daemon is back.
 //
 //   attached ── no answer, or the stream ends ──▶ away ── a probe is answered ──▶ attached
 //       └──────────────── close ─────────────────────┴──▶ closed
@@ -28,13 +28,13 @@ struct Request {
   ipc::Op op = ipc::Op::ping;
   uint16_t flags = 0;
   uint32_t count = 0;
-  // The body, but for the column of region ids, which goes behind the first part.
+  // The body without the column of region ids, which is inserted behind the first part.
   std::vector<std::span<const std::byte>> body{};
   std::vector<std::shared_ptr<Segment>> segments{};
-  std::vector<uint32_t> segment_of{};  // each page's, as an index; empty: all have the first
+  std::vector<uint32_t> segment_of{};  // an index for each page; empty: all are in the first one
   TimePoint end;
-  // How long a GET that is given up waits for the end of what is being written; then its segments
-  // are in quarantine. None: as long as it takes.
+  // How long a GET that is given up waits until the daemon has written its last piece. After that
+  // its segments are in quarantine. nullopt: it waits as long as it takes.
   std::optional<std::chrono::microseconds> silence{};
 };
 
@@ -49,7 +49,7 @@ struct Reply {
 
 class Session {
  public:
-  // What somebody should be told: `loud` if memory is out of use.
+  // A sentence for the log. `loud`: memory cannot be used.
   struct Note {
     bool loud = false;
     std::string text;
@@ -57,12 +57,12 @@ class Session {
 
   Session(std::string path, std::string ns, std::string name);
 
-  // Throws what `waits` throws; the daemon is fenced off then.
+  // Throws what `waits` throws, after it has fenced the daemon off.
   Reply ask(const Request& request, Waits& waits);
-  // Tells the daemon of segments that have died, as every ask does, too.
+  // Unregisters segments that have died at the daemon. Every ask does that, too.
   void sweep(TimePoint end, Waits& waits);
-  // Later calls find the daemon away. Waits for the requests of other threads, which have their
-  // deadlines; not where this thread is in the middle of a request itself (a signal handler).
+  // Later calls find the daemon away. Waits for the requests of other threads, until their
+  // deadlines. It does not wait if this thread itself is inside a request (in a signal handler).
   void close(Waits& waits);
 
   bool closed() const { return closed_; }
@@ -72,14 +72,15 @@ class Session {
   bool has_notes() const { return !notes_.empty(); }
 
  private:
-  // What the daemon knows of us; gone with the daemon, or with our last connection.
+  // What the daemon knows of us. It ends with the daemon or with our last connection.
   struct Attachment {
     Token token;
     struct Known {
       std::weak_ptr<Segment> segment;
       uint32_t id = 0;            // 0: not known, or refused
-      TimePoint refused_until{};  // then it is asked for again
-      // Until there is an answer: should nobody take it, the daemon is asked once more for the id.
+      TimePoint refused_until{};  // not registered again before that
+      // Kept until the daemon has answered. If the call is interrupted before, the file is
+      // registered once more to learn the id.
       Descriptor file{};
       uint64_t bytes = 0;
     };
@@ -89,7 +90,7 @@ class Session {
     uint64_t deaths_seen = 0;
   };
 
-  // A connection for one call. It goes back when it is idle again, and ends otherwise.
+  // A connection for one call. If it is idle afterwards, other calls use it again.
   struct Lease {
     Session* session = nullptr;
     std::shared_ptr<Attachment> attachment;
@@ -119,13 +120,13 @@ class Session {
   const std::string path_, ns_, name_;
   const pid_t pid_;
   bool closed_ = false;
-  std::shared_ptr<Attachment> attachment_;  // null: none, or none that the daemon knows
+  std::shared_ptr<Attachment> attachment_;  // null if not attached
   std::vector<std::thread::id> askers_;
 
   bool away_ = false;
   bool probing_ = false;
   std::shared_ptr<Connection> probe_;  // a HELLO without an answer yet
-  TimePoint probe_until_{};            // for so long calls wait for it
+  TimePoint probe_until_{};            // calls wait for its answer until then
   TimePoint probe_at_{};
   std::chrono::microseconds pause_{};
 

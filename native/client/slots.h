@@ -1,4 +1,5 @@
-// So many may do something at once. A slot goes back by itself, whatever becomes of who has it.
+// Bounds how many threads do something at the same time. A Slot gives its place back when it is
+// destroyed, also if its call was interrupted.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ class Slots {
  public:
   explicit Slots(unsigned count) : count_(count) {}
 
-  // Null: none was free in time. A thread that has one, and is here again (a signal handler), gets
-  // another at once: it would wait for itself.
+  // Null: none was free in time. A thread that has a slot and asks again (in a signal handler) gets
+  // another one at once, because it would wait for itself.
   static std::unique_ptr<Slot> take(const std::shared_ptr<Slots>& slots, TimePoint end,
                                     Waits& waits) {
     const auto self = std::this_thread::get_id();

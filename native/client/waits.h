@@ -1,8 +1,8 @@
-// How a program waits that has a client in it.
+// How a client waits in the program that it runs in.
 //
-// Everything in this folder runs under one lock, the interpreter's, which is given up in these
-// waits and nowhere else. So no other lock is needed, and nothing is half done whenever another
-// thread, a signal handler or a fork comes in between: that is only here.
+// Everything in this folder runs under the interpreter's lock, which is released in these waits and
+// nowhere else. So other threads, signal handlers and forks happen only during a wait, and no other
+// lock is needed.
 #pragma once
 
 #include <poll.h>
