@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "common/error_text.h"
+#include "common/types.h"
 
 namespace peercached::client {
 namespace {
@@ -264,29 +266,19 @@ Reply Session::ask(const Request& request, Waits& waits) {
 Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
   Answer answer;
   answer.outcome = sweep_with(lease, request.end, waits);
-  if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
-  if (answer.outcome == Outcome::reply) {
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
+    if (answer.outcome != Outcome::reply) break;
     if (Clock::now() >= request.end) return {.result = Result::late};
     Frame frame{request.op, request.flags, request.count, request.body};
     std::vector<uint32_t> ids;
     if (request.op == Op::set || request.op == Op::get) {
-      ids.reserve(request.count);
-      const auto id_of = [&](uint32_t at) {
-        const std::shared_ptr<Segment>& segment = request.segments[at];
-        const auto known = lease.attachment->regions.find(segment->number());
-        const bool usable = known != lease.attachment->regions.end() && !segment->quarantined();
-        return usable ? known->second.id : 0;
-      };
-      if (request.segment_of.empty()) {
-        ids.assign(request.count, id_of(0));
-      } else {
-        std::vector<uint32_t> id_of_segment;
-        for (uint32_t i = 0; i < request.segments.size(); ++i) id_of_segment.push_back(id_of(i));
-        for (const uint32_t at : request.segment_of) ids.push_back(id_of_segment[at]);
-      }
+      ids = ids_of_pages(*lease.attachment, request);
       frame.body.insert(frame.body.begin() + 1, std::as_bytes(std::span(ids)));
     }
     answer = lease.connection->ask(frame, request.end, waits);
+    if (answer.outcome != Outcome::reply) break;
+    if (!forget_unknown_ids(*lease.attachment, request, ids, answer.body)) break;
   }
   switch (answer.outcome) {
     case Outcome::reply:
@@ -305,6 +297,39 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
       return {.result = Result::away};
   }
   return {};
+}
+
+std::vector<uint32_t> Session::ids_of_pages(const Attachment& attachment, const Request& request) {
+  std::vector<uint32_t> of_segments;
+  for (const std::shared_ptr<Segment>& segment : request.segments) {
+    const auto known = attachment.regions.find(segment->number());
+    const bool usable = known != attachment.regions.end() && !segment->quarantined();
+    of_segments.push_back(usable ? known->second.id : 0);
+  }
+  if (request.segment_of.empty()) return std::vector<uint32_t>(request.count, of_segments[0]);
+  std::vector<uint32_t> ids;
+  ids.reserve(request.count);
+  for (const uint32_t at : request.segment_of) ids.push_back(of_segments[at]);
+  return ids;
+}
+
+bool Session::forget_unknown_ids(Attachment& attachment, const Request& request,
+                                 const std::vector<uint32_t>& ids, const std::string& statuses) {
+  std::set<uint32_t> unknown;
+  for (size_t i = 0; i < std::min(ids.size(), statuses.size()); ++i) {
+    const auto status = static_cast<PageStatus>(statuses[i]);
+    if (ids[i] != 0 && status == PageStatus::bad_region) unknown.insert(ids[i]);
+  }
+  bool forgotten = false;
+  for (const std::shared_ptr<Segment>& segment : request.segments) {
+    // From memory of a device it may be the answer for an id that the daemon knows.
+    const auto known = attachment.regions.find(segment->number());
+    if (known == attachment.regions.end() || segment->of_device()) continue;
+    if (unknown.erase(known->second.id) == 0) continue;
+    known->second.id = 0;
+    forgotten = true;
+  }
+  return forgotten;
 }
 
 void Session::give_up(Lease& lease, const Request& request, Waits& waits) {

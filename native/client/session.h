@@ -112,6 +112,11 @@ class Session {
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
                        Waits& waits);
+  static std::vector<uint32_t> ids_of_pages(const Attachment& attachment, const Request& request);
+  // Another thread may have unregistered a file's region while this one registered the file again:
+  // both have the same id. True: there were such ids, and register_all() asks for new ones.
+  static bool forget_unknown_ids(Attachment& attachment, const Request& request,
+                                 const std::vector<uint32_t>& ids, const std::string& statuses);
   Outcome sweep_with(Lease& lease, TimePoint end, Waits& waits);
   void give_up(Lease& lease, const Request& request, Waits& waits);
   void note(bool loud, std::string text);

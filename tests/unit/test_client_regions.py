@@ -187,6 +187,18 @@ def test_a_region_that_was_refused_is_asked_for_again(client: Client, daemon: Ip
     assert client.set("plain", b"page") is Status.ok
 
 
+def test_a_region_that_the_daemon_does_not_know_any_more_is_registered_again(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    """One thread closed a region; another registered its file before the daemon knew."""
+    region, other = client.alloc(4096), client.alloc(4096)
+    assert client.batch_set(["k"], region, [0], 4) == [Status.ok]
+    assert client.batch_set(["l"], other, [0], 4) == [Status.ok]
+    daemon.attachments[-1].regions.clear()
+    assert client.batch_get(["k"], region, [8], 4) == [Status.ok]
+    assert client.batch_set(["m"], other, [0], 4) == [Status.ok]
+
+
 def test_registering_a_file_again_repairs_a_lost_descriptor(
     client: Client, daemon: IpcStandIn
 ) -> None:
