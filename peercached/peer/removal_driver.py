@@ -376,10 +376,10 @@ class RemovalDriver:
 
     def _is_settled(self, life: Life, ours: bool) -> bool:
         """It is asked as a member, or is known to have ended."""
-        # Where a member listens that began later, it listens no more. Whoever told us of it may
-        # have gone since, and then nobody else says that it is over.
-        for node in self._others():
-            there = node.address
+        # It does not listen any more where a member listens that began later: this node, too, where
+        # it was an earlier start of its own. Whoever told us of it may have gone since, and then
+        # nobody else says that it is over.
+        for there in (self._own, *(node.address for node in self._others())):
             if (there.host, there.peer_port) == (life.host, life.peer_port) and (
                 there.incarnation >= life.incarnation
             ):

@@ -8,6 +8,7 @@ import pytest
 
 from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.removals import ORPHANED_S
+from peercached.peer.wire import address_message
 from peercached.proto import peer_pb2 as pb
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
@@ -105,3 +106,27 @@ def test_removal_ends_when_a_lost_process_has_restarted() -> None:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(4 * TTL_S)
         assert ours.daemon.removal_driver.document(ours.clock)["unsure"] == 0
+
+
+def test_removal_does_not_wait_for_an_earlier_start_of_the_node_that_drives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member that has not seen the new one yet says that the earlier start is silent."""
+    call = RemovalDriver._call
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        before = cluster.nodes["n0000"].address
+        cluster.crash("n0000")
+        cluster.start("n0000")
+        cluster.until_agreed(20 * TTL_S)
+
+        async def as_before(self: RemovalDriver, node: Any, method: str, request: Any) -> Any:
+            reply = await call(self, node, method, request)
+            if method == "Remove":
+                reply.silent.append(address_message(before))
+            return reply
+
+        monkeypatch.setattr(RemovalDriver, "_call", as_before)
+        cluster.remove(cluster.nodes["n0000"], KEYS[0])
+        cluster.run(1.0)
+        assert cluster.history.sure == 1
