@@ -168,7 +168,7 @@ class Daemon:
     def kill(self) -> None:
         """kill -9, and gone when this returns."""
         self._signal(signal.SIGKILL)
-        self.wait_exit()
+        self.wait_exit(60.0)  # on a busy machine the kernel may take seconds
 
     def freeze(self) -> None:
         """SIGSTOP, and every thread has stopped when this returns: the signal alone only asks."""

@@ -35,7 +35,7 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
     with Prometheus(targets) as prometheus:
         eventually(lambda: prometheus.value("sum(up)") == 3, 30)
         eventually(lambda: prometheus.value("sum(peercached_members)") == 9, 30)
-        eventually(lambda: not prometheus.firing(), 30)
+        eventually(lambda: not prometheus.firing(), 30, prometheus.why_firing)
         delivered = 'peercached_hits_total{tier="peer"}'
         eventually(lambda: prometheus.value(f'{delivered[:-1]}, instance="{b}"}}') == 8, 30)
 
@@ -50,7 +50,7 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
 
         cluster[2].start()
         cluster.wait_complete()
-        eventually(lambda: not prometheus.firing(), 30)
+        eventually(lambda: not prometheus.firing(), 30, prometheus.why_firing)
 
         # Whatever the board and the rules ask, a Prometheus with such data understands.
         for rule in (r for g in yaml.safe_load(RULES.read_text())["groups"] for r in g["rules"]):

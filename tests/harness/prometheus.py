@@ -101,6 +101,11 @@ class Prometheus:
         """The same, lately: some alerts are over before others begin."""
         return self._alerts('max_over_time(ALERTS{alertstate="firing"}[5m])')
 
+    def why_firing(self) -> str:
+        """For a person: the alerts, and what was refused."""
+        refused = self.query("peercached_refused_total > 0")
+        return f"{self.firing()} fire; refused: {[sample['metric'] for sample in refused]}"
+
     def _alerts(self, expression: str) -> set[tuple[str, str]]:
         return {
             (sample["metric"]["alertname"], sample["metric"].get("instance", ""))

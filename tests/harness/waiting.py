@@ -13,16 +13,19 @@ T = TypeVar("T")
 CALL_S = 20.0 if "RDMA_VM" in os.environ else seconds(2.0)
 
 
-def eventually(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "") -> T:
-    """The first true value of `condition()`. Fails, with the last value, after `timeout_s` of the
-    reference machine."""
+def eventually(
+    condition: Callable[[], T], timeout_s: float = 10.0, what: str | Callable[[], str] = ""
+) -> T:
+    """The first true value of `condition()`. Fails, with the last value and with `what`, after
+    `timeout_s` of the reference machine."""
     until = now_s() + seconds(timeout_s)
     while True:
         value = condition()
         if value:
             return value
         if now_s() > until:
+            told = what() if callable(what) else what or repr(condition)
             raise AssertionError(
-                f"not within {timeout_s:g} s: {what or condition}; the last value was {value!r}"
+                f"not within {timeout_s:g} s: {told}; the last value was {value!r}"
             )
         time.sleep(0.02)
