@@ -100,6 +100,7 @@ class RemovalCatchUp:
         that is from a backup may have vouched while it was alone."""
         if not self._removals.vouches or now < self._compare_at:
             return
+        self._compare_at = now + ASK_AGAIN_MAX_S
         others = {_name(node): node for node in self._others()}
         self._compared &= others.keys()
         new = [
@@ -108,7 +109,6 @@ class RemovalCatchUp:
             if name not in self._compared and now - node.since > COMPARE_AFTER_S
         ]
         if new:
-            self._compare_at = now + ASK_AGAIN_MAX_S
             self._comparing = asyncio.ensure_future(self._compare_with(new))
 
     async def _compare_with(self, nodes: list[Node]) -> None:
