@@ -28,9 +28,11 @@ make_cluster = cluster_fixture(FAST, START_S)
 
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[Cluster]:
-    """One cluster for all tests of a file that do it no harm."""
+    """One cluster for all tests of a file that do it no harm. So nobody has to be found dead soon,
+    and a busy machine does not make anybody look so."""
     with ExitStack() as stack:
-        yield cluster_maker(stack, FAST, START_S)(3)
+        make = cluster_maker(stack, FAST, START_S)
+        yield make(3, member_ttl_s=15, rpc_timeout_ms=5000)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ import threading
 from time import monotonic, sleep
 
 _REFERENCE_S = 0.15  # what _work() takes on the reference machine
-_SLOW_FROM = 2.5  # busy neighbours may take half of the machine, which now_s() covers
+_SLOW_FROM = 1.5  # now_s() covers what varies
 _PACE_MAX = 25.0  # configured times have limits
 
 
