@@ -66,6 +66,8 @@ class IpcStandIn:
         self.go_on = threading.Event()
         # Ops in whose middle the daemon "dies": the connection ends without a reply.
         self.die_on: set[int] = set()
+        # Fields of reply headers that are not what they should be: request_id, body_bytes.
+        self.wrong: dict[str, int] = {}
         # Cuts replies into pieces of this many bytes.
         self.piece_bytes = 1 << 30
         self._next_region = 1
@@ -177,7 +179,10 @@ class IpcStandIn:
                     value, answer = self._answer(request, attachment)
                 for fd in fds:
                     os.close(fd)
-                reply = HEADER.pack(len(answer), op | 0x8000, error, request_id, count, value, 0)
+                told = {"body_bytes": len(answer), "request_id": request_id, **self.wrong}
+                reply = HEADER.pack(
+                    told["body_bytes"], op | 0x8000, error, told["request_id"], count, value, 0
+                )
                 reply += answer
                 for begin in range(0, len(reply), self.piece_bytes):
                     connection.sendall(reply[begin : begin + self.piece_bytes])

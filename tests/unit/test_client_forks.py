@@ -128,6 +128,36 @@ def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
     assert all_was_well(*children)
 
 
+def test_a_child_that_gives_its_copy_of_a_call_up_does_not_end_the_parents(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    region = client.alloc(PAGE_BYTES)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+
+    def fork(*_: object) -> None:
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+            daemon.go_on.set()
+
+    before = signal.signal(signal.SIGUSR1, fork)
+    parent = os.getpid()
+    try:
+        daemon.hang_on = {ipc.GET}
+        killer = threading.Thread(target=signal_when_it_hangs, args=(daemon, parent))
+        killer.start()
+        statuses = client.batch_get(["k"], region, [100], 4)
+        if os.getpid() != parent:
+            os._exit(0)
+        killer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert statuses == [Status.ok]
+    assert len(daemon.asked(ipc.GET)) == 1, "the parent had to ask again"
+    assert bytes(region.view[100:104]) == b"page"
+
+
 def test_regions_stay_shared_between_parent_and_child(client: Client) -> None:
     region = client.alloc(PAGE_BYTES)
     region.view[:4] = b"page"

@@ -1,7 +1,12 @@
 """A daemon that hangs: the client gives up in time, and then its memory is its own again."""
 
+import contextlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -11,6 +16,17 @@ from harness.waiting import eventually
 
 import peercache_client.client
 from peercache_client import Client, Status
+
+TESTS = Path(__file__).parents[1]
+HANGS_IN_A_WRITE = """
+import pathlib, sys, time
+from harness.ipc_stand_in import GET, IpcStandIn
+daemon = IpcStandIn(pathlib.Path(sys.argv[1]))
+daemon.hang_on, daemon.writing = {GET}, True
+daemon.start()
+print("ready", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -150,6 +166,38 @@ def test_quarantine_ends_when_the_daemon_dies(client: Client, daemon: IpcStandIn
     daemon.start()
     eventually(client.ping)
     assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(10)) == [Status.absent]
+
+
+def test_quarantine_ends_when_a_daemon_dies_whose_connection_the_program_has_closed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "d.sock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS_IN_A_WRITE, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    ) as daemon:
+        assert daemon.stdout is not None and daemon.stdout.readline() == "ready\n"
+        others = sockets()
+        with Client(path, "s", timeout_s=seconds(0.5), silence_timeout_s=0.0) as client:
+            region = client.alloc(4096)
+            eventually(lambda: client.ping(timeout_s=seconds(10)))
+            assert client.batch_get(["k"], region, [0], 4) == [Status.region_lost]
+            for number in sockets() - others:
+                os.close(number)
+            assert region.segment.quarantined
+            daemon.kill()
+            eventually(lambda: not region.segment.quarantined)
+
+
+def sockets() -> set[int]:
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.is_socket():
+                found.add(int(entry.name))
+    return found
 
 
 def test_get_without_silence_timeout_waits_for_the_write(

@@ -1,7 +1,10 @@
 """What goes in comes out: batches, keys and statuses, against a stand-in daemon."""
 
+import pytest
 from harness import ipc_stand_in as ipc
+from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
+from harness.waiting import eventually
 
 from peercache_client import Client, Status, wire
 
@@ -174,3 +177,19 @@ def test_stats_are_the_daemons_and_the_clients(client: Client, daemon: IpcStandI
     assert stats["daemon"] == {"pages": 5}
     daemon.stats = b"not json"
     assert client.stats()["daemon"] is None
+
+
+@pytest.mark.parametrize("wrong", [{"request_id": 77}, {"body_bytes": 1 << 31}], ids=str)
+def test_a_reply_that_makes_no_sense_ends_the_connection(
+    client: Client, daemon: IpcStandIn, wrong: dict[str, int]
+) -> None:
+    region = client.alloc(4096)
+    region.view[:4] = b"page"
+    assert all(client.batch_set(["k"], region, [0], 4))
+    daemon.wrong = wrong
+    began = now_s()
+    assert client.batch_get(["k"], region, [8], 4, timeout_s=seconds(30)) == [Status.no_daemon]
+    assert now_s() - began < seconds(10)
+    daemon.wrong = {}
+    eventually(client.ping)
+    assert client.batch_get(["k"], region, [8], 4) == [Status.ok]
