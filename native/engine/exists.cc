@@ -12,9 +12,9 @@ namespace peercached {
 
 namespace {
 
+constexpr int kRemoveAttempts = 4;
 // Long enough for an `exists` asked again while its request waits, short beside the life of a page
 // even in a pool that turns over in a second.
-constexpr int kRemoveAttempts = 4;
 constexpr auto kRecent = std::chrono::milliseconds(200);
 
 // Whole items of an answer; an empty one has no memory to copy from.
@@ -327,6 +327,7 @@ bool Engine::remove_in_epoch(const RequestContext& context, std::span<PageRef> k
     const auto bytes = std::as_bytes(std::span(&digests[i], 1));
     asked.insert(asked.end(), bytes.begin(), bytes.end());
   }
+  if (asked.size() == head_bytes.size()) return true;  // no valid key
   const auto answer = control_.ask(EventKind::remove, asked, context.deadline);
   RemovalAnswer head;
   std::vector<Digest> held;

@@ -12,6 +12,7 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.warm_pools import PoolFiles
 
+from peercache_client import Status
 from peercached.demo.cluster import Cluster, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
@@ -21,6 +22,16 @@ OTHERS = keys_of("not removed", 32)
 
 def journal_of(daemon: Daemon) -> Path:
     return daemon.state_dir / f"removals-{daemon.node_id}.log"
+
+
+def test_a_removal_of_invalid_keys_alone_is_over_at_once(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    pages = attach(cluster[0])
+    assert pages.client.remove([b"", b"k" * 5000]) == [Status.bad_key] * 2
+    removals = cluster[0].status()["removals"]
+    assert removals["running"] == removals["unsure"] == 0
 
 
 def restart(cluster: Cluster, stop: Callable[[Daemon], object], **options: Any) -> None:
