@@ -28,6 +28,7 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
 from peercached.peer.removals import Removals, id_message, id_of, split
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.lives import NOT_KNOWN
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -322,6 +323,8 @@ class RemovalCatchUp:
         await self._drop_if_old()
         met = removals.lives.newest_before(caller.node_id, caller.incarnation)
         known = removals.lives.find(caller.node_id, request.life)
+        if known is not None and known.owed_from == NOT_KNOWN:
+            known = None
         if self._state_is_old or met > (request.before, request.position):
             known = None
         reply = pb.MissedRemovalsReply(

@@ -26,6 +26,7 @@ from peercached.membership import NodeAddress, View
 # knows what those have missed, and they are dropped.
 LIVES_PER_NODE_MAX = 8
 NODES_MAX = 4096
+NOT_KNOWN = -1
 
 HasLeft = Callable[[str, int], bool]  # node id, incarnation
 
@@ -49,7 +50,7 @@ class Life:
     host: str
     peer_port: int
     presence: Presence = Presence.HERE
-    owed_from: int = 0  # position in our journal; 0: it has heard of all
+    owed_from: int = 0  # position in our journal; 0: it has heard of all; or NOT_KNOWN
     reached: int = 0  # position that its own journal has come to, as far as it has told
 
     @property
@@ -215,9 +216,16 @@ class Lives:
 
     def forget_all(self) -> None:
         """This node may have missed removals: it can say of nobody what that has missed. Who is
-        here goes on from now."""
+        here goes on from now. Removals still wait for who went without a word."""
         for node_id, lives in list(self._lives.items()):
-            self._lives[node_id] = [life for life in lives if life.presence is Presence.HERE]
-            if not self._lives[node_id]:
+            self._lives[node_id] = kept = [
+                life
+                for life in lives
+                if life.presence is Presence.HERE or life.presence in ASKED_FOR
+            ]
+            for life in kept:
+                if life.presence is not Presence.HERE:
+                    life.owed_from = NOT_KNOWN
+            if not kept:
                 del self._lives[node_id]
         self.changed = True

@@ -10,7 +10,14 @@ import pytest
 from peercached.membership import NodeAddress
 from peercached.membership.view import Member, View
 from peercached.removals.ledger import OVER_MAX, Entry, Ledger, RemovalId
-from peercached.removals.lives import LIVES_PER_NODE_MAX, NODES_MAX, Life, Lives, Presence
+from peercached.removals.lives import (
+    LIVES_PER_NODE_MAX,
+    NODES_MAX,
+    NOT_KNOWN,
+    Life,
+    Lives,
+    Presence,
+)
 from peercached.removals.store import RemovalStore
 
 
@@ -90,6 +97,18 @@ def test_who_is_forgotten_is_not_asked_for() -> None:
             lives.forget(life)
     assert [life.node_id for life in lives.to_ask_for(nobody_left)] == ["b"]
     assert lives.may_have_outlived_us() == {"b"}
+
+
+def test_a_node_that_begins_empty_waits_for_the_silent_and_cannot_say_what_they_missed() -> None:
+    lives = seen(view(A1, B1), view(B1), running_from=5)
+    lives.forget_all()
+    assert [life.node_id for life in lives.silent(nobody_left)] == ["a"]
+    assert {life.node_id: life.owed_from for life in lives} == {"a": NOT_KNOWN, "b": 0}
+    lives.removed(9)
+    assert {life.node_id: life.owed_from for life in lives} == {"a": NOT_KNOWN, "b": 0}
+    ended = seen(view(A1), view(A2))
+    ended.forget_all()
+    assert [life.name for life in ended] == [("a", 2)]
 
 
 def test_who_is_away_is_owed_the_first_removal_that_it_may_have_missed() -> None:
