@@ -142,15 +142,6 @@ class Daemon:
         self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
         self.accepts = Accepts(engine, self.placement)
         self.trouble.on_suspect = self.views.on_suspect
-        self.cluster_wide = ClusterWide(
-            engine,
-            self.placement,
-            self.peers,
-            self.lookups,
-            self.trouble,
-            self.epochs,
-            timeout_s,
-        )
         self.node_status = NodeStatus(self)
         self.overview = Overview(
             self.placement,
@@ -193,6 +184,16 @@ class Daemon:
         )
         self.removal_driver = RemovalDriver(
             self.removals, self.placement, self.peers, self.trouble, timeout_s
+        )
+        self.cluster_wide = ClusterWide(
+            engine,
+            self.placement,
+            self.peers,
+            self.lookups,
+            self.trouble,
+            self.epochs,
+            self.removal_driver,
+            timeout_s,
         )
         self.removal_catch_up = RemovalCatchUp(
             engine,

@@ -14,6 +14,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
 from peercached.peer.lookups import Lookups
+from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.trouble import Trouble
 from peercached.peer.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
@@ -35,6 +36,7 @@ class ClusterWide:
         lookups: Lookups,
         trouble: Trouble,
         epochs: Epochs,
+        removal_driver: RemovalDriver,
         timeout_s: float,
     ) -> None:
         self._engine = engine
@@ -43,6 +45,7 @@ class ClusterWide:
         self._lookups = lookups
         self._trouble = trouble
         self._epochs = epochs
+        self._removal_driver = removal_driver
         self._timeout_s = timeout_s
 
     async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
@@ -57,8 +60,9 @@ class ClusterWide:
         return None
 
     async def clear(self, namespace: str) -> list[str]:
-        """Those not reached: they learn of it from heartbeats when they are back. With this node
-        among them if a restart would make it forget."""
+        """Those not reached: they learn of it from heartbeats when they are back. Processes that
+        went without a word are among them, until it is known that they have ended; so is this node
+        if a restart would make it forget."""
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._epochs.next_of(namespace_id)
         others = [n for n in self._placement.nodes.values() if n.index != SELF]
@@ -70,7 +74,9 @@ class ClusterWide:
                 *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in others)
             )
             answers = dict(zip((n.address.node_id for n in others), replies, strict=True))
-            unreached = sorted(node_id for node_id, reply in answers.items() if reply is None)
+            told = [life for reply in replies if reply is not None for life in reply.silent]
+            silent = await self._removal_driver.still_silent(told)
+            unreached = sorted({*silent, *(n for n, reply in answers.items() if reply is None)})
             highest = max((r.epoch for r in replies if r is not None), default=epoch)
             if highest <= epoch:
                 break

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
@@ -328,8 +328,7 @@ class RemovalDriver:
         one.held.update(split(reply.digests))
         one.vouched = one.vouched or (reply.vouches and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
-        for message in reply.silent:
-            life = Life(message.node_id, message.incarnation, message.host, message.peer_port)
+        for life in map(_life_of, reply.silent):
             one.silent[life.name] = life
         if not reply.kept:
             return "it cannot write it down"
@@ -344,22 +343,30 @@ class RemovalDriver:
 
     async def _still_silent(self, one: Open) -> dict[str, str]:
         """Twice: while the first were asked, one of the last may have let in somebody."""
-        missing = await self._ask_for_silent(one)
+        missing = await self._ask_for_silent(one.silent, one.answered)
         if missing or not one.silent:
             return missing
-        missing = await self._ask_for_silent(one)
+        missing = await self._ask_for_silent(one.silent, one.answered)
         if not missing:
             self._member.lives.found_nobody()
             self._member.keep_changes()
         return missing
 
-    async def _ask_for_silent(self, one: Open) -> dict[str, str]:
+    async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
+        """Node ids of processes that went without a word and may still serve their workers, here
+        or `told` by members."""
+        silent = {life.name: life for life in map(_life_of, told)}
+        return sorted(await self._ask_for_silent(silent, ()))
+
+    async def _ask_for_silent(
+        self, silent: dict[tuple[str, int], Life], answered: Collection[int]
+    ) -> dict[str, str]:
         ours = {life.name: life for life in self._member.to_ask_for()}
-        one.silent |= ours
+        silent |= ours
         asked = []
-        for name, life in list(one.silent.items()):
-            if life.incarnation in one.answered or self._is_settled(life, name in ours):
-                del one.silent[name]
+        for name, life in list(silent.items()):
+            if life.incarnation in answered or self._is_settled(life, name in ours):
+                del silent[name]
             else:
                 asked.append(life)
         found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
@@ -445,6 +452,10 @@ class RemovalDriver:
             "unsure_s": max((now - one.began for one in unsure), default=0.0),
             "missing": {who: why for one in unsure for who, why in one.missing.items()},
         }
+
+
+def _life_of(message: pb.NodeAddress) -> Life:
+    return Life(message.node_id, message.incarnation, message.host, message.peer_port)
 
 
 def _why_it_broke(task: asyncio.Task[None]) -> str:

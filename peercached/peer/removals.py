@@ -129,6 +129,10 @@ class Removals:
         """Where somebody may live whom a removal has to wait for."""
         return self.lives.to_ask_for(self._has_left)
 
+    def silent(self) -> list[pb.NodeAddress]:
+        """The same, for other members."""
+        return [_silent_message(life) for life in self.to_ask_for()]
+
     # --- removals
 
     async def carry_out(self, id: RemovalId, digests: bytes) -> Entry | None:
@@ -204,7 +208,7 @@ class Removals:
             epoch=epoch,
             view_number=self._placement.view.number,
             vouches=self.vouches,
-            silent=[_silent_message(life) for life in self.to_ask_for()],
+            silent=self.silent(),
         )
         if entry is None:
             reply.kept = reply.over = True

@@ -329,7 +329,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             wanted = request.epoch
             raised = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
-            return pb.RaiseEpochReply(epoch=raised)
+            return pb.RaiseEpochReply(epoch=raised, silent=self._removals.silent())
         except Exception as error:
             await self._refuse(context, error)
 

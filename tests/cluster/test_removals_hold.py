@@ -198,6 +198,26 @@ def test_an_old_state_dir_does_not_vouch_for_others(
     assert "state_dir is old" in b.log_text() or "state_dir is older" in b.log_text()
 
 
+def test_clear_names_a_member_that_went_without_a_word(
+    make_cluster: MakeCluster, worker: Worker
+) -> None:
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    a.freeze()
+    for daemon in (b, c):
+        daemon.wait_members(["b", "c"])
+    assert not worker(b).clear()
+    told = ctl(c, "clear", "-n", "test", "--yes")
+    assert told.exit_code == exits.FAILED and "but a could not be reached" in told.output, (
+        told.output
+    )
+    a.thaw()
+    cluster.wait_complete()
+    eventually(worker(b).clear)
+    nothing_is_old(cluster, worker)
+
+
 def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_old(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
