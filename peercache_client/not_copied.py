@@ -11,4 +11,4 @@ class NotCopied:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         name = type(self).__name__
-        raise TypeError(f"a {name} cannot be copied or pickled: make one where it is used")
+        raise TypeError(f"{name} objects cannot be copied or pickled: make one where it is used")

@@ -18,8 +18,8 @@ from peercached.cli.output import print_json
 def forget(target: Target, as_json: bool, node_id: str, yes: bool) -> None:
     """Says that a node which went without a word has ended: its host is off, or gone.
 
-    Removals wait for such a node, because it may only be frozen or cut off, and come back with
-    pages that were removed. If it is, and you have forgotten it, its own workers may get them.
+    Removals wait for such a node: it may only be frozen or cut off, and still serve pages that
+    were removed. If you forget a node that still runs, its workers may get those pages.
     """
     if not yes:
         if not sys.stdin.isatty():
