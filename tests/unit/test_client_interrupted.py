@@ -39,6 +39,19 @@ class Hit(BaseException):
     """What the tests throw."""
 
 
+@pytest.fixture(autouse=True)
+def hits_in_finalisers_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cannot raise what comes there. A second one must not come in the midst of pytest's
+    hook, which imports modules."""
+    usual = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not Hit:
+            usual(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+
+
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
