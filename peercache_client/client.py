@@ -51,9 +51,10 @@ class Client(NotCopied):
     else the client's); while the daemon is away calls return misses at once, and when it is back,
     connections and regions are restored without help.
 
-    Keys are str or bytes of 1 to 4096 bytes; those of one batch are a chain, first to last, and
-    `parent` is the key just before the first. Wrong arguments raise TypeError or ValueError, and
-    `alloc` and `register` also OSError; nothing else raises after construction.
+    Keys are str or bytes of 1 to 4096 bytes; the page of any other is `bad_key`. Those of one batch
+    are a chain, first to last, and `parent` is the key just before the first. Wrong arguments raise
+    TypeError or ValueError, and `alloc` and `register` also OSError; nothing else raises after
+    construction.
     """
 
     def __init__(
