@@ -221,9 +221,10 @@ def test_clear_names_a_member_that_went_without_a_word(
 def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_old(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """As a machine is to its snapshot: nobody has met a later start of it."""
-    cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
-    a, b = cluster.daemons
+    """As a machine is to its snapshot: nobody has met a later start of it. Who has removed is gone,
+    and another member knows of it."""
+    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
+    a, b, c = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
     wait_written(b)
     files = [*cluster.folder.glob("removals-b.*"), tmp_path / "b.disk"]
@@ -231,14 +232,16 @@ def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_o
     backup.mkdir()
     copy_all(files, backup)
     removed(worker(a))
-    assert all(worker(a).set(KEYS, NEW))
+    assert all(worker(c).set(KEYS, NEW))
+    stopped(a)
     b.kill()
     for file in files:
         shutil.rmtree(file) if file.is_dir() else file.unlink()
         copy_all([backup / file.name], file.parent)
     b.start()
-    cluster.wait_complete()
-    nothing_is_old(cluster, worker)
+    for daemon in (b, c):
+        daemon.wait_members(["b", "c"])
+        assert worker(daemon).get(KEYS) == [NEW] * len(KEYS)
     assert "state_dir is old" in b.log_text()
 
 

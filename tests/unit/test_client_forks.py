@@ -93,19 +93,22 @@ def signal_when_it_hangs(daemon: IpcStandIn, pid: int) -> None:
     os.kill(pid, signal.SIGUSR1)
 
 
-def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
-    client: Client, daemon: IpcStandIn
+def get_while_a_handler_forks(
+    client: Client,
+    daemon: IpcStandIn,
+    in_parent: Callable[[int], object],
+    in_child: Callable[[list[Status]], bool],
 ) -> None:
-    """In the child the call goes on, too, as a miss; the parent's reply is the parent's."""
+    """The daemon hangs in a get until `in_parent` (pid of the child) has returned in the handler.
+    The child's copy of the call ends with the statuses that `in_child` is given."""
     region = client.alloc(PAGE_BYTES)
     region.view[:4] = b"page"
     assert all(client.batch_set(["k"], region, [0], 4))
-    children = []
 
     def fork(*_: object) -> None:
         pid = os.fork()
         if pid:
-            children.append(pid)
+            in_parent(pid)
             daemon.go_on.set()
 
     before = signal.signal(signal.SIGUSR1, fork)
@@ -116,46 +119,36 @@ def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
         killer.start()
         statuses = client.batch_get(["k"], region, [100], 4)
         if os.getpid() != parent:
-            daemon.hang_on = set()
-            fine = statuses == [Status.no_daemon] and works_alone(client, "child", 3)
-            os._exit(0 if fine else 1)
+            os._exit(0 if in_child(statuses) else 1)
         killer.join()
         daemon.hang_on = set()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert statuses == [Status.ok]
     assert bytes(region.view[100:104]) == b"page"
+
+
+def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    """In the child the call goes on, too, as a miss; the parent's reply is the parent's."""
+    children: list[int] = []
+
+    def in_child(statuses: list[Status]) -> bool:
+        return statuses == [Status.no_daemon] and works_alone(client, "child", 3)
+
+    get_while_a_handler_forks(client, daemon, children.append, in_child)
     assert all_was_well(*children)
 
 
 def test_a_child_that_gives_its_copy_of_a_call_up_does_not_end_the_parents(
     client: Client, daemon: IpcStandIn
 ) -> None:
-    region = client.alloc(PAGE_BYTES)
-    region.view[:4] = b"page"
-    assert all(client.batch_set(["k"], region, [0], 4))
+    def in_parent(pid: int) -> None:
+        assert all_was_well(pid)  # it has given up before the daemon goes on
 
-    def fork(*_: object) -> None:
-        pid = os.fork()
-        if pid:
-            os.waitpid(pid, 0)
-            daemon.go_on.set()
-
-    before = signal.signal(signal.SIGUSR1, fork)
-    parent = os.getpid()
-    try:
-        daemon.hang_on = {ipc.GET}
-        killer = threading.Thread(target=signal_when_it_hangs, args=(daemon, parent))
-        killer.start()
-        statuses = client.batch_get(["k"], region, [100], 4)
-        if os.getpid() != parent:
-            os._exit(0)
-        killer.join()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert statuses == [Status.ok]
+    get_while_a_handler_forks(client, daemon, in_parent, lambda statuses: not any(statuses))
     assert len(daemon.asked(ipc.GET)) == 1, "the parent had to ask again"
-    assert bytes(region.view[100:104]) == b"page"
 
 
 def test_regions_stay_shared_between_parent_and_child(client: Client) -> None:
