@@ -2,7 +2,8 @@
 
 import os
 
-from harness import clock
+import pytest
+from harness import clock, stalls
 
 # Several workers of pytest-xdist look for free ports at once. Each has a range of its own, which
 # the demos that it starts inherit.
@@ -17,3 +18,12 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
 # Of a single test, where it has no limit of its own: what pyproject.toml says, at our pace.
 if clock.PACE > 1:
     os.environ.setdefault("PYTEST_TIMEOUT", f"{clock.seconds(120):.0f}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    stalls.run_again(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    stalls.watch()

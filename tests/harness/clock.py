@@ -13,6 +13,7 @@ fire before the work is done. Therefore:
   of rounds, which a quick machine is through with before anything has happened.
 * Limits are compared with `now_s()`, a time that does not go on while the machine is busy with
   something else.
+* What fails while the machine stands still (harness.stalls) is run again, and told.
 
 TEST_PACE=10 shows both sides: beside nothing, this machine is then ten times as quick as the
 tests expect; beside as many busy loops as make it ten times slower, it is what they expect.
@@ -72,6 +73,7 @@ class BusyMachine:
 
     def __init__(self) -> None:
         self._late_s = 0.0
+        self._longest_s = 0.0
         self._due = math.inf
         self._pid = 0
         self._lock = threading.Lock()
@@ -85,12 +87,23 @@ class BusyMachine:
                 threading.Thread(target=self._run, daemon=True, name="busy-machine").start()
             return self._late_s + max(0.0, monotonic() - self._due)
 
+    def stood_still_s(self) -> float:
+        """How late it has been at one time, at most, since forget_longest()."""
+        with self._lock:
+            return max(self._longest_s, monotonic() - self._due)
+
+    def forget_longest(self) -> None:
+        with self._lock:
+            self._longest_s = 0.0
+
     def _run(self) -> None:
         while True:
             sleep(self._SLEEP_S)
             with self._lock:
                 now = monotonic()
-                self._late_s += max(0.0, now - self._due)
+                late_s = max(0.0, now - self._due)
+                self._late_s += late_s
+                self._longest_s = max(self._longest_s, late_s)
                 self._due = now + self._SLEEP_S
 
 

@@ -69,7 +69,9 @@ def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
     keys = keys_of("five thousand", len(sizes))
     shape = {"page_bytes": 8192, "room_pages": 5000, "timeout_s": 60}
     assert all(attach(holder, **shape).set(keys, sizes))
-    assert attach(reader, **shape).has(keys, sizes)
+    reading = attach(reader, **shape)
+    # Where the processor is busy an owner may hear of them, or answer, too late for one call.
+    eventually(lambda: reading.has(keys, sizes), what="all of them are read")
 
 
 @pytest.mark.parametrize("mib", [16, pytest.param(64, marks=pytest.mark.slow)])

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
+from hypothesis import settings
 
 from peercache_client import Client
+
+# How long an example takes says nothing on a machine that stands still now and then.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture
