@@ -132,8 +132,8 @@ class RemovalCatchUp:
             replies = await self._ask_all()
             remembers = self._remembers
             if remembers and (found := self._enough(replies)) is not None:
-                for reply in found:
-                    await self._take(reply)
+                for node_id, reply in found.items():
+                    await self._take(node_id, reply)
             elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
                 await self._begin_empty(replies)
             elif time.monotonic() >= deadline:
@@ -160,17 +160,18 @@ class RemovalCatchUp:
 
     def _enough(
         self, replies: dict[str, pb.MissedRemovalsReply]
-    ) -> list[pb.MissedRemovalsReply] | None:
+    ) -> dict[str, pb.MissedRemovalsReply] | None:
         """Those who say together what we have missed."""
-        vouching = [reply for reply in replies.values() if reply.vouches]
+        vouching = {node_id: reply for node_id, reply in replies.items() if reply.vouches}
         if vouching:
-            return next(([reply] for reply in vouching if reply.known), None)
+            known = ({named[0]: named[1]} for named in vouching.items() if named[1].known)
+            return next(known, None)
         if self._removals.life == 0 and self._others_wait(replies):
             return None
         together = self._who_ended_together(replies)
         if together is None or not all(self._had_our_life(*named) for named in together.items()):
             return None
-        return [reply for reply in together.values() if reply.known]
+        return {node_id: reply for node_id, reply in together.items() if reply.known}
 
     def _who_ended_together(
         self, replies: dict[str, pb.MissedRemovalsReply]
@@ -214,12 +215,12 @@ class RemovalCatchUp:
         others = {node.address.node_id for node in self._others()}
         return others <= replies.keys() or self._removals.life == 0
 
-    async def _take(self, reply: pb.MissedRemovalsReply) -> None:
-        await self._remove(reply.digests)
+    async def _take(self, node_id: str, reply: pb.MissedRemovalsReply) -> None:
+        await self._remove(reply.digests, node_id)
         for request in reply.running:
             await self._removals.carry_out(id_of(request.id), request.digests)
 
-    async def _remove(self, digests: bytes) -> None:
+    async def _remove(self, digests: bytes, told_by: str) -> None:
         loop = asyncio.get_running_loop()
         # What this start has removed itself may have been set anew.
         own = await loop.run_in_executor(None, self._engine.removals_since, self._began_at)
@@ -228,7 +229,7 @@ class RemovalCatchUp:
             digests = b"".join(digest for digest in split(digests) if digest not in known)
         if digests:
             # Whoever was away longer than us has not heard of them either.
-            self._removals.lives.removed(self._engine.removals_last + 1)
+            self._removals.lives.removed(self._engine.removals_last + 1, told_by)
             log.info("%d pages were removed while this node was away", len(digests) // DIGEST_BYTES)
         step = STEP_DIGESTS * DIGEST_BYTES
         for at in range(0, len(digests), step):

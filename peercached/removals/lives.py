@@ -194,10 +194,13 @@ class Lives:
             life.owed_from = position
             self.changed = True
 
-    def removed(self, position: int) -> None:
-        """A removal is carried out here, from that position on: who is away does not hear of it."""
+    def removed(self, position: int, told_by: str = "") -> None:
+        """A removal is carried out here, from that position on: who is away does not hear of it.
+        Earlier starts of the node `told_by`, of which we have it, have done so before."""
         for life in self:
-            if life.presence is not Presence.HERE:
+            if life.presence is Presence.HERE:
+                continue
+            if life.node_id != told_by or life.presence is not Presence.ENDED:
                 self._owe(life, position)
 
     def over(self, position: int, answered: Collection[int]) -> None:

@@ -231,6 +231,7 @@ class FakeEngine(NativeDirectory):
         return len(self.journal)
 
     def removals_since(self, position: int) -> bytes | None:
+        assert position >= 0  # the engine takes no others
         return None if position < self.journal_floor else b"".join(self.journal[position:])
 
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from peercached.peer.removal_catch_up import RemovalCatchUp
 from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.removals import ORPHANED_S
 from peercached.peer.wire import address_message
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.lives import NOT_KNOWN
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
 from sim.test_cluster import some
@@ -38,6 +41,64 @@ def test_a_member_that_claims_a_start_of_ours_to_come_costs_us_no_pages() -> Non
         )
         cluster.run(1.0)
         assert list(ours.engine.pool) == [KEYS[0]]
+
+
+def test_what_was_set_anew_outlives_a_start_of_the_whole_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who removed it tells the other, and is not told by the other to remove it again."""
+    answer = RemovalCatchUp.answer
+
+    async def late(self: RemovalCatchUp, caller: Any, request: Any) -> Any:
+        if caller.node_id == "n0001":
+            await asyncio.sleep(0.5)  # n0000 has been told by then
+        return await answer(self, caller, request)
+
+    with RemovalsCluster(1, 2) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        cluster.crash("n0000")
+        cluster.until_agreed(20 * TTL_S)
+        cluster.remove(cluster.nodes["n0001"], KEYS[0])
+        cluster.run(1.0)
+        assert cluster.set(cluster.nodes["n0001"], KEYS[0])
+        cluster.run(1.0)
+        cluster.crash("n0001")
+        monkeypatch.setattr(RemovalCatchUp, "answer", late)
+        cluster.start("n0000")
+        cluster.start("n0001")
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        assert list(cluster.nodes["n0001"].engine.pool) == [KEYS[0]]
+
+
+def test_who_does_not_know_what_a_life_has_missed_does_not_answer_for_it() -> None:
+    with RemovalsCluster(1, 2) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        ours, other = cluster.nodes["n0000"].daemon, cluster.nodes["n0001"].address
+        life = ours.removals.lives.find(other.node_id, other.incarnation)
+        assert life is not None
+        answers = []
+
+        async def ask() -> None:
+            request = pb.MissedRemovalsRequest(life=other.incarnation)
+            answers.append(await ours.removal_catch_up.answer(other, request))
+
+        for life.owed_from in (0, NOT_KNOWN):
+            cluster.nodes["n0000"].process.do(lambda: cluster.loop.create_task(ask()))
+            cluster.run(1.0)
+        assert [answer.known for answer in answers] == [True, False]
+
+
+def test_how_far_the_journals_of_others_have_come_is_written_down() -> None:
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        cluster.remove(cluster.nodes["n0000"], KEYS[0])
+        cluster.run(2.0)
+        for disk in cluster.disks.values():
+            assert [life.reached for life in disk.remembered.lives] == [1, 1]
 
 
 def test_who_did_not_hear_that_a_removal_is_over_is_told_again(

@@ -111,6 +111,15 @@ def test_a_node_that_begins_empty_waits_for_the_silent_and_cannot_say_what_they_
     assert [life.name for life in ended] == [("a", 2)]
 
 
+def test_who_has_told_us_of_a_removal_is_not_told_of_it_again() -> None:
+    lives = seen(view(A1, B1), view())
+    lives.removed(5, told_by="a")
+    assert {life.node_id: life.owed_from for life in lives} == {"a": 5, "b": 5}, "it may be frozen"
+    lives = seen(view(A1, B1), view(A2))
+    lives.removed(5, told_by="a")
+    assert {life.name: life.owed_from for life in lives} == {("a", 1): 0, ("a", 2): 0, ("b", 11): 5}
+
+
 def test_who_is_away_is_owed_the_first_removal_that_it_may_have_missed() -> None:
     lives = seen(view(A1, B1), view(B1), running_from=5)
     a, b = lives.find("a", 1), lives.find("b", 11)
