@@ -59,8 +59,8 @@ void FrameStream::shrink_if_quiet() {
 }
 
 bool FrameStream::receive(Frame& frame, const Deadline* deadline) {
-  if (deadline != nullptr &&
-      (deadline->passed() || !wait_for(socket_.get(), POLLIN, deadline->remaining_ms()))) {
+  // What has come is taken, also where this process was stopped until its time was over.
+  if (deadline != nullptr && !wait_for(socket_.get(), POLLIN, deadline->remaining_ms())) {
     return false;
   }
   for (;;) {

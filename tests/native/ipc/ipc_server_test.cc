@@ -1,4 +1,5 @@
 // What a well-behaved worker may rely on.
+#include "ipc/frame_stream.h"
 #include "ipc_fixture.h"
 
 namespace peercached {
@@ -22,6 +23,20 @@ TEST_F(IpcTest, APageSetIsReadBackByteForByte) {
   EXPECT_EQ(std::memcmp(memory.at + 30001, memory.at, 1000), 0);
   EXPECT_EQ(worker->last->header.value, 2u);
   EXPECT_EQ(worker->last->header.count, 3u);
+}
+
+// As after SIGSTOP, or when the machine stood still.
+TEST(FrameStream, AHelloThatHasComeIsReadThoughItsTimeIsOver) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  ipc::FrameStream stream{UniqueFd(ends[0])};
+  const UniqueFd worker(ends[1]);
+  ipc::RequestHeader header;
+  header.op = static_cast<uint16_t>(ipc::Op::hello);
+  ASSERT_EQ(::send(worker.get(), &header, sizeof(header), 0), ssize_t{sizeof(header)});
+  ipc::Frame frame;
+  EXPECT_TRUE(stream.read_hello(frame, Deadline::after_ms(-1)));
+  EXPECT_FALSE(stream.read_hello(frame, Deadline::after_ms(-1))) << "nothing has come";
 }
 
 TEST_F(IpcTest, HelloTellsWhoTheDaemonIsAndWhatItTakes) {
