@@ -1,13 +1,13 @@
-"""Workers set, remove, clear and read a few keys on three nodes with disks while these are killed,
-stopped, frozen, drained and started, alone and all at once. Each get and each exists is checked
-against what had been removed before it began.
+"""Workers set, remove, clear and read a few keys on three nodes with disks and pool files. These
+meet all of harness.nemeses. Each get and each exists is checked against what had been removed
+before it began.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import compress
 from pathlib import Path
@@ -18,13 +18,15 @@ from harness.clock import seconds
 from harness.disks import disk_options
 from harness.fixtures import MakeCluster
 from harness.history import History, Span
+from harness.nemeses import Nemeses
+from harness.netns import Network, reason_to_skip
 from harness.pages import keys_of
 from harness.versions import Versions
 from harness.waiting import eventually
+from harness.warm_pools import PoolFiles
 
 from peercache_client import Status
-from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
+from peercached.demo.cluster import Cluster
 
 KEYS = keys_of("contested", 200)
 GONE = (Status.ok, Status.absent)
@@ -41,7 +43,12 @@ class Worker:
         self._history = history
         self._at = {
             daemon.node_id: stack.enter_context(
-                Versions(daemon.socket_path, room_pages=len(KEYS), timeout_s=seconds(1.0))
+                Versions(
+                    daemon.socket_path,
+                    page_bytes=8192,
+                    room_pages=len(KEYS),
+                    timeout_s=seconds(1.0),
+                )
             )
             for daemon in cluster.daemons
         }
@@ -107,96 +114,48 @@ class Worker:
             self._history.found(key, asked, node_id)
 
 
-def kill(cluster: Cluster, daemon: Daemon) -> None:
-    daemon.kill()
-    daemon.start()
-
-
-def stop(cluster: Cluster, daemon: Daemon) -> None:
-    assert daemon.stop(30) == 0
-    daemon.start()
-
-
-def freeze(cluster: Cluster, daemon: Daemon) -> None:
-    daemon.freeze()
-    others = [other for other in cluster.daemons if other is not daemon]
-    for other in others:
-        other.wait_members([member.node_id for member in others])
-    daemon.thaw()
-
-
-def freeze_and_kill_another(cluster: Cluster, daemon: Daemon) -> None:
-    other = next(other for other in cluster.daemons if other is not daemon)
-    daemon.freeze()
-    other.kill()
-    other.start()
-    daemon.thaw()
-
-
-def drain_and_stay(cluster: Cluster, daemon: Daemon) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, True)
-        eventually(lambda: daemon.status()["drain"]["state"] == "drained", 30)
-        admin.undrain()
-
-
-def leave(cluster: Cluster, daemon: Daemon) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, False)
-    eventually(lambda: daemon.status()["drain"]["state"] == "left", 30)
-    stop(cluster, daemon)
-
-
-def start_once_without_its_disk(cluster: Cluster, daemon: Daemon) -> None:
-    daemon.kill()
-    options = daemon.options
-    daemon.options = {k: v for k, v in options.items() if not k.startswith("disk-")}
-    daemon.start()
-    cluster.wait_complete()
-    assert daemon.stop(30) == 0
-    daemon.options = options
-    daemon.start()
-
-
-def kill_all(cluster: Cluster, daemon: Daemon) -> None:
-    """One of them earlier than the others, which comes back as the last."""
-    daemon.kill()
-    others = [other for other in cluster.daemons if other is not daemon]
-    for other in others:
-        other.wait_members([member.node_id for member in others])
-    for other in others:
-        other.kill()
-    for other in [*others, daemon]:
-        other.start()
-
-
-NEMESES: list[Callable[[Cluster, Daemon], None]] = [
-    kill, stop, freeze, freeze_and_kill_another, drain_and_stay, leave, start_once_without_its_disk,
-    kill_all,
-]  # fmt: skip
+@pytest.fixture
+def network_if_possible() -> Iterator[Network | None]:
+    if reason_to_skip():
+        yield None
+    else:
+        network = Network("abc")
+        yield network
+        network.remove()
 
 
 @pytest.mark.parametrize("operations", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_no_read_gets_what_was_removed_before_it_began(
-    make_cluster: MakeCluster, tmp_path: Path, operations: int
+    network_if_possible: Network | None,
+    make_cluster: MakeCluster,
+    pool_files: PoolFiles,
+    tmp_path: Path,
+    operations: int,
 ) -> None:
-    cluster = make_cluster(3, start=False, each=disk_options(tmp_path, "abc"))
+    network = network_if_possible
+    stores = zip(disk_options(tmp_path, "abc"), pool_files.options(3), strict=True)
+    each = [{**disk, **pool} for disk, pool in stores]
+    # Room for half of the keys: the others are on the disk alone.
+    cluster = make_cluster(3, start=False, pool_size="1MiB", each=each)
+    if network is not None:
+        network.place(cluster)
     for daemon in cluster.daemons:
         daemon.heads = [each.address for each in cluster.daemons]
     cluster.start()
     rng, history = random.Random(operations), History()
+    nemeses = Nemeses(cluster, tmp_path, rng, network).all
     with ExitStack() as clients, ExitStack() as threads:
         workers = [Worker(cluster, history, seed, clients) for seed in range(WORKERS)]
         running = [threads.enter_context(Background(worker.step)) for worker in workers]
         rounds = 0
         while history.operations < operations or rounds == 0:
-            for nemesis in rng.sample(NEMESES, len(NEMESES)):
-                nemesis(cluster, rng.choice(cluster.daemons))
+            for nemesis in rng.sample(nemeses, len(nemeses)):
+                nemesis(rng.choice(cluster.daemons))
                 cluster.wait_complete()
                 assert not any(worker.ended for worker in running), "a worker has failed"
             rounds += 1
     counts = f"{history.operations} operations, {history.hits} hits, {history.sure} removals"
-    print(f"{counts}, {rounds} rounds of {len(NEMESES)} nemeses")
+    print(f"{counts}, {rounds} rounds of {len(nemeses)} nemeses")
     with ExitStack() as clients:
         worker = Worker(cluster, history, WORKERS, clients)
         for daemon in cluster.daemons:

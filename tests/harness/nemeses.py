@@ -1,0 +1,192 @@
+"""What befalls the nodes of a cluster while workers go on: ends, silence, other files. Afterwards
+all of them run, and can reach each other."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.netns import Network
+from harness.waiting import eventually
+from peercached.admin.client import AdminClient
+from peercached.demo.cluster import Cluster, Daemon
+
+
+class Nemeses:
+    """Of a cluster whose daemons have a disk and a pool file each. `network`: where each of them
+    has a host of its own."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, rng: random.Random, network: Network | None
+    ) -> None:
+        self._cluster = cluster
+        self._backups = folder / "backups"
+        self._rng = rng
+        self._network = network
+        self.all: list[Callable[[Daemon], None]] = [
+            self.kill,
+            self.kill_and_stay_away,
+            self.kill_all,
+            self.stop,
+            self.leave,
+            self.drain_and_stay,
+            self.freeze,
+            self.freeze_and_kill_another,
+            self.start_once_without_a_store,
+            self.start_once_with_another_folder,
+            self.stop_with_a_slow_disk,
+            self.stop_with_a_full_disk,
+            self.make_or_restore_a_backup,
+        ]
+        if network is not None:
+            self.all += [self.cut_off, self.kill_and_start_cut_off]
+
+    # --- ends
+
+    def kill(self, daemon: Daemon) -> None:
+        daemon.kill()
+        daemon.start()
+
+    def kill_and_stay_away(self, daemon: Daemon) -> None:
+        daemon.kill()
+        self._others_are_alone(daemon)
+        daemon.start()
+
+    def kill_all(self, daemon: Daemon) -> None:
+        """One of them earlier than the others, which comes back as the last."""
+        daemon.kill()
+        self._others_are_alone(daemon)
+        for other in self._others(daemon):
+            other.kill()
+        for other in [*self._others(daemon), daemon]:
+            other.start()
+
+    def stop(self, daemon: Daemon) -> None:
+        assert daemon.stop(30) == 0
+        self._others_are_alone(daemon)
+        daemon.start()
+
+    def leave(self, daemon: Daemon) -> None:
+        """As the manual has it for an upgrade."""
+        with AdminClient(str(daemon.admin_path)) as admin:
+            admin.drain(1 << 40, 60.0, False)
+        eventually(lambda: daemon.status()["drain"]["state"] == "left", 30)
+        self.stop(daemon)
+
+    def drain_and_stay(self, daemon: Daemon) -> None:
+        with AdminClient(str(daemon.admin_path)) as admin:
+            admin.drain(1 << 40, 60.0, True)
+            eventually(lambda: daemon.status()["drain"]["state"] == "drained", 30)
+            admin.undrain()
+
+    # --- silence
+
+    def freeze(self, daemon: Daemon) -> None:
+        daemon.freeze()
+        self._others_are_alone(daemon)
+        daemon.thaw()
+
+    def freeze_and_kill_another(self, daemon: Daemon) -> None:
+        daemon.freeze()
+        other = self._rng.choice(self._others(daemon))
+        other.kill()
+        other.start()
+        daemon.thaw()
+
+    def cut_off(self, daemon: Daemon) -> None:
+        with self._alone(daemon):
+            daemon.wait_members([daemon.node_id])
+
+    def kill_and_start_cut_off(self, daemon: Daemon) -> None:
+        with self._alone(daemon):
+            daemon.kill()
+            daemon.start()
+            daemon.wait_ready()
+
+    @contextmanager
+    def _alone(self, daemon: Daemon) -> Iterator[None]:
+        assert self._network is not None
+        self._network.split([daemon.node_id])
+        self._others_are_alone(daemon)
+        yield
+        self._network.unite([daemon.node_id])
+
+    # --- other files
+
+    def start_once_without_a_store(self, daemon: Daemon) -> None:
+        without = self._rng.choice([("disk-",), ("pool-file",), ("disk-", "pool-file")])
+        daemon.kill()
+        options = daemon.options
+        daemon.options = {k: v for k, v in options.items() if not k.startswith(without)}
+        self._run_once(daemon)
+        daemon.options = options
+        daemon.start()
+
+    def start_once_with_another_folder(self, daemon: Daemon) -> None:
+        folder = _disk(daemon)
+        aside = folder.with_suffix(".aside")
+        assert daemon.stop(30) == 0
+        folder.rename(aside)
+        self._run_once(daemon)
+        shutil.rmtree(folder)
+        aside.rename(folder)
+        daemon.start()
+
+    def stop_with_a_slow_disk(self, daemon: Daemon) -> None:
+        self._with_faults(daemon, "disk_write_stall=0.5,disk_stall_ms=500")
+
+    def stop_with_a_full_disk(self, daemon: Daemon) -> None:
+        self._with_faults(daemon, "disk_no_space=0.7")
+
+    def _with_faults(self, daemon: Daemon, faults: str) -> None:
+        daemon.kill()
+        daemon.options["faults"] = faults
+        self._run_once(daemon)
+        del daemon.options["faults"]
+        daemon.start()
+
+    def _run_once(self, daemon: Daemon) -> None:
+        daemon.start()
+        self._cluster.wait_complete()
+        if self._rng.random() < 0.5:
+            assert daemon.stop(30) == 0
+        else:
+            daemon.kill()
+
+    def make_or_restore_a_backup(self, daemon: Daemon) -> None:
+        """The copy is made while it runs. When it is used it is of this start or an earlier one."""
+        backup = self._backups / daemon.node_id
+        files = [_disk(daemon), *daemon.state_dir.glob(f"removals-{daemon.node_id}.*")]
+        if backup.exists():
+            daemon.kill()
+            for file in files:
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+                _copy(backup / file.name, file.parent)
+            shutil.rmtree(backup)
+            daemon.start()
+        else:
+            backup.mkdir(parents=True)
+            for file in files:
+                _copy(file, backup)
+
+    # --- others
+
+    def _others(self, daemon: Daemon) -> list[Daemon]:
+        return [other for other in self._cluster.daemons if other is not daemon]
+
+    def _others_are_alone(self, daemon: Daemon) -> None:
+        others = self._others(daemon)
+        for other in others:
+            other.wait_members([member.node_id for member in others])
+
+
+def _disk(daemon: Daemon) -> Path:
+    return Path(str(daemon.options["disk-path"]))
+
+
+def _copy(file: Path, to: Path) -> None:
+    subprocess.run(["cp", "-a", file, to], check=True)
