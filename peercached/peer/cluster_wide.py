@@ -104,7 +104,7 @@ class ClusterWide:
         return {
             "namespace": namespace,
             "namespace_id": namespace_id,
-            "epoch": self._epochs.next_of(namespace_id) - 1,
+            "epoch": self._epochs.of(namespace_id),
             "digest": digest,
             "owners": [
                 {

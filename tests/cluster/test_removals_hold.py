@@ -218,6 +218,30 @@ def test_clear_names_a_member_that_went_without_a_word(
     nothing_is_old(cluster, worker)
 
 
+@pytest.mark.netns
+def test_a_clear_holds_for_what_was_set_behind_another_clear_on_the_far_side(
+    network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+) -> None:
+    """And whose node has ended since: nobody here has heard of that clear."""
+    cluster = make_cluster(2, start=False, each=disk_options(tmp_path, "ab"))
+    network.start(cluster)
+    a, b = cluster.daemons
+    network.cut("b")
+    for daemon in cluster.daemons:
+        daemon.wait_members([daemon.node_id])
+    assert not worker(b).clear()
+    assert all(worker(b).set(KEYS, OLD))
+    wait_written(b)
+    b.kill()
+    network.heal("b")
+    eventually(worker(a).clear)
+    b.start()
+    cluster.wait_complete()
+    nothing_is_old(cluster, worker)
+    assert all(worker(a).set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
 def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_old(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:

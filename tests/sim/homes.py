@@ -1,4 +1,4 @@
-"""The folders of a node: its disk tier and its state_dir, which outlive its processes."""
+"""The files of a node: its disk tier, pool file and state_dir, which outlive its processes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ class Home:
     def disk(self) -> Path:
         return self.now / "disk"
 
+    @property
+    def pool_file(self) -> Path:
+        return self.now / "pool"
+
     def _new(self) -> Path:
         return self._path / str(next(self._numbers))
 
@@ -61,7 +65,7 @@ class Home:
         return self.has_backup
 
     def restore(self, choose: Callable[[list[Path]], Path]) -> None:
-        """Both folders, from one backup, while no process uses them."""
+        """All, from one backup, while no process uses them."""
         shutil.rmtree(self.now)
         copy_at_one_moment(choose(self._backups), self.now)
 

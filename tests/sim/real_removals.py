@@ -11,6 +11,7 @@ story that failed may end well the next time. So it tells what happened to the p
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from typing import Any, cast
 
 from harness.history import History, Span
 from harness.raw_worker import Reply
+from harness.warm_pools import TMPFS
 
 from peercached import _native
 from peercached.config import Config
@@ -51,8 +53,10 @@ SETTINGS = {
     "copy_threads": 1,
     "protocol": "tcp",
 }
-# Of starts: the disk is switched off, or comes from a backup.
+# Of starts: a store is switched off, or the disk comes from a backup.
 WITHOUT_DISK, FROM_BACKUP = 0.1, 0.15
+WITHOUT_POOL_FILE = 0.4
+CAN_HAVE_POOL_FILES = os.access(TMPFS, os.W_OK)
 # Of single keys' operations.
 SETS, REMOVES, EVICTIONS, LOOKS = 0.3, 0.13, 0.1, 0.07
 STEPS = 25
@@ -72,7 +76,7 @@ class RealRemovals(SimCluster):
         self._folder = folder
         self._homes: dict[str, Home] = {}
         self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
-        self._has_disk = True
+        self._has_disk = self._has_pool_file = True
         self._setters: dict[int, SimNode] = {}  # by version
         self._clears: list[Span] = []
         self._drained: set[SimNode] = set()
@@ -92,9 +96,13 @@ class RealRemovals(SimCluster):
 
     def settings(self, name: str) -> dict[str, Any]:
         home = self._homes[name]
-        disk = {"disk_enabled": True, "disk_path": str(home.disk)} if self._has_disk else {}
+        stores: dict[str, Any] = {}
+        if self._has_disk:
+            stores = {"disk_enabled": True, "disk_path": str(home.disk)}
+        if self._has_pool_file:
+            stores["pool_file"] = str(home.pool_file)
         socket_path = str(self._folder / f"{name}.sock")
-        return {**SETTINGS, **disk, "state_dir": str(home.state), "socket_path": socket_path}
+        return {**SETTINGS, **stores, "state_dir": str(home.state), "socket_path": socket_path}
 
     def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
         engine = RealEngine(node, config, incarnation, self._homes[node.name], self.real_time)
@@ -112,6 +120,7 @@ class RealRemovals(SimCluster):
             home = self._homes[name] = Home(self._folder / name)
             chance = 1.0
         self._has_disk = chance >= WITHOUT_DISK
+        self._has_pool_file = self.rng.random() >= WITHOUT_POOL_FILE and CAN_HAVE_POOL_FILES
         restored = (
             self._has_disk
             and chance < WITHOUT_DISK + FROM_BACKUP
@@ -119,10 +128,12 @@ class RealRemovals(SimCluster):
         )
         node = super().start(name, cold)
         disk = "its disk from a backup" if restored else "its disk" if self._has_disk else "no disk"
-        self.tell(b"", f"{name} starts as {node.address.incarnation} with {disk}")
+        pool = "its pool file" if self._has_pool_file else "no pool file"
+        self.tell(b"", f"{name} starts as {node.address.incarnation} with {disk} and {pool}")
         found = node.engine.stats()
         self.done["starts"] += 1
         self.done["pages recovered"] += found.get("disk", {}).get("recovered_pages", 0)
+        self.done["pages in a pool file"] += found["pool"]["keys"]
         return node
 
     def crash(self, name: str, machine: bool = False) -> None:
@@ -374,7 +385,9 @@ def engine_of(node: SimNode) -> RealEngine:
 def removed(seed: int) -> RealRemovals:
     rng = random.Random(seed)
     with (
-        tempfile.TemporaryDirectory(prefix="sim") as folder,
+        tempfile.TemporaryDirectory(
+            prefix="sim", dir=TMPFS if CAN_HAVE_POOL_FILES else None
+        ) as folder,
         RealRemovals(
             Path(folder),
             seed,

@@ -43,7 +43,16 @@ def test_an_epoch_only_rises() -> None:
     assert epochs.raise_to(digest_of("n"), 5) == 5
     assert epochs.raise_to(digest_of("n"), 3) == 5
     assert engine.epochs == {digest_of("n"): 5}
-    assert epochs.next_of(digest_of("n")) == 6
+
+
+def test_the_epoch_of_a_clear_is_above_all_that_were_made_before_it_elsewhere() -> None:
+    _, elsewhere = cleared(0)
+    _, epochs = cleared(0)
+    theirs = elsewhere.next_of(digest_of("n"))
+    elsewhere.raise_to(digest_of("n"), theirs)
+    assert epochs.next_of(digest_of("n")) > theirs
+    epochs.raise_to(digest_of("n"), EPOCH_MAX - 2)
+    assert epochs.next_of(digest_of("n")) == EPOCH_MAX - 1, "whatever the clock says"
 
 
 def test_a_full_table_is_the_callers_business_but_no_heartbeats() -> None:
