@@ -81,6 +81,7 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
         client.ping(timeout_s=seconds(10))
         ready.set()
         go.wait()
+        eventually(client.ping)  # whether the daemon lives: the client asks that for 5 ms at a time
         got.extend(client.batch_get(["k"], region, [200], 4, timeout_s=seconds(10)))
 
     thread = threading.Thread(target=other)
@@ -126,9 +127,15 @@ def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadlin
     with monkeypatch.context() as at_first:
         at_first.setattr(peercache_client.client, "_REGION_TIMEOUT_S", seconds(0.05))
         region = client.alloc(4096)
-    began = now_s()
-    assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.2)) == [Status.deadline]
-    assert now_s() - began < seconds(0.6)
+
+    def is_late() -> bool:
+        """Else the client finds within 5 ms that the daemon does not answer."""
+        began = now_s()
+        statuses = client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.2))
+        assert now_s() - began < seconds(0.6)
+        return statuses == [Status.deadline]
+
+    eventually(is_late)
 
 
 def test_region_is_quarantined_until_the_write_ends(
