@@ -89,6 +89,8 @@ class Engine:
     # --- events (engine/control.h): (kind, ticket, seconds left, payload)
     def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...
     def answer(self, ticket: int, payload: bytes) -> None: ...
+    def give_up(self, ticket: int) -> None:
+        """There will be no answer."""
 
     # --- nodes: the table of holder indices. A node incarnation gets an index while it is in the
     # view; `drop_node` makes its records and cached locations void at once.

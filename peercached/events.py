@@ -83,7 +83,7 @@ class Events:
                 except Exception:
                     log.exception("event %d could not be handled", kind)
                     if ticket:
-                        self._engine.answer(ticket, b"")
+                        self._engine.give_up(ticket)
             if len(events) < _TAKE:
                 return
 
@@ -131,17 +131,19 @@ class Events:
     async def _clear(self, namespace: str) -> bytes:
         try:
             return describe_unreached(await self._cluster_wide.clear(namespace)).encode()
-        except ValueError as error:  # an empty answer would mean: cleared everywhere
+        except ValueError as error:
             return str(error).encode()
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
         self._tasks.spawn(self._answer(ticket, work))
 
     async def _answer(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
-        answer = b""
+        # An empty answer says something: cleared everywhere, or found nowhere.
         try:
-            answer = await work
+            self._engine.answer(ticket, await work)
+        except asyncio.CancelledError:
+            self._engine.give_up(ticket)
+            raise
         except Exception:
             log.exception("a question of the data plane could not be answered")
-        finally:
-            self._engine.answer(ticket, answer)
+            self._engine.give_up(ticket)

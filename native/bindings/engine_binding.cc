@@ -223,6 +223,9 @@ void bind_engine(nb::module_& module) {
             self.control().answer(ticket, std::move(bytes));
           },
           nb::arg("ticket"), nb::arg("payload"))
+      .def(
+          "give_up", [](Engine& self, uint64_t ticket) { self.control().give_up(ticket); },
+          Unlocked(), nb::arg("ticket"))
 
       .def("add_node", &Engine::add_node, Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
       .def("drop_node", &Engine::drop_node, Unlocked(), nb::arg("index"))

@@ -111,6 +111,14 @@ void ControlQueue::answer(uint64_t ticket, std::vector<std::byte> payload) {
   found->second->ready_.notify_one();
 }
 
+void ControlQueue::give_up(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  auto found = questions_.find(ticket);
+  if (found == questions_.end()) return;
+  found->second->done_ = true;
+  found->second->ready_.notify_one();
+}
+
 void ControlQueue::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;

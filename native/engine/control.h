@@ -79,7 +79,7 @@ class ControlQueue {
     Question(const Question&) = delete;
     Question& operator=(const Question&) = delete;
 
-    // nullopt at the deadline, at the queue's bound, or once closed.
+    // nullopt at the deadline, at the queue's bound, once closed or given up.
     std::optional<std::vector<std::byte>> wait();
 
    private:
@@ -100,7 +100,8 @@ class ControlQueue {
   // --- control plane
   std::vector<Event> take(size_t limit);
   void answer(uint64_t ticket, std::vector<std::byte> payload);
-  void close();  // wakes all who wait, refuses further events
+  void give_up(uint64_t ticket);  // there will be no answer: who waits goes on without
+  void close();                   // wakes all who wait, refuses further events
 
   uint64_t posted() const;  // all events that the control plane was given
   uint64_t dropped() const;

@@ -54,6 +54,9 @@ class SimEngine(FakeEngine):
     def answer(self, ticket: int, payload: bytes) -> None:
         self._asked.pop(ticket)(payload)
 
+    def give_up(self, ticket: int) -> None:
+        del self._asked[ticket]
+
     def stats(self) -> dict[str, Any]:
         held = sum(length for _, length in self.pool.values())
         pool = {

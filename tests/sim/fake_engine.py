@@ -56,7 +56,7 @@ class FakeEngine(NativeDirectory):
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
         self.published: set[bytes] = set()
-        self.answers: dict[int, bytes] = {}
+        self.answers: dict[int, bytes | None] = {}  # None: there will be none
         self.epochs: dict[bytes, int] = {}
         self.data_port = 7
         self.rails = 0
@@ -113,6 +113,9 @@ class FakeEngine(NativeDirectory):
 
     def answer(self, ticket: int, payload: bytes) -> None:
         self.answers[ticket] = payload
+
+    def give_up(self, ticket: int) -> None:
+        self.answers[ticket] = None
 
     # --- nodes
 

@@ -89,7 +89,9 @@ class LoopNode:
     async def ask(self, kind: int, payload: bytes, left_s: float = 2.0) -> bytes:
         ticket = self.engine.post(kind, payload, seconds(left_s))
         await eventually(lambda: ticket in self.engine.answers)
-        return self.engine.answers.pop(ticket)
+        answer = self.engine.answers.pop(ticket)
+        assert answer is not None, "given up"
+        return answer
 
     async def set(self, *names: str) -> None:
         rows = b"".join(self.engine.set_page(digest_of(name)) for name in names)

@@ -121,6 +121,11 @@ class RealEngine:
         if self._native is not None:
             self._native.answer(ticket, payload)
 
+    def give_up(self, ticket: int) -> None:
+        self._asked.discard(ticket)
+        if self._native is not None:
+            self._native.give_up(ticket)
+
     def connect_node(
         self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
     ) -> None:

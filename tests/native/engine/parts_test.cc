@@ -38,9 +38,23 @@ TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
   EXPECT_EQ(*answer, payload("hello"));
 }
 
+TEST(ControlQueue, AQuestionThatIsGivenUpHasNoAnswerAtOnce) {
+  ControlQueue queue(16, 1 << 20);
+  std::thread plane([&] {
+    pollfd one{queue.event_fd(), POLLIN, 0};
+    poll(&one, 1, 10'000);
+    for (const Event& event : queue.take(16)) queue.give_up(event.ticket);
+  });
+  const TimePoint began = Clock::now();
+  EXPECT_FALSE(queue.ask(EventKind::clear, payload("x"), Deadline::after_ms(600'000)));
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(300));
+  plane.join();
+}
+
 TEST(ControlQueue, NobodyAnswersWithinTheDeadlineIsNoAnswer) {
   ControlQueue queue(16, 1 << 20);
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
+  queue.give_up(1);
   queue.answer(1, payload("late"));  // its ticket is gone: no harm
 }
 
