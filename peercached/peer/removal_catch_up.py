@@ -26,7 +26,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable
-from peercached.peer.removals import Removals, id_message, id_of, split
+from peercached.peer.removals import Removals, id_message, id_of
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.lives import NOT_KNOWN
 
@@ -221,12 +221,8 @@ class RemovalCatchUp:
             await self._removals.carry_out(id_of(request.id), request.digests)
 
     async def _remove(self, digests: bytes, told_by: str) -> None:
+        """Also what this start has set, had it to wait: nobody knows whether that was before."""
         loop = asyncio.get_running_loop()
-        # What this start has removed itself may have been set anew.
-        own = await loop.run_in_executor(None, self._engine.removals_since, self._began_at)
-        if own:
-            known = set(split(own))
-            digests = b"".join(digest for digest in split(digests) if digest not in known)
         if digests:
             # Whoever was away longer than us has not heard of them either.
             self._removals.lives.removed(self._engine.removals_last + 1, told_by)
@@ -276,6 +272,7 @@ class RemovalCatchUp:
             met=met[0],
             met_position=met[1],
             position=self._began_at,
+            reached=self._engine.removals_last,
         )
         try:
             reply: pb.MissedRemovalsReply = await link.call(
@@ -290,6 +287,7 @@ class RemovalCatchUp:
             return None
         self._compared.add(_name(node))
         self._compare(who.node_id, (reply.met, reply.met_position))
+        removals.lives.reach({who.incarnation: reply.reached})
         if met > (reply.before, reply.position):
             log.warning(
                 "%s has an old state_dir: what it knows of removals is not used", who.node_id
@@ -321,6 +319,7 @@ class RemovalCatchUp:
         self._compared.add(_name(node))
         removals = self._removals
         self._compare(caller.node_id, (request.met, request.met_position))
+        removals.lives.reach({caller.incarnation: request.reached})
         await self._drop_if_old()
         met = removals.lives.newest_before(caller.node_id, caller.incarnation)
         known = removals.lives.find(caller.node_id, request.life)
@@ -336,6 +335,7 @@ class RemovalCatchUp:
             met=met[0],
             met_position=met[1],
             position=self._began_at,
+            reached=self._engine.removals_last,
             running=running_of(removals),
         )
         if known is None:

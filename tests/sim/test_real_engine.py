@@ -16,9 +16,10 @@ from sim.real_worker import RealWorker
 from sim.test_cluster import some
 
 
-# 23: a removal waits for a process that its driver has never met, and whose node is back.
-# 10: two parts have cleared without each other. 42: a node is stopped while it clears.
-@pytest.mark.parametrize("seed", [*some(3, 100), 10, 23, 42])
+# 10: two parts have cleared without each other. 23: a removal waits for a process that its driver
+# has never met, and whose node is back. 42: a node is stopped while it clears. 258: who was told
+# how far another's journal is was killed at once. 279: one was cut off when it started.
+@pytest.mark.parametrize("seed", [*some(3, 100), 10, 23, 42, 258, 279])
 def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
 
