@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -66,10 +65,10 @@ class Epochs:
             )
         return known
 
-    def next_of(self, namespace_id: bytes) -> int:
-        """For a clear. By the clock, in microseconds: a node that was cut off and has ended since
-        may have cleared with an epoch that nobody knows here. Its pages must not count."""
-        return max(self.of(namespace_id) + 1, time.time_ns() // 1000)
+    def next_of(self, namespace_id: bytes, now_us: int) -> int:
+        """For a clear. By the wall clock: a node that was cut off and has ended since may have
+        cleared with an epoch that nobody knows here. Its pages must not count."""
+        return max(self.of(namespace_id) + 1, now_us)
 
     def of(self, namespace_id: bytes) -> int:
         """The one in force here; 0: it was never cleared. ValueError: no id."""

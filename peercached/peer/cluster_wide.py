@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -64,7 +65,7 @@ class ClusterWide:
         went without a word are among them, until it is known that they have ended; so is this node
         if a restart would make it forget."""
         namespace_id = self._engine.namespace_id(namespace)
-        epoch = self._epochs.next_of(namespace_id)
+        epoch = self._epochs.next_of(namespace_id, time.time_ns() // 1000)
         others = [n for n in self._placement.nodes.values() if n.index != SELF]
         unreached: list[str] = []
         for _ in range(CLEAR_ROUNDS_MAX):

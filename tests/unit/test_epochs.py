@@ -48,11 +48,11 @@ def test_an_epoch_only_rises() -> None:
 def test_the_epoch_of_a_clear_is_above_all_that_were_made_before_it_elsewhere() -> None:
     _, elsewhere = cleared(0)
     _, epochs = cleared(0)
-    theirs = elsewhere.next_of(digest_of("n"))
+    theirs = elsewhere.next_of(digest_of("n"), now_us=1000)
     elsewhere.raise_to(digest_of("n"), theirs)
-    assert epochs.next_of(digest_of("n")) > theirs
-    epochs.raise_to(digest_of("n"), EPOCH_MAX - 2)
-    assert epochs.next_of(digest_of("n")) == EPOCH_MAX - 1, "whatever the clock says"
+    assert epochs.next_of(digest_of("n"), now_us=1001) > theirs
+    epochs.raise_to(digest_of("n"), 5000)
+    assert epochs.next_of(digest_of("n"), now_us=1001) == 5001, "whatever the clock says"
 
 
 def test_a_full_table_is_the_callers_business_but_no_heartbeats() -> None:
