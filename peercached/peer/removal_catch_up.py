@@ -69,7 +69,7 @@ class RemovalCatchUp:
         # Who has told us of which starts of ours it knows, and has been told: node id, incarnation.
         self._compared: set[tuple[str, int]] = set()
         self._comparing: asyncio.Task[None] | None = None
-        self._compare_at = 0.0
+        self._compare_at = float("-inf")
 
     # --- who asks
 
