@@ -56,7 +56,6 @@ SETTINGS = {
 # Of starts: a store is switched off, or the disk comes from a backup.
 WITHOUT_DISK, FROM_BACKUP = 0.1, 0.15
 WITHOUT_POOL_FILE = 0.4
-CAN_HAVE_POOL_FILES = os.access(TMPFS, os.W_OK)
 # Of single keys' operations.
 SETS, REMOVES, EVICTIONS, LOOKS = 0.3, 0.13, 0.1, 0.07
 STEPS = 25
@@ -74,6 +73,7 @@ class RealRemovals(SimCluster):
         self.checks_exists = False
         self.real_time = RealTime(self.loop)
         self._folder = folder
+        self._can_have_pool_files = folder.is_relative_to(TMPFS)
         self._homes: dict[str, Home] = {}
         self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
         self._has_disk = self._has_pool_file = True
@@ -120,7 +120,7 @@ class RealRemovals(SimCluster):
             home = self._homes[name] = Home(self._folder / name)
             chance = 1.0
         self._has_disk = chance >= WITHOUT_DISK
-        self._has_pool_file = self.rng.random() >= WITHOUT_POOL_FILE and CAN_HAVE_POOL_FILES
+        self._has_pool_file = self._can_have_pool_files and self.rng.random() >= WITHOUT_POOL_FILE
         restored = (
             self._has_disk
             and chance < WITHOUT_DISK + FROM_BACKUP
@@ -386,7 +386,7 @@ def removed(seed: int) -> RealRemovals:
     rng = random.Random(seed)
     with (
         tempfile.TemporaryDirectory(
-            prefix="sim", dir=TMPFS if CAN_HAVE_POOL_FILES else None
+            prefix="sim", dir=TMPFS if os.access(TMPFS, os.W_OK) else None
         ) as folder,
         RealRemovals(
             Path(folder),

@@ -368,7 +368,7 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             namespace_id = first.engine.namespace_id("model")
             second.engine.epochs[namespace_id] = 7
             assert await first.ask(CLEAR, b"model") == b""
-            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] == 8
+            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
             assert await first.daemon.clear("model") == ["b"]
 
