@@ -115,9 +115,9 @@ class Engine:
     def expel_reader(self, node_id: str, incarnation: int) -> None: ...
 
     # --- ring
-    def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
+    def set_ring(self, positions: bytes, nodes: bytes, replicas: int, view_number: int) -> None:
         """Packed u64 positions ascending and u16 holder indices: who owns what, from now on."""
-    def set_shard_final(self, final: bool) -> None:
+    def set_shard_final(self, final: bool, view_number: int) -> None:
         """Whether every member is in sync with our shard: then a digest that we own and do not
         know is nowhere, and workers are told so without asking anybody."""
     def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:

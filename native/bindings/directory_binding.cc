@@ -20,11 +20,13 @@ void bind_directory(nb::class_<Engine>& engine) {
   engine
       .def(
           "set_ring",
-          [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
-            self.set_ring(std::make_shared<const Ring>(make_ring(positions, nodes, replicas)));
+          [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas,
+             uint64_t view_number) {
+            self.set_ring(
+                std::make_shared<const Ring>(make_ring(positions, nodes, replicas, view_number)));
           },
-          nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"))
-      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"))
+          nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
+      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"), nb::arg("view_number"))
       .def(
           "split",
           [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {

@@ -108,9 +108,10 @@ inline nb::list shares_list(const Ring& ring, unsigned owners) {
   return list;
 }
 
-inline Ring make_ring(const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas) {
+inline Ring make_ring(const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas,
+                      uint64_t view_number = 0) {
   return Ring(unpack<uint64_t>(positions, "positions"), unpack<HolderIndex>(nodes, "nodes"),
-              replicas);
+              replicas, view_number);
 }
 
 void bind_engine(nb::module_& module);

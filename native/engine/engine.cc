@@ -185,6 +185,9 @@ void Engine::listen() {
       },
       [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
         hold_local(digests, hold_ms, held);
+      },
+      [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+        lookup_local(digests, view_number, located);
       });
 }
 

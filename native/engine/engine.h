@@ -27,6 +27,7 @@
 #include "engine/control.h"
 #include "engine/crew.h"
 #include "engine/disk_watch.h"
+#include "engine/finality.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/latencies.h"
@@ -97,6 +98,9 @@ struct OperationCounters {
   std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
+  // Of lookups_asked: frames to owners. What these did not settle the control plane was asked for.
+  std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
+  std::atomic<uint64_t> lookups_answered{0};  // frames of peers
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
   std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers said they use
   // Pages taken over from nodes that drain, and pages that were offered and not taken.
@@ -168,7 +172,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::string transport_json() const;
   void set_ring(std::shared_ptr<const Ring> ring);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
-  void set_shard_final(bool final) { shard_final_.store(final, std::memory_order_release); }
+  void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
+  // What our shard knows of these, for a peer. engine/locate.cc
+  void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   // Removals, of this cluster's members at this one (peercached/peer/removals.py). The pages are
@@ -236,6 +242,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   struct SetRun;
   struct GetRun;
   struct AdoptRun;
+  struct Search;
 
   // Records and withdrawals on their way to the owners; nobody waits for them.
   void tell(std::span<const RecordRow> rows);
@@ -300,7 +307,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   mutable std::mutex ring_mutex_;
   std::shared_ptr<const Ring> ring_;
   std::atomic<bool> alone_{true};  // nobody else is in the ring
-  std::atomic<bool> shard_final_{false};
+  Finality finality_;
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{true};
 

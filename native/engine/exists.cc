@@ -1,4 +1,4 @@
-// exists, and the search for records that `get` shares with it.
+// exists, remove and clear.
 
 #include <algorithm>
 #include <cstring>
@@ -13,9 +13,6 @@ namespace peercached {
 namespace {
 
 constexpr int kRemoveAttempts = 4;
-// Long enough for an `exists` asked again while its request waits, short beside the life of a page
-// even in a pool that turns over in a second.
-constexpr auto kRecent = std::chrono::milliseconds(200);
 
 // Whole items of an answer; an empty one has no memory to copy from.
 template <typename Item>
@@ -26,139 +23,7 @@ void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
   std::memcpy(items.data() + items.size() - count, packed.data(), count * sizeof(Item));
 }
 
-// Which of one digest's records to use: at a node that is not suspect, resident if there is one,
-// else on a disk; another one than `failed` if there is one; among several a different one for each
-// digest, so that readers spread.
-const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
-                        HolderIndex failed, PageStatus& why) {
-  const RecordRow* best = nullptr;
-  int best_rank = -1;
-  const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
-  for (size_t i = 0; i < records.size(); ++i) {
-    const RecordRow& record = records[(start + i) % records.size()];
-    const bool resident = record.flags & kRecordResident;
-    if (record.holder == kSelfHolder) {
-      // It was not in our pool when we looked: it is just being withdrawn, or has just come.
-      if (resident) why = PageStatus::stale;
-      continue;
-    }
-    if (!nodes.usable(record.holder)) {
-      if (nodes.suspect(record.holder)) why = PageStatus::suspect;
-      continue;
-    }
-    const int rank = 2 * (record.holder != failed) + resident;
-    if (rank <= best_rank) continue;
-    best = &record;
-    best_rank = rank;
-  }
-  return best;
-}
-
 }  // namespace
-
-void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
-                    Trust trust, Deadline deadline, std::span<RecordRow> rows,
-                    std::span<PageStatus> why, Trace* trace) {
-  std::fill(why.begin(), why.end(), PageStatus::pending);
-  for (RecordRow& row : rows) row.holder = kNoHolder;
-  size_t open = digests.size();
-
-  auto take = [&](size_t i, const RecordRow& record) {
-    rows[i] = record;
-    why[i] = PageStatus::ok;
-    --open;
-  };
-  const TimePoint now = Clock::now();
-  const uint64_t removals = running_.changes();
-  // Of the first digest, which is the only one where there is a trace.
-  const auto found_so_far = [&](TraceStep& step) {
-    if (trace != nullptr) step.done(why[0], rows[0].holder);
-  };
-  if (trust != Trust::nothing) {
-    TraceStep step(trace, "location cache");
-    const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
-    for (size_t i = 0; i < digests.size(); ++i) {
-      RecordRow cached;
-      if (locations_.find(digests[i], since, cached) && nodes_.usable(cached.holder))
-        take(i, cached);
-    }
-    found_so_far(step);
-  }
-
-  auto merge = [&](std::vector<RecordRow>& found) {
-    std::stable_sort(found.begin(), found.end(),
-                     [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
-    auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
-    for (size_t i = 0; i < digests.size(); ++i) {
-      if (why[i] == PageStatus::ok) continue;
-      auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
-      auto last = first;
-      while (last != found.end() && last->digest == digests[i]) ++last;
-      const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
-      if (const RecordRow* record = choose({first, last}, nodes_, failed_at, why[i])) {
-        take(i, *record);
-        locations_.put(*record, now);
-        // It may be where a removed page was. After the put: a removal forgets after it has begun.
-        if (running_.changes() != removals) locations_.forget(digests[i]);
-      }
-    }
-  };
-
-  auto ring = this->ring();
-  const bool alone = alone_.load(std::memory_order_acquire);
-  // A fresh search asks the other owners too: our own shard may be what misled us.
-  const bool own_word_is_final =
-      alone || (trust != Trust::nothing && shard_final_.load(std::memory_order_acquire));
-  if (open > 0 && ring) {
-    // What we own ourselves we look up ourselves.
-    std::vector<Digest> own;
-    std::vector<size_t> own_index;
-    for (size_t i = 0; i < digests.size(); ++i) {
-      if (why[i] != PageStatus::ok && ring->owned_by(digests[i], kSelfHolder)) {
-        own.push_back(digests[i]);
-        own_index.push_back(i);
-      }
-    }
-    TraceStep step(own.empty() ? nullptr : trace, "own shard");
-    std::vector<RecordRow> found;
-    if (!own.empty()) shard_->lookup(own, found);
-    merge(found);
-    found_so_far(step);
-    for (size_t i : own_index) {
-      if (!own_word_is_final || why[i] == PageStatus::ok || why[i] == PageStatus::suspect) continue;
-      if (why[i] == PageStatus::pending) why[i] = PageStatus::absent;
-      --open;
-    }
-  }
-
-  if (open > 0 && !alone) {
-    std::vector<Digest> asked;
-    for (size_t i = 0; i < digests.size(); ++i) {
-      const bool own_record = why[i] == PageStatus::stale && !own_word_is_final;
-      if (why[i] == PageStatus::pending || why[i] == PageStatus::suspect || own_record) {
-        asked.push_back(digests[i]);
-      }
-    }
-    TraceStep step(trace, "owners");
-    counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
-    counters_.lookup_keys_asked.fetch_add(asked.size(), std::memory_order_relaxed);
-    auto answer =
-        control_.ask(EventKind::lookup, std::as_bytes(std::span<const Digest>(asked)), deadline);
-    if (answer) {
-      std::vector<RecordRow> found;
-      append_items(found, *answer);
-      merge(found);
-    } else {
-      for (PageStatus& status : why) {
-        if (status == PageStatus::pending) status = PageStatus::deadline;
-      }
-    }
-    found_so_far(step);
-  }
-  for (PageStatus& status : why) {
-    if (status == PageStatus::pending) status = PageStatus::absent;
-  }
-}
 
 ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> keys, bool all) {
   const Timed timed(latencies_.exists);

@@ -27,6 +27,7 @@ std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnat
   if (free == ids_.size()) ids_.emplace_back();
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
+  slow_until_[free] = TimePoint{};
   state_[free].store(kLive, std::memory_order_release);
   return {static_cast<HolderIndex>(free), true};
 }
@@ -56,6 +57,24 @@ void NodeTable::set_suspect(HolderIndex index, bool suspect) {
   } else {
     state_[index].fetch_and(static_cast<uint8_t>(~kSuspect));
   }
+}
+
+void NodeTable::set_slow(HolderIndex index, TimePoint until) {
+  if (index < kNodesMax) slow_until_[index].store(until, std::memory_order_relaxed);
+}
+
+std::vector<HolderIndex> NodeTable::find(std::span<const Incarnation> incarnations) const {
+  std::vector<HolderIndex> found;
+  found.reserve(incarnations.size());
+  std::lock_guard lock(mutex_);
+  for (Incarnation incarnation : incarnations) {
+    HolderIndex index = kNoHolder;
+    for (size_t i = 0; i < ids_.size() && index == kNoHolder; ++i) {
+      if (!ids_[i].empty() && incarnations_[i] == incarnation) index = static_cast<HolderIndex>(i);
+    }
+    found.push_back(index);
+  }
+  return found;
 }
 
 std::vector<NodeTable::Node> NodeTable::all() const {

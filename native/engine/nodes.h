@@ -11,10 +11,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/types.h"
 
 namespace peercached {
@@ -33,7 +35,18 @@ class NodeTable {
   void set_connected(HolderIndex index, bool connected);
   void set_suspect(HolderIndex index, bool suspect);
 
+  // Has not answered in time: not asked on the hot path until then.
+  void set_slow(HolderIndex index, TimePoint until);
+  // The indices of these incarnations; kNoHolder: not in the view.
+  std::vector<HolderIndex> find(std::span<const Incarnation> incarnations) const;
+
   // Lock-free: for every page on the hot path.
+  bool live(HolderIndex index) const {
+    return index < kNodesMax && (state_[index].load(std::memory_order_acquire) & kLive) != 0;
+  }
+  bool slow(HolderIndex index, TimePoint now) const {
+    return index < kNodesMax && now < slow_until_[index].load(std::memory_order_relaxed);
+  }
   bool usable(HolderIndex index) const {
     return index < kNodesMax &&
            (state_[index].load(std::memory_order_acquire) & (kLive | kSuspect)) == kLive;
@@ -64,6 +77,7 @@ class NodeTable {
   std::vector<std::string> ids_;  // by index; empty: free
   std::array<std::atomic<uint8_t>, kNodesMax> state_{};
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
+  std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
 };
 
 }  // namespace peercached

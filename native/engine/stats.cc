@@ -155,6 +155,10 @@ std::string Engine::status_json() const {
   json.field("exists_keys", c.exists_keys.load()).field("exists_hits", c.exists_hits.load());
   json.field("lookups_asked", c.lookups_asked.load());
   json.field("lookup_keys_asked", c.lookup_keys_asked.load());
+  json.field("lookup_frames", c.lookup_frames.load());
+  json.field("lookups_passed_on", c.lookups_passed_on.load());
+  json.field("lookup_keys_passed_on", c.lookup_keys_passed_on.load());
+  json.field("lookups_answered", c.lookups_answered.load());
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
 

@@ -10,8 +10,12 @@
 
 namespace peercached {
 
-Ring::Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas)
-    : positions_(std::move(positions)), nodes_(std::move(nodes)), replicas_(replicas) {
+Ring::Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas,
+           uint64_t view_number)
+    : positions_(std::move(positions)),
+      nodes_(std::move(nodes)),
+      replicas_(replicas),
+      view_number_(view_number) {
   if (replicas_ < 1 || replicas_ > kOwnersMax)
     throw std::invalid_argument("ring: replicas is " + std::to_string(replicas_) + ": give 1 to " +
                                 std::to_string(kOwnersMax));

@@ -23,7 +23,8 @@ class Ring {
  public:
   // `positions` ascending; nodes[i] is the holder index at positions[i]; 1 <= replicas <=
   // kOwnersMax. Throws std::invalid_argument otherwise. No positions: nobody owns anything.
-  Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas);
+  Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas,
+       uint64_t view_number = 0);
 
   // Writes the owners in ring order, returns how many (fewer than replicas in a small view).
   unsigned owners(const Digest& digest, HolderIndex out[kOwnersMax]) const;
@@ -39,6 +40,7 @@ class Ring {
   std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
 
   unsigned replicas() const { return replicas_; }
+  uint64_t view_number() const { return view_number_; }  // of the view that it was made for
   // Per node, the fraction of the digests of which it is among the first `owners` owners (at most
   // all there are).
   std::vector<std::pair<HolderIndex, double>> shares(unsigned owners = 1) const;
@@ -50,6 +52,7 @@ class Ring {
   std::vector<HolderIndex> nodes_;
   HolderIndex node_last_ = 0;  // the highest index in nodes_
   unsigned replicas_ = 1;
+  uint64_t view_number_ = 0;
   unsigned owners_per_place_ = 0;  // min(replicas, nodes in the view)
 
   // The owners from each position on, owners_per_place_ for each, and for each value of a

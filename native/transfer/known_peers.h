@@ -33,6 +33,14 @@ class KnownPeers {
     return it == peers_.end() ? nullptr : it->second.channels;
   }
 
+  // Null: that peer is not known by this incarnation.
+  std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
+    std::shared_lock lock(mutex_);
+    auto it = peers_.find(index);
+    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
+    return it->second.channels;
+  }
+
   // For each batch of a peer that is known by this incarnation, `open(batch, channels)`; the pages
   // of the others end with an error.
   template <typename Open>
@@ -74,13 +82,6 @@ class KnownPeers {
     PeerEndpoint endpoint;
     std::shared_ptr<Channels> channels;
   };
-
-  std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
-    std::shared_lock lock(mutex_);
-    auto it = peers_.find(index);
-    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
-    return it->second.channels;
-  }
 
   void replace(HolderIndex index, Peer next) {
     std::shared_ptr<Channels> old;

@@ -12,7 +12,8 @@ from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
 class TraceStep(Part):
     """One step, or with `within` a part of the step before it."""
 
-    name: str = ""  # "pool", "location cache", "own shard", "owners", "owner", "read"
+    # "pool", "location cache", "own shard", "owners", "control plane", "owner", "read"
+    name: str = ""
     at_us: float = 0.0  # since the get began
     took_us: float = 0.0
     node_id: str = ""  # who was found or asked; empty: nobody

@@ -175,7 +175,7 @@ class OwnerSide:
         final = not self._unsynced
         if final != self._said_final:
             self._said_final = final
-            self._engine.set_shard_final(final)
+            self._engine.set_shard_final(final, self._view_number)
 
     def unsynced(self) -> set[int]:
         """Holders whose records are not all here for the current view, as far as we know."""

@@ -116,7 +116,7 @@ class Placement:
         else:
             self._remember(before, self._packed, settled, now)
         self._packed = self._build(self.nodes)
-        self._engine.set_ring(*self._packed, self._replicas)
+        self._engine.set_ring(*self._packed, self._replicas, view.number)
         for node in change.removed:
             self._engine.drop_node(node.index)
         self.view = view

@@ -27,7 +27,19 @@ _SINGLES = (
     Single("counter", "directory_lookups", "shard.lookups", "Digests looked up in the shard."),
     Single("counter", "directory_lookup_hits", "shard.hits", "Digests that it knew."),
     Single(
-        "counter", "lookups", "operations.control.lookups", "Searches at the owners, in batches."
+        "counter", "lookup_frames", "operations.lookup_frames", "Owners asked on data channels."
+    ),
+    Single(
+        "counter",
+        "lookup_frames_answered",
+        "operations.lookups_answered",
+        "Questions of other nodes answered on data channels.",
+    ),
+    Single(
+        "counter",
+        "lookups",
+        "operations.control.lookups",
+        "Searches that owners did not settle on data channels, in batches.",
     ),
     Single("counter", "lookup_rpcs", "operations.control.lookup_rpcs", "Calls made for them."),
     Single(

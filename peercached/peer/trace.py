@@ -78,11 +78,12 @@ def _steps(
             "took_us": _us(end - begin),
             "node_id": node.address.node_id if node is not None else "",
             "outcome": _word(status),
+            "within": name == "owner",
         }
         if name == "read" and node is not None and holder != SELF:
             step["transport"] = "rdma" if own.rails and node.address.rails else "tcp"
         yield step
-        for asked in watched if name == "owners" else ():
+        for asked in watched if name == "control plane" else ():
             if begin <= asked.began <= end:
                 yield {
                     "name": "owner",

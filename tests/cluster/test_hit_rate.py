@@ -30,7 +30,7 @@ def set_at(attach: Attach, daemon: Daemon, count: int) -> list[bytes]:
 
 
 def lookups(daemon: Daemon) -> int:
-    count: int = daemon.status()["operations"]["control"]["lookups"]
+    count: int = daemon.status()["operations"]["lookups_asked"]
     return count
 
 

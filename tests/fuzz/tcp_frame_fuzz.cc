@@ -71,28 +71,51 @@ void fuzz_hold(std::span<const std::byte> body) {
   uint32_t hold_ms = 0;
   std::vector<Digest> digests;
   if (parse_hold(body, request, hold_ms, digests) != nullptr) return;
-  require(!digests.empty() && digests.size() <= kHoldDigestsMax);
+  require(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
   std::vector<std::byte> again;
   append_hold(again, request, hold_ms, digests);
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }
 
-void fuzz_held(std::span<const std::byte> frame) {
-  if (frame.size() < held_bytes(0)) return;
+void fuzz_held(std::span<const std::byte> body) {
+  if (body.size() < held_body_bytes(0)) return;
   uint64_t request = 0;
-  std::memcpy(&request, frame.data() + sizeof(FrameHeader), sizeof request);
-  std::vector<uint8_t> held(frame.size() - held_bytes(0));
-  if (parse_held(frame, request, held) != nullptr) return;
+  std::memcpy(&request, body.data(), sizeof request);
+  std::vector<uint8_t> held(body.size() - held_body_bytes(0));
+  if (parse_held(body, request, held) != nullptr) return;
   for (uint8_t flag : held) require(flag <= 1);
+}
+
+void fuzz_lookup(std::span<const std::byte> body) {
+  uint64_t request = 0, view_number = 0;
+  std::vector<Digest> digests;
+  if (parse_lookup(body, request, view_number, digests) != nullptr) return;
+  require(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
+  std::vector<std::byte> again;
+  append_lookup(again, request, view_number, digests);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
+void fuzz_located(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  if (body.size() < sizeof request) return;
+  std::memcpy(&request, body.data(), sizeof request);
+  Located located{.final = true, .holders = {1, 2, 3}, .rows = {}};
+  if (parse_located(body, request, located) != nullptr) return;
+  for (const RecordRow& row : located.rows) {
+    require(row.holder >= 3 && row.holder < located.holders.size());
+  }
 }
 
 void fuzz_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(FrameHeader)) return;
   FrameHeader header;
-  if (parse_header(bytes.first(sizeof(FrameHeader)), {FrameKind::read, FrameKind::hold},
-                   kHoldBodyBytesMax, header) == nullptr) {
-    require(header.body_bytes <= kHoldBodyBytesMax);
+  if (parse_header(bytes.first(sizeof(FrameHeader)),
+                   {FrameKind::read, FrameKind::hold, FrameKind::lookup}, kRequestBodyBytesMax,
+                   header) == nullptr) {
+    require(header.body_bytes <= kRequestBodyBytesMax);
   }
 }
 
@@ -101,7 +124,7 @@ void fuzz_header(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 8) {
+  switch (data[0] % 10) {
     case 0:
       fuzz_hello(bytes);
       break;
@@ -122,6 +145,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 6:
       fuzz_held(bytes);
+      break;
+    case 7:
+      fuzz_lookup(bytes);
+      break;
+    case 8:
+      fuzz_located(bytes);
       break;
     default:
       fuzz_header(bytes);

@@ -70,10 +70,10 @@ class NativeDirectory:
         while self.swept_at_once and self.shard_sweep(SWEEP_RECORDS):
             pass
 
-    def set_ring(self, positions: bytes, nodes: bytes, replicas: int) -> None:
+    def set_ring(self, positions: bytes, nodes: bytes, replicas: int, view_number: int = 0) -> None:
         self.ring = RingTable(positions, nodes, replicas)
 
-    def set_shard_final(self, final: bool) -> None:
+    def set_shard_final(self, final: bool, view_number: int) -> None:
         self.shard_final = final
 
     def _ring(self) -> RingTable:

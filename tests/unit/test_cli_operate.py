@@ -113,7 +113,8 @@ def test_trace_shows_each_step_and_what_it_took(ctl: Bench) -> None:
         "digest": "ab" * 16, "length": 131072, "outcome": "ok", "total_us": 12345.6,
         "steps": [
             {"name": "pool", "at_us": 1.0, "took_us": 2.5, "outcome": "absent"},
-            {"name": "owners", "at_us": 4.0, "took_us": 900.0, "node_id": "c", "outcome": "ok"},
+            {"name": "control plane", "at_us": 4.0, "took_us": 900.0, "node_id": "c",
+             "outcome": "ok"},
             {"name": "owner", "at_us": 9.0, "took_us": 800.0, "node_id": "b", "outcome": "ok",
              "within": True},
             {"name": "read", "at_us": 905.0, "took_us": 11000.0, "node_id": "c", "outcome": "ok",

@@ -80,7 +80,7 @@ void append_pages(std::vector<std::byte>& out, uint64_t request,
 
 void append_hold(std::vector<std::byte>& out, uint64_t request, uint32_t hold_ms,
                  std::span<const Digest> digests) {
-  assert(!digests.empty() && digests.size() <= kHoldDigestsMax);
+  assert(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
   append_header(out, FrameKind::hold, sizeof(HoldHead) + digests.size_bytes());
   append(out, HoldHead{request, static_cast<uint32_t>(digests.size()), hold_ms});
   append_bytes(out, digests.data(), digests.size_bytes());
@@ -90,6 +90,25 @@ void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const 
   append_header(out, FrameKind::held, sizeof(HeldHead) + held.size());
   append(out, HeldHead{request, static_cast<uint32_t>(held.size()), 0});
   append_bytes(out, held.data(), held.size());
+}
+
+void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
+                   std::span<const Digest> digests) {
+  assert(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
+  append_header(out, FrameKind::lookup, sizeof(LookupHead) + digests.size_bytes());
+  append(out, LookupHead{request, view_number, static_cast<uint32_t>(digests.size()), 0});
+  append_bytes(out, digests.data(), digests.size_bytes());
+}
+
+void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located) {
+  const std::span holders(located.holders);
+  const std::span rows(located.rows);
+  append_header(out, FrameKind::located,
+                sizeof(LocatedHead) + holders.size_bytes() + rows.size_bytes());
+  append(out, LocatedHead{request, static_cast<uint32_t>(rows.size()),
+                          static_cast<uint16_t>(holders.size()), uint16_t{located.final}});
+  append_bytes(out, holders.data(), holders.size_bytes());
+  append_bytes(out, rows.data(), rows.size_bytes());
 }
 
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
@@ -172,7 +191,7 @@ const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint3
   if (body.size() < sizeof(HoldHead)) return "hold request is short";
   auto head = take<HoldHead>(body);
   if (head.count == 0) return "a request to hold no pages";
-  if (head.count > kHoldDigestsMax) return "a request to hold too many pages";
+  if (head.count > kDigestsPerRequestMax) return "a request to hold too many pages";
   if (body.size() != head.count * sizeof(Digest)) return "hold request has a wrong length";
   digests.resize(head.count);
   std::memcpy(digests.data(), body.data(), body.size());
@@ -181,23 +200,58 @@ const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint3
   return nullptr;
 }
 
-const char* parse_held(std::span<const std::byte> frame, uint64_t request,
-                       std::span<uint8_t> held) {
-  assert(frame.size() == held_bytes(held.size()));
-  FrameHeader header;
-  const size_t body_bytes = sizeof(HeldHead) + held.size();
-  const char* wrong = parse_header(frame, {FrameKind::held}, body_bytes, header);
-  if (wrong != nullptr) return wrong;
-  if (header.body_bytes != body_bytes) return "answer to a hold has a wrong length";
-  frame = frame.subspan(sizeof(FrameHeader));
-  auto head = take<HeldHead>(frame);
+const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held) {
+  if (body.size() != held_body_bytes(held.size())) return "answer to a hold has a wrong length";
+  auto head = take<HeldHead>(body);
   if (head.request != request) return "answer to another hold";
   if (head.count != held.size()) return "answer about another number of held pages";
   if (head.reserved != 0) return "reserved bits are set in an answer to a hold";
   for (size_t i = 0; i < held.size(); ++i) {
-    const auto flag = static_cast<uint8_t>(frame[i]);
+    const auto flag = static_cast<uint8_t>(body[i]);
     if (flag > 1) return "a page that is neither held nor not";
     held[i] = flag;
+  }
+  return nullptr;
+}
+
+const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
+                         std::vector<Digest>& digests) {
+  if (body.size() < sizeof(LookupHead)) return "lookup is short";
+  auto head = take<LookupHead>(body);
+  if (head.count == 0) return "a lookup of no digests";
+  if (head.count > kDigestsPerRequestMax) return "a lookup of too many digests";
+  if (head.reserved != 0) return "reserved bits are set in a lookup";
+  if (body.size() != head.count * sizeof(Digest)) return "lookup has a wrong length";
+  digests.resize(head.count);
+  std::memcpy(digests.data(), body.data(), body.size());
+  request = head.request;
+  view_number = head.view_number;
+  return nullptr;
+}
+
+const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located) {
+  if (body.size() < sizeof(LocatedHead)) return "answer to a lookup is short";
+  auto head = take<LocatedHead>(body);
+  if (head.request != request) return "answer to another lookup";
+  if (head.final > 1) return "answer to a lookup that is neither final nor not";
+  const size_t before = located.holders.size();
+  const size_t holder_bytes = head.holders * sizeof(Incarnation);
+  if (body.size() != holder_bytes + uint64_t{head.rows} * sizeof(RecordRow)) {
+    return "answer to a lookup has a wrong length";
+  }
+  if (before + head.holders > kNoHolder) return "answers to a lookup name too many holders";
+  located.final = located.final && head.final == 1;
+  located.holders.resize(before + head.holders);
+  if (holder_bytes != 0) {
+    std::memcpy(located.holders.data() + before, body.data(), holder_bytes);
+  }
+  body = body.subspan(holder_bytes);
+  for (uint32_t i = 0; i < head.rows; ++i) {
+    auto row = take<RecordRow>(body);
+    if (row.holder >= head.holders) return "a record whose holder is not in the answer";
+    if ((row.flags & ~kRecordResident) != 0) return "a record with flags that an owner never gives";
+    row.holder = static_cast<HolderIndex>(before + row.holder);
+    located.rows.push_back(row);
   }
   return nullptr;
 }

@@ -8,12 +8,16 @@
 //   pages         PagesHead, count x PageStatus (u8)       holder -> reader
 //   hold          HoldHead, count x Digest                 reader -> holder
 //   held          HeldHead, count x u8 (0 or 1)            holder -> reader
+//   lookup        LookupHead, count x Digest               reader -> owner
+//   located       LocatedHead, holders x Incarnation,      owner -> reader
+//                 rows x RecordRow
 //
 // Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
 // order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
 // from its own request, so it can receive straight into their destinations.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -38,8 +42,9 @@ inline constexpr size_t kNodeIdBytesMax = 255;
 inline constexpr size_t kTokenBytes = 32;
 inline constexpr size_t kRefusalTextBytesMax = 512;
 
-// Of one hold frame; more go in several.
-inline constexpr uint32_t kHoldDigestsMax = 4096;
+// Of one hold or lookup frame; more go in several.
+inline constexpr uint32_t kDigestsPerRequestMax = 4096;
+inline constexpr size_t kRowsPerDigestMax = 3;
 
 enum class FrameKind : uint16_t {
   hello = 1,
@@ -49,6 +54,8 @@ enum class FrameKind : uint16_t {
   pages = 5,
   hold = 6,
   held = 7,
+  lookup = 8,
+  located = 9,
 };
 
 enum class Refusal : uint16_t {
@@ -126,18 +133,42 @@ struct HeldHead {
 };
 static_assert(sizeof(HeldHead) == 16);
 
+struct LookupHead {
+  uint64_t request = 0;
+  uint64_t view_number = 0;  // of the reader, by whose ring it asks this owner
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(LookupHead) == 24);
+
+struct LocatedHead {
+  uint64_t request = 0;
+  uint32_t rows = 0;     // their `holder` is an index in the table of holders
+  uint16_t holders = 0;  // incarnations
+  uint16_t final = 0;    // 1: what has no row here is nowhere
+};
+static_assert(sizeof(LocatedHead) == 16);
+
 inline constexpr size_t kReadBodyBytesMax =
     sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
-inline constexpr size_t kHoldBodyBytesMax = sizeof(HoldHead) + kHoldDigestsMax * sizeof(Digest);
-static_assert(kReadBodyBytesMax <= kHoldBodyBytesMax, "the larger one bounds what is received");
+inline constexpr size_t kHoldBodyBytesMax =
+    sizeof(HoldHead) + kDigestsPerRequestMax * sizeof(Digest);
+inline constexpr size_t kLookupBodyBytesMax =
+    sizeof(LookupHead) + kDigestsPerRequestMax * sizeof(Digest);
+inline constexpr size_t kRequestBodyBytesMax =
+    std::max({kReadBodyBytesMax, kHoldBodyBytesMax, kLookupBodyBytesMax});
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
   return sizeof(FrameHeader) + sizeof(PagesHead) + count;
 }
 
-inline constexpr size_t held_bytes(size_t count) {
-  return sizeof(FrameHeader) + sizeof(HeldHead) + count;
+inline constexpr size_t held_body_bytes(size_t count) { return sizeof(HeldHead) + count; }
+
+// Of a lookup for so many digests, at most.
+inline constexpr size_t located_body_bytes_max(size_t count) {
+  return sizeof(LocatedHead) +
+         count * kRowsPerDigestMax * (sizeof(Incarnation) + sizeof(RecordRow));
 }
 
 struct Hello {
@@ -145,6 +176,13 @@ struct Hello {
   Incarnation incarnation = 0;
   Incarnation expected = 0;
   std::string token;  // kTokenBytes
+};
+
+// Of one owner about some digests.
+struct Located {
+  bool final = false;  // what has no row is nowhere
+  std::vector<Incarnation> holders;
+  std::vector<RecordRow> rows;  // `holder` is an index in `holders`
 };
 
 struct HelloReply {
@@ -164,6 +202,9 @@ void append_pages(std::vector<std::byte>& out, uint64_t request,
 void append_hold(std::vector<std::byte>& out, uint64_t request, uint32_t hold_ms,
                  std::span<const Digest> digests);
 void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const uint8_t> held);
+void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
+                   std::span<const Digest> digests);
+void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located);
 
 // --- reading: each returns nullptr, or what is wrong with the frame
 // A header of one of `kinds`, with a body of at most `body_bytes_max`.
@@ -180,8 +221,13 @@ const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
 
 const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
                        std::vector<Digest>& digests);
-// The whole answer to `request`; as many flags as digests were sent.
-const char* parse_held(std::span<const std::byte> frame, uint64_t request, std::span<uint8_t> held);
+// The answer to `request`; as many flags as digests were sent.
+const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held);
+const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
+                         std::vector<Digest>& digests);
+// The answer to `request`: appended, so that the holders of several answers are one table, and
+// final if all are.
+const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
 
 // What is wrong with a request for these pages, or nullptr. Asked on both sides.
 const char* check_wanted(std::span<const PageWanted> pages);

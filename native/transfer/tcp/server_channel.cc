@@ -85,12 +85,13 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                              const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
-                             ServerCounters& counters)
+                             const TcpServer::Lookup& lookup, ServerCounters& counters)
     : socket_(std::move(socket)),
       config_(config),
       pool_(pool),
       authorise_(authorise),
       hold_(hold),
+      lookup_(lookup),
       counters_(counters),
       host_(host_at(socket_.fd())) {
   tune(socket_.fd());
@@ -214,25 +215,39 @@ bool ServerChannel::serve_request() {
   FrameHeader header;
   const char* wrong = nullptr;
   if (got == Got::all) {
-    wrong = parse_header(frame_, {FrameKind::read, FrameKind::hold}, kHoldBodyBytesMax, header);
+    wrong = parse_header(frame_, {FrameKind::read, FrameKind::hold, FrameKind::lookup},
+                         kRequestBodyBytesMax, header);
   }
   if (got == Got::all && wrong == nullptr) {
     frame_.resize(header.body_bytes);
     got = receive(frame_.data(), frame_.size(), deadline);
   }
-  uint64_t request = 0;
+  uint64_t request = 0, view_number = 0;
   uint32_t hold_ms = 0;
-  const bool hold = header.kind == static_cast<uint16_t>(FrameKind::hold);
+  const auto kind = static_cast<FrameKind>(header.kind);
   if (got == Got::all && wrong == nullptr) {
-    wrong = hold ? parse_hold(frame_, request, hold_ms, digests_)
-                 : parse_read(frame_, request, wanted_);
+    wrong = kind == FrameKind::hold     ? parse_hold(frame_, request, hold_ms, digests_)
+            : kind == FrameKind::lookup ? parse_lookup(frame_, request, view_number, digests_)
+                                        : parse_read(frame_, request, wanted_);
   }
   if (got != Got::all || wrong != nullptr) {
     // A close in mid-frame is a reader that gave up, not a malformed frame.
     if (got != Got::closed) counters_.bad_frames++;
     return false;
   }
-  return hold ? answer_hold(request, hold_ms) : answer(request);
+  if (kind == FrameKind::hold) return answer_hold(request, hold_ms);
+  if (kind == FrameKind::lookup) return answer_lookup(request, view_number);
+  return answer(request);
+}
+
+bool ServerChannel::answer_lookup(uint64_t request, uint64_t view_number) {
+  located_.final = false;
+  located_.holders.clear();
+  located_.rows.clear();
+  lookup_(digests_, view_number, located_);
+  frame_.clear();
+  append_located(frame_, request, located_);
+  return send_answer({}, 0);
 }
 
 bool ServerChannel::answer_hold(uint64_t request, uint32_t hold_ms) {

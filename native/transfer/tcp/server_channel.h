@@ -31,7 +31,7 @@ class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                 const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
-                ServerCounters& counters);
+                const TcpServer::Lookup& lookup, ServerCounters& counters);
 
   // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
   // to be that peer?
@@ -54,6 +54,7 @@ class ServerChannel {
   bool serve_request();  // false: the channel is over
   bool answer(uint64_t request);
   bool answer_hold(uint64_t request, uint32_t hold_ms);
+  bool answer_lookup(uint64_t request, uint64_t view_number);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
   bool send(std::span<const std::byte> bytes);
@@ -64,6 +65,7 @@ class ServerChannel {
   Pool& pool_;
   const TcpServer::Authorise& authorise_;
   const TcpServer::Hold& hold_;
+  const TcpServer::Lookup& lookup_;
   ServerCounters& counters_;
   const std::string host_;
 
@@ -77,6 +79,7 @@ class ServerChannel {
   std::vector<PageStatus> statuses_;
   std::vector<Digest> digests_;
   std::vector<uint8_t> held_;
+  Located located_;
 };
 
 }  // namespace peercached::tcp

@@ -9,26 +9,28 @@
 #include <stdexcept>
 
 #include "transfer/known_peers.h"
-#include "transfer/tcp/hold_lane.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
 #include "transfer/tcp/peer_read.h"
+#include "transfer/tcp/question_lane.h"
 #include "transfer/wake_fds.h"
 
 namespace peercached {
 namespace {
 
-using tcp::HoldLane;
+using tcp::HoldQuestion;
 using tcp::Lane;
+using tcp::LookupQuestion;
 using tcp::PeerChannels;
 using tcp::PeerRead;
+using tcp::QuestionLane;
 using tcp::ReadCall;
 
 // Below this, a second lane costs more (a wake-up across cores) than it saves.
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
 
-// How often a hold looks for a channel while all are lent to reads.
+// How often a question looks for a channel while all are lent to reads.
 constexpr auto kChannelWait = std::chrono::milliseconds(1);
 
 // The lanes that one thread of a call drives.
@@ -103,20 +105,15 @@ class TcpReading final : public TcpEngine {
   }
 
   void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
-    const TimePoint started = Clock::now();
-    std::deque<HoldLane> lanes;
-    for (const HoldBatch& batch : batches) {
-      const auto endpoint = peers_.endpoint(batch.peer);
-      auto channels = peers_.find(batch.peer);
-      if (!channels || !endpoint || endpoint->incarnation != batch.incarnation) continue;
-      lanes.emplace_back(batch, hold_ms, std::move(channels));
-    }
-    drive_holds(lanes, deadline);
-    for (const HoldLane& lane : lanes) {
-      const HoldBatch& batch = lane.batch();
-      const std::string trouble = lane.finished() ? lane.trouble() : lane.silence(started);
-      if (!trouble.empty()) watcher_.peer_trouble(batch.peer, batch.incarnation, trouble.c_str());
-    }
+    std::deque<HoldQuestion> questions;
+    for (const HoldBatch& batch : batches) questions.emplace_back(batch, hold_ms);
+    ask_all(questions, deadline, true);
+  }
+
+  void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
+    std::deque<LookupQuestion> questions;
+    for (LookupBatch& batch : batches) questions.emplace_back(batch, view_number);
+    ask_all(questions, deadline, false);
   }
 
   std::vector<PeerHealth> health() const override { return peers_.health(false); }
@@ -140,14 +137,33 @@ class TcpReading final : public TcpEngine {
     }
   }
 
-  static void drive_holds(std::deque<HoldLane>& lanes, Deadline deadline) {
+  // `silence_is_trouble`: of a peer of whom nothing has come until the deadline.
+  template <typename Questions>
+  void ask_all(Questions& questions, Deadline deadline, bool silence_is_trouble) {
+    const TimePoint started = Clock::now();
+    std::deque<QuestionLane> lanes;
+    for (tcp::Question& question : questions) {
+      auto channels = peers_.find(question.peer, question.incarnation);
+      if (channels) lanes.emplace_back(question, std::move(channels));
+    }
+    drive(lanes, deadline);
+    for (const QuestionLane& lane : lanes) {
+      const tcp::Question& asked = lane.question();
+      const std::string trouble = lane.finished()      ? lane.trouble()
+                                  : silence_is_trouble ? lane.silence(started)
+                                                       : "";
+      if (!trouble.empty()) watcher_.peer_trouble(asked.peer, asked.incarnation, trouble.c_str());
+    }
+  }
+
+  static void drive(std::deque<QuestionLane>& lanes, Deadline deadline) {
     std::vector<pollfd> waits;
     while (true) {
       const TimePoint now = Clock::now();
       TimePoint until = deadline.at;
       waits.clear();
       bool waiting = false;
-      for (HoldLane& lane : lanes) {
+      for (QuestionLane& lane : lanes) {
         if (!lane.finished()) lane.proceed(now);
         if (lane.finished()) continue;
         waiting = true;

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "transfer/tcp/frames.h"
 #include "transfer/transfer.h"
 
 namespace peercached {
@@ -31,12 +32,26 @@ struct HoldBatch {
   std::span<uint8_t> held;  // 0 before the call
 };
 
+// Digests that one owner is asked for.
+struct LookupBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const Digest> digests;
+  // what came of it
+  bool answered = false;  // all of them, at
+  TimePoint answered_at{};
+  tcp::Located located{.final = true, .holders = {}, .rows = {}};
+};
+
 class TcpEngine : public TransferEngine {
  public:
   // Blocks until all peers have answered, at the deadline at the latest. Thread safe. Of whom no
   // answer comes nothing is held, as far as we know. Also where pages come over RDMA: a hold is a
   // message, not a READ.
   virtual void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) = 0;
+  // Likewise. `view_number` is of the ring that the owners were chosen by. Who has not answered at
+  // the deadline is slow, and no trouble yet.
+  virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
 };
 
 std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);

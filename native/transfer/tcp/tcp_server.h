@@ -18,6 +18,7 @@
 
 #include "common/notices.h"
 #include "pool/pool.h"
+#include "transfer/tcp/frames.h"
 
 namespace peercached {
 
@@ -53,8 +54,14 @@ class TcpServer {
   using Hold =
       std::function<void(std::span<const Digest>, uint32_t hold_ms, std::span<uint8_t> held)>;
 
+  // What this node's shard knows of these digests, for a reader with that view. From the channels'
+  // threads; `located` is empty before.
+  using Lookup =
+      std::function<void(std::span<const Digest>, uint64_t view_number, tcp::Located& located)>;
+
   // Binds and listens; throws std::runtime_error with the address and the remedy.
-  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold);
+  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold,
+            Lookup lookup);
   ~TcpServer();  // stops serving and joins all threads
 
   uint16_t port() const;

@@ -64,7 +64,7 @@ TEST(TransferFrames, ARequestArrivesAsItWasSent) {
 TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
   std::vector<std::byte> frame;
   std::vector<Digest> sent;
-  for (uint64_t i = 0; i < kHoldDigestsMax; ++i) sent.push_back({i, ~i});
+  for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) sent.push_back({i, ~i});
   append_hold(frame, 78, 2500, sent);
   EXPECT_LE(header_of(frame, FrameKind::hold).body_bytes, kHoldBodyBytesMax);
   uint64_t request = 0;
@@ -78,11 +78,68 @@ TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
   frame.clear();
   const std::vector<uint8_t> answer{1, 0, 1};
   append_held(frame, 78, answer);
-  ASSERT_EQ(frame.size(), held_bytes(3));
+  EXPECT_EQ(header_of(frame, FrameKind::held).body_bytes, held_body_bytes(3));
   std::vector<uint8_t> held(3);
-  ASSERT_EQ(parse_held(frame, 78, held), nullptr);
+  ASSERT_EQ(parse_held(body_of(frame), 78, held), nullptr);
   EXPECT_EQ(held, answer);
-  EXPECT_NE(parse_held(frame, 79, held), nullptr);
+  EXPECT_NE(parse_held(body_of(frame), 79, held), nullptr);
+}
+
+TEST(TransferFrames, ALookupAndItsAnswersArriveAsTheyWereSent) {
+  std::vector<std::byte> frame;
+  std::vector<Digest> sent;
+  for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) sent.push_back({i, ~i});
+  append_lookup(frame, 78, 5, sent);
+  EXPECT_LE(header_of(frame, FrameKind::lookup).body_bytes, kRequestBodyBytesMax);
+  uint64_t request = 0, view_number = 0;
+  std::vector<Digest> digests;
+  ASSERT_EQ(parse_lookup(body_of(frame), request, view_number, digests), nullptr);
+  EXPECT_EQ(request, 78u);
+  EXPECT_EQ(view_number, 5u);
+  EXPECT_EQ(digests, sent);
+
+  RecordRow row{.digest = {1, 2}, .offset = 4096, .generation = 9, .length = 100};
+  row.flags = kRecordResident;
+  Located answer{.final = true, .holders = {71, 72}, .rows = {row, row}};
+  answer.rows[1].holder = 1;
+  answer.rows[0].holder = 0;
+  frame.clear();
+  append_located(frame, 78, answer);
+  EXPECT_LE(header_of(frame, FrameKind::located).body_bytes, located_body_bytes_max(1));
+  // Several answers become one.
+  Located found{.final = true, .holders = {}, .rows = {}};
+  ASSERT_EQ(parse_located(body_of(frame), 78, found), nullptr);
+  answer.final = false;
+  frame.clear();
+  append_located(frame, 79, answer);
+  ASSERT_EQ(parse_located(body_of(frame), 79, found), nullptr);
+  EXPECT_FALSE(found.final);
+  EXPECT_EQ(found.holders, (std::vector<Incarnation>{71, 72, 71, 72}));
+  ASSERT_EQ(found.rows.size(), 4u);
+  EXPECT_EQ(found.rows[3].holder, 3);
+  EXPECT_EQ(found.rows[3].offset, 4096u);
+  EXPECT_NE(parse_located(body_of(frame), 78, found), nullptr) << "of another request";
+}
+
+TEST(TransferFrames, AnAnswerToALookupThatCannotBeIsRefused) {
+  const auto wrong = [](size_t at, auto value) {
+    Located answer{.final = true, .holders = {71}, .rows = {RecordRow{}}};
+    answer.rows[0].holder = 0;
+    std::vector<std::byte> frame;
+    append_located(frame, 1, answer);
+    std::memcpy(frame.data() + sizeof(FrameHeader) + at, &value, sizeof value);
+    Located found;
+    return parse_located(body_of(frame), 1, found) != nullptr;
+  };
+  constexpr size_t kRow = sizeof(LocatedHead) + sizeof(Incarnation);
+  EXPECT_FALSE(wrong(offsetof(LocatedHead, rows), uint32_t{1}));
+  EXPECT_TRUE(wrong(offsetof(LocatedHead, rows), uint32_t{2}));
+  EXPECT_TRUE(wrong(offsetof(LocatedHead, rows), UINT32_MAX));
+  EXPECT_TRUE(wrong(offsetof(LocatedHead, holders), uint16_t{0}));
+  EXPECT_TRUE(wrong(offsetof(LocatedHead, holders), uint16_t{7}));
+  EXPECT_TRUE(wrong(offsetof(LocatedHead, final), uint16_t{2}));
+  EXPECT_TRUE(wrong(kRow + offsetof(RecordRow, holder), HolderIndex{1}));
+  EXPECT_TRUE(wrong(kRow + offsetof(RecordRow, flags), uint8_t{kRecordWithdraw}));
 }
 
 TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
@@ -98,9 +155,9 @@ TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
 
 TEST(TransferFrames, AHoldOfTooManyPagesIsRefused) {
   std::vector<std::byte> frame;
-  append_hold(frame, 1, 1000, std::vector<Digest>(kHoldDigestsMax));
+  append_hold(frame, 1, 1000, std::vector<Digest>(kDigestsPerRequestMax));
   frame.resize(frame.size() + sizeof(Digest));
-  const uint32_t count = kHoldDigestsMax + 1;
+  const uint32_t count = kDigestsPerRequestMax + 1;
   std::memcpy(frame.data() + sizeof(FrameHeader) + offsetof(HoldHead, count), &count, 4);
   uint64_t request = 0;
   uint32_t hold_ms = 0;

@@ -28,12 +28,16 @@ class Holder : public PagePool {
         [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
           last_hold_ms = hold_ms;
           pool.contains(digests, false, held);
+        },
+        [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+          if (lookup) lookup(digests, view_number, located);
         });
   }
 
   PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
 
   std::atomic<uint32_t> last_hold_ms{0};
+  TcpServer::Lookup lookup;  // before it is asked
   std::unique_ptr<TcpServer> server;
 };
 

@@ -32,9 +32,9 @@ class TcpHold : public ::testing::Test {
 TEST_F(TcpHold, EveryPageIsAnsweredForAlsoOfMoreThanOneFrame) {
   Holder holder(4 << 20);
   auto engine = reader_of(holder.endpoint());
-  std::vector<uint64_t> numbers(tcp::kHoldDigestsMax + 900);
+  std::vector<uint64_t> numbers(tcp::kDigestsPerRequestMax + 900);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i;
-  for (uint64_t number : {0u, 7u, tcp::kHoldDigestsMax, tcp::kHoldDigestsMax + 899}) {
+  for (uint64_t number : {0u, 7u, tcp::kDigestsPerRequestMax, tcp::kDigestsPerRequestMax + 899}) {
     holder.set(number, 1000);
   }
   const std::vector<uint8_t> held = hold(*engine, numbers);
@@ -69,7 +69,8 @@ TEST_F(TcpHold, AHolderThatCameBackIsConnectedToAnew) {
   holder.server.reset();
   holder.server = std::make_unique<TcpServer>(
       config, holder.pool, [](auto&, Incarnation, auto&) { return true; },
-      [](auto, uint32_t, std::span<uint8_t> held) { std::ranges::fill(held, uint8_t{1}); });
+      [](auto, uint32_t, std::span<uint8_t> held) { std::ranges::fill(held, uint8_t{1}); },
+      nullptr);
   EXPECT_EQ(hold(*engine, one), std::vector<uint8_t>{1});
   EXPECT_TRUE(watcher.troubles().empty());
 }

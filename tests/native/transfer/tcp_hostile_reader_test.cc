@@ -98,6 +98,12 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
     std::memcpy(frame.data() + at, &value, sizeof value);
     return frame;
   };
+  const auto lookup_with = [&](size_t at, uint32_t value) {
+    std::vector<std::byte> frame;
+    tcp::append_lookup(frame, 1, 1, std::vector<Digest>{row.digest, row.digest});
+    std::memcpy(frame.data() + at, &value, sizeof value);
+    return frame;
+  };
   constexpr size_t kBody = sizeof(tcp::FrameHeader);
   constexpr size_t kPage = kBody + sizeof(tcp::ReadHead);
   const std::vector<std::vector<std::byte>> bad = {
@@ -115,8 +121,13 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
       hold_with(kBody + offsetof(tcp::HoldHead, count), 3),
       hold_with(kBody + offsetof(tcp::HoldHead, count), 0xffffffff),
       hold_with(offsetof(tcp::FrameHeader, body_bytes), 5),
-      hold_with(offsetof(tcp::FrameHeader, body_bytes), tcp::kHoldBodyBytesMax + 1),
+      hold_with(offsetof(tcp::FrameHeader, body_bytes), tcp::kRequestBodyBytesMax + 1),
       hold_with(offsetof(tcp::FrameHeader, kind), static_cast<uint32_t>(tcp::FrameKind::held)),
+      lookup_with(kBody + offsetof(tcp::LookupHead, count), 0),
+      lookup_with(kBody + offsetof(tcp::LookupHead, count), 3),
+      lookup_with(kBody + offsetof(tcp::LookupHead, count), 0xffffffff),
+      lookup_with(kBody + offsetof(tcp::LookupHead, reserved), 1),
+      lookup_with(offsetof(tcp::FrameHeader, kind), static_cast<uint32_t>(tcp::FrameKind::located)),
   };
   for (size_t i = 0; i < bad.size(); ++i) {
     Wire wire = connect_and_greet(holder);

@@ -1,4 +1,4 @@
-#include "transfer/tcp/hold_lane.h"
+#include "transfer/tcp/question_lane.h"
 
 #include <poll.h>
 
@@ -9,28 +9,22 @@
 
 namespace peercached::tcp {
 
-HoldLane::HoldLane(const HoldBatch& batch, uint32_t hold_ms, std::shared_ptr<PeerChannels> channels)
-    : batch_(batch),
-      hold_ms_(hold_ms),
-      channels_(std::move(channels)),
-      finished_(batch.digests.empty()) {}
-
-HoldLane::~HoldLane() {
+QuestionLane::~QuestionLane() {
   // One that is still connecting goes on by itself, for whoever comes next.
   if (!finished_) end(answer_.empty(), "");
 }
 
-short HoldLane::poll_events() const {
+short QuestionLane::poll_events() const {
   if (channel_->state() != Channel::State::ready) return channel_->poll_events();
   return unsent_.empty() ? POLLIN : POLLIN | POLLOUT;
 }
 
-TimePoint HoldLane::until(TimePoint deadline) const {
+TimePoint QuestionLane::until(TimePoint deadline) const {
   const bool greeting = channel_ != nullptr && channel_->state() != Channel::State::ready;
   return greeting ? std::min(deadline, channel_->greeted_by().at) : deadline;
 }
 
-void HoldLane::proceed(TimePoint now) {
+void QuestionLane::proceed(TimePoint now) {
   while (!finished_) {
     if (channel_ == nullptr) {
       channel_ = channels_->lease();
@@ -57,18 +51,15 @@ void HoldLane::proceed(TimePoint now) {
   }
 }
 
-bool HoldLane::ask() {
-  const auto left = batch_.digests.subspan(answered_);
-  if (left.empty()) return false;
-  const auto some = left.first(std::min<size_t>(left.size(), kHoldDigestsMax));
+bool QuestionLane::ask() {
   request_ = channel_->next_request();
-  append_hold(unsent_, request_, hold_ms_, some);
-  answer_.resize(held_bytes(some.size()));
+  if (!question_.ask(request_, unsent_)) return false;
+  answer_.resize(sizeof(FrameHeader));
   answer_have_ = 0;
   return true;
 }
 
-bool HoldLane::flush() {
+bool QuestionLane::flush() {
   while (unsent_from_ < unsent_.size()) {
     const ssize_t n = ::send(channel_->fd(), unsent_.data() + unsent_from_,
                              unsent_.size() - unsent_from_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -77,7 +68,7 @@ bool HoldLane::flush() {
     } else if (errno == EAGAIN) {
       return true;
     } else if (errno != EINTR) {
-      broken("broken while sending a hold: " + error_text(errno));
+      broken("broken while a question was sent: " + error_text(errno));
       return false;
     }
   }
@@ -86,8 +77,18 @@ bool HoldLane::flush() {
   return true;
 }
 
-bool HoldLane::receive() {
-  while (answer_have_ < answer_.size()) {
+bool QuestionLane::receive() {
+  FrameHeader header;
+  while (answer_have_ < answer_.size() || answer_.size() == sizeof header) {
+    if (answer_have_ == sizeof header) {
+      const char* wrong =
+          parse_header(answer_, {question_.answer_kind()}, question_.answer_bytes_max(), header);
+      if (wrong != nullptr || header.body_bytes == 0) {
+        end(false, std::string("sent a bad answer: ") + (wrong != nullptr ? wrong : "no body"));
+        return false;
+      }
+      answer_.resize(sizeof header + header.body_bytes);
+    }
     const ssize_t n = ::recv(channel_->fd(), answer_.data() + answer_have_,
                              answer_.size() - answer_have_, MSG_DONTWAIT);
     if (n > 0) {
@@ -99,35 +100,33 @@ bool HoldLane::receive() {
     } else if (errno == EAGAIN) {
       return false;
     } else if (errno != EINTR) {
-      broken("broken while answering a hold: " + error_text(errno));
+      broken("broken while it answered: " + error_text(errno));
       return false;
     }
   }
-  const size_t count = answer_.size() - held_bytes(0);
-  const char* wrong = parse_held(answer_, request_, batch_.held.subspan(answered_, count));
-  if (wrong != nullptr) {
-    std::fill_n(batch_.held.begin() + static_cast<std::ptrdiff_t>(answered_), count, uint8_t{0});
+  const auto body = std::span<const std::byte>(answer_).subspan(sizeof header);
+  if (const char* wrong = question_.answered(request_, body)) {
     end(false, std::string("sent a bad answer: ") + wrong);
     return false;
   }
-  answered_ += count;
+  ++answers_;
   answer_.clear();
   return true;
 }
 
-void HoldLane::broken(const std::string& trouble) {
+void QuestionLane::broken(const std::string& trouble) {
   const bool heard = answer_have_ != 0;
   unsent_.clear();
   unsent_from_ = 0;
   answer_.clear();
   answer_have_ = 0;
-  if (!channel_->pooled() || heard || answered_ != 0) return end(false, trouble);
+  if (!channel_->pooled() || heard || answers_ != 0) return end(false, trouble);
   // It died while it lay idle, most likely with its peer, which may be back: one fresh one tells.
   channel_ = channels_->replace(channel_);
   if (channel_ == nullptr) end(false, "");
 }
 
-void HoldLane::end(bool reusable, std::string trouble) {
+void QuestionLane::end(bool reusable, std::string trouble) {
   finished_ = true;
   trouble_ = std::move(trouble);
   if (channel_ != nullptr) channels_->give_back(channel_, reusable);

@@ -1,5 +1,5 @@
-// One peer's part of a hold call: a frame with digests, an answer with flags, on a channel that
-// reads use, too. Never blocks; many lanes share one thread.
+// One peer's part of a call that asks several: questions and answers on a channel that reads use,
+// too. Never blocks; many lanes share one thread.
 #pragma once
 
 #include <memory>
@@ -7,18 +7,19 @@
 #include <vector>
 
 #include "transfer/tcp/peer_channels.h"
-#include "transfer/tcp/tcp_engine.h"
+#include "transfer/tcp/question.h"
 
 namespace peercached::tcp {
 
-class HoldLane {
+class QuestionLane {
  public:
-  HoldLane(const HoldBatch& batch, uint32_t hold_ms, std::shared_ptr<PeerChannels> channels);
-  ~HoldLane();  // what is outstanding is given up, with its channel
-  HoldLane(const HoldLane&) = delete;
-  HoldLane& operator=(const HoldLane&) = delete;
+  QuestionLane(Question& question, std::shared_ptr<PeerChannels> channels)
+      : question_(question), channels_(std::move(channels)) {}
+  ~QuestionLane();  // what is outstanding is given up, with its channel
+  QuestionLane(const QuestionLane&) = delete;
+  QuestionLane& operator=(const QuestionLane&) = delete;
 
-  const HoldBatch& batch() const { return batch_; }
+  const Question& question() const { return question_; }
   // As far as it goes without waiting.
   void proceed(TimePoint now);
   bool finished() const { return finished_; }
@@ -41,15 +42,14 @@ class HoldLane {
   void broken(const std::string& trouble);
   void end(bool reusable, std::string trouble);
 
-  const HoldBatch batch_;
-  const uint32_t hold_ms_;
+  Question& question_;
   const std::shared_ptr<PeerChannels> channels_;
   Channel* channel_ = nullptr;
-  size_t answered_ = 0;  // digests
+  unsigned answers_ = 0;
   uint64_t request_ = 0;
   std::vector<std::byte> unsent_;
   size_t unsent_from_ = 0;
-  std::vector<std::byte> answer_;  // empty: nothing is outstanding
+  std::vector<std::byte> answer_;  // its header, then its body; empty: nothing is outstanding
   size_t answer_have_ = 0;
   bool finished_ = false;
   std::string trouble_;

@@ -1,0 +1,287 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "engine/search.h"
+#include "transfer/tcp/frames.h"
+
+namespace peercached {
+
+static_assert(tcp::kRowsPerDigestMax == kHoldersPerDigestMax);
+
+namespace {
+
+// Long enough for an `exists` asked again while its request waits, short beside the life of a page
+// even in a pool that turns over in a second.
+constexpr auto kRecent = std::chrono::milliseconds(200);
+// Of the owners that are asked in frames. Who has not answered by then is asked by the control
+// plane, others beside it; and in frames again after a while.
+constexpr auto kOwners = std::chrono::milliseconds(100);
+constexpr auto kEachDigest = std::chrono::microseconds(2);
+constexpr auto kSlowFor = std::chrono::seconds(1);
+
+// Whole items of an answer; an empty one has no memory to copy from.
+std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
+  std::vector<RecordRow> rows(packed.size() / sizeof(RecordRow));
+  if (!rows.empty()) std::memcpy(rows.data(), packed.data(), rows.size() * sizeof(RecordRow));
+  return rows;
+}
+
+// Which of one digest's records to use: at a node that is not suspect, resident if there is one,
+// else on a disk; another one than `failed` if there is one; among several a different one for each
+// digest, so that readers spread.
+const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
+                        HolderIndex failed, PageStatus& why) {
+  const RecordRow* best = nullptr;
+  int best_rank = -1;
+  const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
+  for (size_t i = 0; i < records.size(); ++i) {
+    const RecordRow& record = records[(start + i) % records.size()];
+    const bool resident = record.flags & kRecordResident;
+    if (record.holder == kSelfHolder) {
+      // It was not in our pool when we looked: it is just being withdrawn, or has just come.
+      if (resident) why = PageStatus::stale;
+      continue;
+    }
+    if (!nodes.usable(record.holder)) {
+      if (nodes.suspect(record.holder)) why = PageStatus::suspect;
+      continue;
+    }
+    const int rank = 2 * (record.holder != failed) + resident;
+    if (rank <= best_rank) continue;
+    best = &record;
+    best_rank = rank;
+  }
+  return best;
+}
+
+// Digests, by place, that one owner is asked for.
+struct Part {
+  HolderIndex owner;
+  std::vector<size_t> places;
+  std::vector<Digest> digests;
+};
+
+// Few owners that know much rather than many that know little. What has no owner that may be asked
+// is in no part.
+std::vector<Part> split(const Ring& ring, std::span<const Digest> digests,
+                        std::span<const size_t> places,
+                        const std::function<bool(HolderIndex)>& may_be_asked) {
+  std::vector<Part> parts;  // of all that each owner could be asked for
+  for (size_t place : places) {
+    HolderIndex owners[kOwnersMax];
+    const unsigned count = ring.owners(digests[place], owners);
+    for (unsigned o = 0; o < count; ++o) {
+      auto part = std::find_if(parts.begin(), parts.end(),
+                               [&](const Part& one) { return one.owner == owners[o]; });
+      if (part == parts.end()) part = parts.insert(part, {owners[o], {}, {}});
+      part->places.push_back(place);
+    }
+  }
+  std::erase_if(parts, [&](const Part& part) { return !may_be_asked(part.owner); });
+  std::vector<uint8_t> taken(digests.size(), 0);
+  std::vector<Part> chosen;
+  while (!parts.empty()) {
+    auto largest = std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return a.places.size() < b.places.size();
+    });
+    for (size_t place : largest->places) {
+      taken[place] = 1;
+      largest->digests.push_back(digests[place]);
+    }
+    chosen.push_back(std::move(*largest));
+    parts.erase(largest);
+    for (Part& part : parts) {
+      std::erase_if(part.places, [&](size_t place) { return taken[place] != 0; });
+    }
+    std::erase_if(parts, [](const Part& part) { return part.places.empty(); });
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
+                    Trust trust, Deadline deadline, std::span<RecordRow> rows,
+                    std::span<PageStatus> why, Trace* trace) {
+  std::fill(why.begin(), why.end(), PageStatus::pending);
+  for (RecordRow& row : rows) row.holder = kNoHolder;
+  Search search{*this, digests, failed, trust, deadline, rows, why, trace};
+  search.run();
+  for (PageStatus& status : why) {
+    if (status == PageStatus::pending) status = PageStatus::absent;
+  }
+}
+
+void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
+                          tcp::Located& located) {
+  const uint64_t term = finality_.term(view_number);
+  std::vector<RecordRow> rows;
+  shard_->lookup(digests, rows);
+  std::vector<HolderIndex> named;  // by place in the table of holders
+  for (RecordRow& row : rows) {
+    auto at = std::find(named.begin(), named.end(), row.holder);
+    if (at == named.end()) {
+      if (!nodes_.live(row.holder)) continue;
+      at = named.insert(at, row.holder);
+      located.holders.push_back(nodes_.incarnation(row.holder));
+    }
+    row.holder = static_cast<HolderIndex>(at - named.begin());
+    located.rows.push_back(row);
+  }
+  located.final = finality_.lasts(term);
+  counters_.lookups_answered.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Engine::Search::run() {
+  if (trust != Trust::nothing) in_cache();
+  if (open > 0 && ring) in_own_shard();
+  if (open > 0 && ring && !alone) at_owners();
+  if (open > 0 && !alone) by_control_plane();
+}
+
+void Engine::Search::found_so_far(TraceStep& step) const {
+  if (trace != nullptr) step.done(why[0], rows[0].holder);
+}
+
+void Engine::Search::take(size_t i, const RecordRow& record) {
+  rows[i] = record;
+  why[i] = PageStatus::ok;
+  --open;
+}
+
+void Engine::Search::in_cache() {
+  TraceStep step(trace, "location cache");
+  const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
+  for (size_t i = 0; i < digests.size(); ++i) {
+    RecordRow cached;
+    if (engine.locations_.find(digests[i], since, cached) && engine.nodes_.usable(cached.holder)) {
+      take(i, cached);
+    }
+  }
+  found_so_far(step);
+}
+
+void Engine::Search::merge(std::vector<RecordRow>& found) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
+  auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (why[i] == PageStatus::ok) continue;
+    auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
+    auto last = first;
+    while (last != found.end() && last->digest == digests[i]) ++last;
+    const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
+    if (const RecordRow* record = choose({first, last}, engine.nodes_, failed_at, why[i])) {
+      take(i, *record);
+      engine.locations_.put(*record, now);
+      // It may be where a removed page was. After the put: a removal forgets after it has begun.
+      if (engine.running_.changes() != removals) engine.locations_.forget(digests[i]);
+    }
+  }
+}
+
+void Engine::Search::settle(std::span<const size_t> some) {
+  for (size_t i : some) {
+    if (settled[i] != 0 || why[i] == PageStatus::ok) continue;
+    settled[i] = 1;
+    --open;
+  }
+}
+
+void Engine::Search::in_own_shard() {
+  std::vector<Digest> own;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (why[i] != PageStatus::ok && ring->owned_by(digests[i], kSelfHolder)) {
+      own.push_back(digests[i]);
+      places.push_back(i);
+    }
+  }
+  if (own.empty()) return;
+  TraceStep step(trace, "own shard");
+  // A fresh search asks the other owners too: our own shard may be what misled us.
+  const bool ask_others = !alone && trust == Trust::nothing;
+  const uint64_t term = ask_others ? 0 : engine.finality_.term(ring->view_number());
+  std::vector<RecordRow> found;
+  engine.shard_->lookup(own, found);
+  const bool final = alone || engine.finality_.lasts(term);
+  merge(found);
+  found_so_far(step);
+  // Of a suspect's page others may know of one more holder.
+  std::erase_if(places, [&](size_t i) { return why[i] == PageStatus::suspect; });
+  if (final) settle(places);
+}
+
+void Engine::Search::at_owners() {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (is_open(i)) places.push_back(i);
+  }
+  TraceStep step(trace, "owners");
+  std::vector<Part> parts = split(*ring, digests, places, [&](HolderIndex owner) {
+    return owner != kSelfHolder && engine.nodes_.readable(owner) && !engine.nodes_.slow(owner, now);
+  });
+  if (parts.empty()) return;
+  std::vector<LookupBatch> batches;
+  for (const Part& part : parts) {
+    batches.push_back({part.owner, engine.nodes_.incarnation(part.owner), part.digests});
+  }
+  engine.counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
+  engine.counters_.lookup_keys_asked.fetch_add(places.size(), std::memory_order_relaxed);
+  engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
+  const TimePoint began = Clock::now();
+  const auto count = static_cast<int64_t>(places.size());
+  const Deadline patience{std::min(deadline.at, began + kOwners + count * kEachDigest)};
+  engine.tcp_->lookup(batches, ring->view_number(), patience);
+  std::vector<RecordRow> found;
+  for (LookupBatch& batch : batches) {
+    if (!batch.answered && patience.passed()) {
+      engine.nodes_.set_slow(batch.peer, Clock::now() + kSlowFor);
+    }
+    const auto holders = engine.nodes_.find(batch.located.holders);
+    for (RecordRow& row : batch.located.rows) {
+      row.holder = holders[row.holder];
+      if (row.holder != kNoHolder) found.push_back(row);
+    }
+  }
+  merge(found);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (batches[p].answered && batches[p].located.final) settle(parts[p].places);
+  }
+  found_so_far(step);
+  if (trace == nullptr) return;
+  for (const LookupBatch& batch : batches) {
+    const PageStatus status = !batch.answered              ? PageStatus::deadline
+                              : batch.located.rows.empty() ? PageStatus::absent
+                                                           : PageStatus::ok;
+    const TimePoint end = batch.answered ? batch.answered_at : Clock::now();
+    trace->steps.push_back({"owner", began, end, batch.peer, status});
+  }
+}
+
+void Engine::Search::by_control_plane() {
+  std::vector<Digest> asked;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (is_open(i)) asked.push_back(digests[i]);
+  }
+  if (asked.empty()) return;
+  TraceStep step(trace, "control plane");
+  engine.counters_.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
+  engine.counters_.lookup_keys_passed_on.fetch_add(asked.size(), std::memory_order_relaxed);
+  auto answer = engine.control_.ask(EventKind::lookup,
+                                    std::as_bytes(std::span<const Digest>(asked)), deadline);
+  if (answer) {
+    std::vector<RecordRow> found = rows_of(*answer);
+    merge(found);
+  } else {
+    for (size_t i = 0; i < why.size(); ++i) {
+      if (is_open(i) && why[i] == PageStatus::pending) why[i] = PageStatus::deadline;
+    }
+  }
+  found_so_far(step);
+}
+
+bool Engine::Search::is_open(size_t i) const { return why[i] != PageStatus::ok && settled[i] == 0; }
+
+}  // namespace peercached

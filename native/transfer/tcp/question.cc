@@ -1,0 +1,47 @@
+#include "transfer/tcp/question.h"
+
+#include <algorithm>
+
+namespace peercached::tcp {
+namespace {
+
+std::span<const Digest> next_of(std::span<const Digest> digests, size_t answered) {
+  const auto left = digests.subspan(answered);
+  return left.first(std::min<size_t>(left.size(), kDigestsPerRequestMax));
+}
+
+}  // namespace
+
+bool HoldQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
+  const auto some = next_of(batch_.digests, answered_);
+  asked_ = some.size();
+  if (!some.empty()) append_hold(out, request, hold_ms_, some);
+  return !some.empty();
+}
+
+const char* HoldQuestion::answered(uint64_t request, std::span<const std::byte> body) {
+  const auto held = batch_.held.subspan(answered_, asked_);
+  const char* wrong = parse_held(body, request, held);
+  if (wrong != nullptr) std::fill(held.begin(), held.end(), uint8_t{0});
+  answered_ += asked_;
+  return wrong;
+}
+
+bool LookupQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
+  const auto some = next_of(batch_.digests, answered_);
+  asked_ = some.size();
+  if (some.empty()) {
+    batch_.answered = true;
+    batch_.answered_at = Clock::now();
+    return false;
+  }
+  append_lookup(out, request, view_number_, some);
+  return true;
+}
+
+const char* LookupQuestion::answered(uint64_t request, std::span<const std::byte> body) {
+  answered_ += asked_;
+  return parse_located(body, request, batch_.located);
+}
+
+}  // namespace peercached::tcp

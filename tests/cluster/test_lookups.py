@@ -1,0 +1,85 @@
+"""Lookups at owners among several nodes: settled from native thread to native thread."""
+
+import itertools
+
+import pytest
+from harness.directory import wait_settled
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+
+def asked(daemon: Daemon) -> tuple[int, int]:
+    """Frames sent to owners, and keys that the control plane was asked for."""
+    operations = daemon.status()["operations"]
+    return operations["lookup_frames"], operations["lookup_keys_passed_on"]
+
+
+def test_lookups_that_meet_no_trouble_are_settled_in_frames(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Of present keys and of absent ones; each digest has two owners of five."""
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    wait_settled(cluster.daemons)
+    writer = attach(cluster[0], page_bytes=4096, room_pages=128)
+    names = itertools.count()
+
+    def is_settled_in_frames() -> bool:
+        """Unless an owner was late, for the machine is busy."""
+        keys = keys_of(f"round {next(names)}", 128)
+        assert all(writer.set(keys[:100]))
+        before = asked(reader.daemon)
+        assert reader.pages.client.batch_exists(keys) == 100
+        assert reader.pages.has(keys[:100])
+        assert not any(reader.pages.get(keys[100:]))
+        frames, passed_on = asked(reader.daemon)
+        # Exists and the get of what is absent ask four owners each, or fewer.
+        assert 2 <= frames - before[0] <= 8
+        return passed_on == before[1]
+
+    for daemon in cluster.daemons[1:]:
+        reader = Reader(daemon, attach)
+        eventually(is_settled_in_frames)
+
+
+class Reader:
+    def __init__(self, daemon: Daemon, attach: Attach) -> None:
+        self.daemon = daemon
+        self.pages = attach(daemon, page_bytes=4096, room_pages=128)
+
+
+@pytest.mark.parametrize("rounds", [300, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_what_is_set_is_found_at_once_while_members_come_and_go(
+    make_cluster: MakeCluster, attach: Attach, rounds: int
+) -> None:
+    """Those that come and go own records and hold no pages."""
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    wait_settled(cluster.daemons)
+    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
+    visitors = Visitors(cluster)
+    for number in range(rounds):
+        if number % 100 == 50:
+            visitors.change()
+        keys = keys_of(f"round {number}", 4)
+        writer, reader = pages[number % 3], pages[(number + 1) % 3]
+        assert all(writer.set(keys))
+        assert reader.has(keys), f"round {number}"
+
+
+class Visitors:
+    """The last two nodes: one leaves, and is back at the next change."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._away: Daemon | None = None
+        self._next = itertools.cycle(cluster.daemons[3:])
+
+    def change(self) -> None:
+        if self._away is not None:
+            self._away.start()
+            self._away = None
+        else:
+            self._away = next(self._next)
+            assert self._away.stop(30) == 0

@@ -1,0 +1,80 @@
+// Lookups at owners: what is settled in frames, and what the control plane is asked for.
+#include "engine_fixture.h"
+
+namespace peercached {
+namespace {
+
+constexpr uint64_t kView = 3;
+
+// `a` owns all digests but one.
+class Locate : public EnginePair {
+ protected:
+  void SetUp() override {
+    open(16 << 20);
+    set_ring(*a_, kSelfHolder, a_->peer_index, kView);
+    set_ring(*b_, b_->peer_index, kSelfHolder, kView);
+    a_->engine.set_shard_final(true, kView);
+    Pages in("first", 1, 1000);
+    in.fill();
+    EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
+  }
+  static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
+    constexpr uint64_t kPlace = 1ull << 62;
+    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
+                                                      std::vector<HolderIndex>{owner, other}, 1,
+                                                      view_number));
+  }
+
+  // How often b asks its control plane when it looks for pages, of which `there` are found.
+  uint64_t questions_for(const std::string& label, size_t there) {
+    Pages in(label, there, 1000), all(label, there + 2, 1000);
+    in.fill();
+    EXPECT_EQ(a_->set(in), std::vector(there, PageStatus::ok));
+    const uint64_t before = b_->engine.control().posted();
+    EXPECT_EQ(b_->exists(all).prefix, there);
+    const uint64_t asked = b_->engine.control().posted() - before;
+    Pages out(label, there, 1000);
+    EXPECT_EQ(b_->get(out), std::vector(there, PageStatus::ok));
+    EXPECT_EQ(out.memory, in.memory);
+    return asked;
+  }
+};
+
+TEST_F(Locate, WhatAnOwnerSaysForGoodTheControlPlaneIsNotAskedFor) {
+  EXPECT_EQ(questions_for("settled", 20), 0u);
+  EXPECT_EQ(questions_for("absent", 0), 0u);
+}
+
+TEST_F(Locate, WhatAnOwnerDoesNotKnowForGoodTheControlPlaneIsAskedFor) {
+  a_->engine.set_shard_final(false, kView);
+  EXPECT_EQ(questions_for("not in sync", 20), 1u);
+  a_->engine.set_shard_final(true, kView + 1);
+  EXPECT_EQ(questions_for("of another view", 20), 1u);
+  a_->engine.set_shard_final(true, kView);
+  EXPECT_EQ(questions_for("in sync", 20), 0u);
+}
+
+TEST_F(Locate, ASuspectOwnerIsNotAsked) {
+  Pages out("first", 1, 1000);
+  b_->engine.suspect_node(b_->peer_index, true);
+  const uint64_t before = b_->engine.control().posted();
+  EXPECT_EQ(b_->exists(out).prefix, 0u);
+  EXPECT_EQ(b_->engine.control().posted() - before, 1u);
+}
+
+TEST(Finality, CountsOnlyWithinOneTerm) {
+  Finality finality;
+  EXPECT_FALSE(finality.lasts(finality.term(0)));
+  finality.set(true, 7);
+  EXPECT_EQ(finality.term(6), 0u);
+  const uint64_t term = finality.term(7);
+  EXPECT_TRUE(finality.lasts(term));
+  finality.set(false, 7);
+  EXPECT_FALSE(finality.lasts(term));
+  finality.set(true, 7);
+  EXPECT_FALSE(finality.lasts(term)) << "what was looked up before may be of in between";
+  EXPECT_TRUE(finality.lasts(finality.term(7)));
+}
+
+}  // namespace
+}  // namespace peercached
