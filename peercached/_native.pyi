@@ -120,6 +120,8 @@ class Engine:
     def set_shard_final(self, final: bool, view_number: int) -> None:
         """Whether every member is in sync with our shard: then a digest that we own and do not
         know is nowhere, and workers are told so without asking anybody."""
+    def keep_final(self, ms: int) -> None:
+        """That holds for so long from now on, unless it is said again."""
     def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
         """Items (each led by its digest) by owner, in ring order of first appearance."""
     def owners(self, digest: bytes) -> list[int]: ...

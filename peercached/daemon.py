@@ -398,6 +398,7 @@ class Daemon:
                 self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
         self.streams.check(now)
         self.promotes.tell_used(now)
+        self.owner_side.tend(now)
         self.removal_driver.tend(now)
         self.removal_catch_up.tend(now)
         for sentence in self.engine.take_notices():

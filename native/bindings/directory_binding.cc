@@ -27,6 +27,7 @@ void bind_directory(nb::class_<Engine>& engine) {
           },
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
       .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"), nb::arg("view_number"))
+      .def("keep_final", &Engine::keep_final, nb::arg("ms"))
       .def(
           "split",
           [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {

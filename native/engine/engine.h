@@ -173,6 +173,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set_ring(std::shared_ptr<const Ring> ring);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
+  void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
   // What our shard knows of these, for a peer. engine/locate.cc
   void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);

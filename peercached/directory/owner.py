@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+# What is told to a process that stands still lies in its sockets. A stop of this length is noticed;
+# what came meanwhile is read within this time; and so long what is said to be final stays so.
+_PAUSE_S = 0.3
+_READ_WITHIN_S = 0.5
+_KEEP_MS = 300
+
 _QUESTION_BYTES = {Kind.FINGERPRINT: FINGERPRINT_BYTES, Kind.SUMMARY: SUMMARY_BYTES}
 
 
@@ -45,8 +51,18 @@ class OwnerSide:
         # "Not here" is final only while nobody is in this set.
         self._unsynced: set[int] = set()
         self._said_final = False
+        self._tended_at = float("-inf")
+        self._up_to_date_at = float("inf")
         self.gaps = 0
         self.refused_full = 0
+
+    def tend(self, now: float) -> None:
+        """Every 0.1 s. `now`: monotonic seconds."""
+        if now - self._tended_at > _PAUSE_S:
+            self._up_to_date_at = now + _READ_WITHIN_S
+        self._tended_at = now
+        if now >= self._up_to_date_at:
+            self._engine.keep_final(_KEEP_MS)
 
     def view_changes(self) -> None:
         """Before the engine gets another ring: nothing is final until set_view()."""

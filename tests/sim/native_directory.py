@@ -76,6 +76,9 @@ class NativeDirectory:
     def set_shard_final(self, final: bool, view_number: int) -> None:
         self.shard_final = final
 
+    def keep_final(self, ms: int) -> None:
+        pass
+
     def _ring(self) -> RingTable:
         assert self.ring is not None
         return self.ring

@@ -56,6 +56,9 @@ SETTINGS = {
 # Of starts: a store is switched off, or the disk comes from a backup.
 WITHOUT_DISK, FROM_BACKUP = 0.1, 0.15
 WITHOUT_POOL_FILE = 0.4
+# Of the disk of a start, and how often it has none.
+FAULTS = ("disk_no_space=0.5", "disk_write_stall=0.5,disk_stall_ms=20", "disk_write_eio=0.3")
+WITHOUT_FAULTS = 0.8
 # Of single keys' operations.
 SETS, REMOVES, EVICTIONS, LOOKS = 0.3, 0.13, 0.1, 0.07
 STEPS = 25
@@ -77,6 +80,7 @@ class RealRemovals(SimCluster):
         self._homes: dict[str, Home] = {}
         self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
         self._has_disk = self._has_pool_file = True
+        self._faults = ""
         self._setters: dict[int, SimNode] = {}  # by version
         self._clears: list[Span] = []
         self._drained: set[SimNode] = set()
@@ -99,6 +103,8 @@ class RealRemovals(SimCluster):
         stores: dict[str, Any] = {}
         if self._has_disk:
             stores = {"disk_enabled": True, "disk_path": str(home.disk)}
+        if self._faults:
+            stores["faults"] = self._faults
         if self._has_pool_file:
             stores["pool_file"] = str(home.pool_file)
         socket_path = str(self._folder / f"{name}.sock")
@@ -121,6 +127,8 @@ class RealRemovals(SimCluster):
             chance = 1.0
         self._has_disk = chance >= WITHOUT_DISK
         self._has_pool_file = self._can_have_pool_files and self.rng.random() >= WITHOUT_POOL_FILE
+        if self._can_have_pool_files and self.rng.random() >= WITHOUT_FAULTS:
+            self._faults = self.rng.choice(FAULTS)
         restored = (
             self._has_disk
             and chance < WITHOUT_DISK + FROM_BACKUP
@@ -128,6 +136,8 @@ class RealRemovals(SimCluster):
         )
         node = super().start(name, cold)
         disk = "its disk from a backup" if restored else "its disk" if self._has_disk else "no disk"
+        disk += f" ({self._faults})" if self._faults else ""
+        self._faults = ""
         pool = "its pool file" if self._has_pool_file else "no pool file"
         self.tell(b"", f"{name} starts as {node.address.incarnation} with {disk} and {pool}")
         found = node.engine.stats()

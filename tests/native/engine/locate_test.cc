@@ -14,6 +14,7 @@ class Locate : public EnginePair {
     set_ring(*a_, kSelfHolder, a_->peer_index, kView);
     set_ring(*b_, b_->peer_index, kSelfHolder, kView);
     a_->engine.set_shard_final(true, kView);
+    a_->engine.keep_final(600'000);
     Pages in("first", 1, 1000);
     in.fill();
     EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
@@ -52,6 +53,8 @@ TEST_F(Locate, WhatAnOwnerDoesNotKnowForGoodTheControlPlaneIsAskedFor) {
   EXPECT_EQ(questions_for("of another view", 20), 1u);
   a_->engine.set_shard_final(true, kView);
   EXPECT_EQ(questions_for("in sync", 20), 0u);
+  a_->engine.keep_final(0);
+  EXPECT_EQ(questions_for("it stood still", 20), 1u);
 }
 
 TEST_F(Locate, ASuspectOwnerIsNotAsked) {
@@ -66,6 +69,8 @@ TEST(Finality, CountsOnlyWithinOneTerm) {
   Finality finality;
   EXPECT_FALSE(finality.lasts(finality.term(0)));
   finality.set(true, 7);
+  EXPECT_EQ(finality.term(7), 0u) << "nobody has said that it is up to date";
+  finality.keep(Clock::now() + std::chrono::hours(1));
   EXPECT_EQ(finality.term(6), 0u);
   const uint64_t term = finality.term(7);
   EXPECT_TRUE(finality.lasts(term));
