@@ -81,6 +81,7 @@ class RealRemovals(SimCluster):
         self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
         self._has_disk = self._has_pool_file = True
         self._faults = ""
+        self._chance_of_faults = random.Random(seed)  # of its own: the rest of a story stays
         self._setters: dict[int, SimNode] = {}  # by version
         self._clears: list[Span] = []
         self._drained: set[SimNode] = set()
@@ -127,8 +128,8 @@ class RealRemovals(SimCluster):
             chance = 1.0
         self._has_disk = chance >= WITHOUT_DISK
         self._has_pool_file = self._can_have_pool_files and self.rng.random() >= WITHOUT_POOL_FILE
-        if self._can_have_pool_files and self.rng.random() >= WITHOUT_FAULTS:
-            self._faults = self.rng.choice(FAULTS)
+        if self._can_have_pool_files and self._chance_of_faults.random() >= WITHOUT_FAULTS:
+            self._faults = self._chance_of_faults.choice(FAULTS)
         restored = (
             self._has_disk
             and chance < WITHOUT_DISK + FROM_BACKUP
