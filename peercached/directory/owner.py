@@ -51,17 +51,19 @@ class OwnerSide:
         # "Not here" is final only while nobody is in this set.
         self._unsynced: set[int] = set()
         self._said_final = False
-        self._tended_at = float("-inf")
-        self._up_to_date_at = float("inf")
+        self._tended_at: float | None = None
+        self._up_to_date_at = float("-inf")
+        self._up_to_date = True
         self.gaps = 0
         self.refused_full = 0
 
     def tend(self, now: float) -> None:
         """Every 0.1 s. `now`: monotonic seconds."""
-        if now - self._tended_at > _PAUSE_S:
+        if self._tended_at is not None and now - self._tended_at > _PAUSE_S:
             self._up_to_date_at = now + _READ_WITHIN_S
         self._tended_at = now
-        if now >= self._up_to_date_at:
+        self._up_to_date = now >= self._up_to_date_at
+        if self._up_to_date:
             self._engine.keep_final(_KEEP_MS)
 
     def view_changes(self) -> None:
@@ -185,7 +187,7 @@ class OwnerSide:
 
     def final(self, view_number: int) -> bool:
         """For a reader with that view: what is missing here is nowhere."""
-        return view_number == self._view_number and not self._unsynced
+        return view_number == self._view_number and self._up_to_date and not self._unsynced
 
     def _say_final(self) -> None:
         final = not self._unsynced

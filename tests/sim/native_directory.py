@@ -22,6 +22,7 @@ class NativeDirectory:
         self.nodes: dict[int, tuple[str, int]] = {}
         self.ring: RingTable | None = None
         self.shard_final = False
+        self.kept_final = 0
         self._numbers = _native.NodeTable("this node", 0)
         self._known: set[bytes] = set()  # digests that there may be records of
         self._new_shard(shard_capacity)
@@ -77,7 +78,7 @@ class NativeDirectory:
         self.shard_final = final
 
     def keep_final(self, ms: int) -> None:
-        pass
+        self.kept_final += 1
 
     def _ring(self) -> RingTable:
         assert self.ring is not None

@@ -133,3 +133,16 @@ def test_not_while_a_record_has_found_no_room() -> None:
     assert not owner.final(), "one of the two was refused"
     owner.sync()
     assert owner.final(), "compared anew, nothing was missing"
+
+
+def test_after_a_stop_nothing_is_final_until_what_came_meanwhile_is_read(owner: Owner) -> None:
+    """Native threads answer for as long as it is said again and again."""
+    side, engine = owner.side, owner.engine
+    for now in (10.0, 10.1, 10.2):
+        side.tend(now)
+    assert engine.kept_final == 3 and side.final(1)
+    for now in (11.2, 11.3, 11.4, 11.5, 11.6):
+        side.tend(now)
+        assert engine.kept_final == 3 and not side.final(1)
+    side.tend(11.71)
+    assert engine.kept_final == 4 and side.final(1)
