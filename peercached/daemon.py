@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.admin.status import Status
 from peercached.config import Config
-from peercached.data_plane import start_engine
+from peercached.data_plane import serve_workers
 from peercached.directory import ring_report
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.epochs import Epochs
@@ -133,7 +133,7 @@ class Daemon:
             self.local,
             self.streams,
             config.publish_timeout_ms / 1000,
-            lambda rows, owned: self.placement.former_owners_of(rows, owned, time.monotonic()),
+            self.placement,
         )
         self.streams.publisher = self.publisher
         self.lookups = Lookups(
@@ -305,7 +305,7 @@ class Daemon:
         self.removal_driver.start()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may have told of some
-        start_engine(self.engine, self.config)
+        serve_workers(self.engine, self.config)
 
     async def _learn_what_was_cleared(self) -> None:
         """No worker may get a page of an earlier start that was cleared while we were away."""
@@ -328,6 +328,7 @@ class Daemon:
         if self.config.clustered and not self._starting:
             await self.drain.stop()
             await self._flush()
+        if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
             # Who has left is not asked about removals any more.
             self.engine.set_serving(False)
             await self._leave()

@@ -63,19 +63,19 @@ def _removals_path(config: Config) -> str:
     return str(Path(config.state_dir) / f"removals-{config.node_id}.log")
 
 
-def start_engine(engine: Engine, config: Config, *, workers: bool = True) -> None:
-    """Binds the data port, if that was not done, and the workers' socket. RuntimeError with the
-    remedy."""
-    if workers:
-        _guard(engine, config)
+def listen(engine: Engine, config: Config) -> None:
+    """Binds the data port. RuntimeError with the remedy."""
     try:
-        if workers:
-            engine.start()
-        else:
-            engine.listen()
+        engine.listen()
     except RuntimeError as error:
         holder = port_holder(config.host, config.data_port) if config.data_port else ""
         raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
+
+
+def serve_workers(engine: Engine, config: Config) -> None:
+    """Binds the workers' socket. RuntimeError with the remedy."""
+    _guard(engine, config)
+    engine.start()
 
 
 def _guard(engine: Engine, config: Config) -> None:

@@ -89,11 +89,12 @@ class Events:
 
     def _handle(self, kind: int, ticket: int, left_s: float, payload: bytes) -> None:
         if kind == PUBLISH:
+            now = time.monotonic()
             if ticket:
                 done = partial(self._engine.answer, ticket, b"")
-                self._publisher.publish(payload, time.monotonic(), left_s, done)
+                self._publisher.publish(payload, now, left_s, done)
             else:
-                self._publisher.forward(payload)
+                self._publisher.forward(payload, now)
         elif kind == LOOKUP:
             self._answer_later(ticket, self._lookups.find(payload, left_s))
         elif kind == REMOVE:

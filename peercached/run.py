@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from peercached.admin.server import AdminServer
 from peercached.daemon import Daemon
-from peercached.data_plane import make_engine, start_engine
+from peercached.data_plane import listen, make_engine
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
 from peercached.operations import Operations
@@ -51,9 +51,8 @@ async def run(
     )
     for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
         log.info("%s", line)
-    if config.data_port == 0:
-        # The peers must be told which port it becomes.
-        start_engine(engine, config, workers=False)
+    # Peers are told of the data port, and ask there for records from the view on that has us in it.
+    listen(engine, config)
     ring = Ring()
     daemon = Daemon(
         config,
@@ -72,7 +71,9 @@ async def run(
     daemon.servicer.operate = relay.answer
     admin = AdminServer(config.admin_socket, operations, relay)
     try:
-        await daemon.start()
+        if not await stop.unless_asked(daemon.start()):
+            stopping(STOP_S)
+            return
         await admin.start()
         if config.metrics_enabled:
             await daemon.web.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class _FormerRing:
     nodes: dict[int, Node]
     settled: bool
     until: float
+    in_use: bool = True  # some member may not have a later view yet
 
 
 class Placement:
@@ -177,16 +178,32 @@ class Placement:
                     parts.append((index, part))
         return parts
 
+    def everybody_has_the_view(self) -> None:
+        """No reader goes by an earlier one any more."""
+        for ring in self._former:
+            ring.in_use = False
+
+    def former_owners_in_use(
+        self, rows: bytes, owned: Mapping[int, bytes], now: float
+    ) -> list[tuple[int, bytes]]:
+        """Records by those whom readers ask that do not have the view yet."""
+        return self._further(
+            rows, owned, [ring for ring in self._former if ring.in_use and now < ring.until]
+        )
+
     def former_owners_of(
-        self, rows: bytes, owned: list[tuple[int, bytes]], now: float
+        self, rows: bytes, owned: Mapping[int, bytes], now: float
     ) -> list[tuple[int, bytes]]:
         """Records by those living nodes, ourselves among them, that owned them before and keep them
         still. `owned`: the same records by their owners, who are left out if they have them all."""
+        return self._further(rows, owned, [ring for ring in self._former if now < ring.until])
+
+    def _further(
+        self, rows: bytes, owned: Mapping[int, bytes], rings: list[_FormerRing]
+    ) -> list[tuple[int, bytes]]:
         known = dict(owned)
         parts: list[tuple[int, bytes]] = []
-        for ring in self._former:
-            if now >= ring.until:
-                continue
+        for ring in rings:
             for index, part in ring.table.split(rows, ROW_BYTES):
                 if self.nodes.get(index) is not ring.nodes.get(index) or index not in self.nodes:
                     continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -21,8 +21,19 @@ class Streams(Protocol):
         """Queues the records; True if the ticket will come back (acknowledged or lost)."""
 
 
-# (records, the same by their owners) -> those of them that others keep because they were owners.
-FormerOwners = Callable[[bytes, list[tuple[int, bytes]]], list[tuple[int, bytes]]]
+class FormerOwners(Protocol):
+    """Who owned records in the views before; placement.Placement is one. `owned`: the records by
+    their owners of today, of whom only those are named that have not got them all."""
+
+    def former_owners_of(
+        self, rows: bytes, owned: Mapping[int, bytes], now: float
+    ) -> list[tuple[int, bytes]]:
+        """Those that keep them still."""
+
+    def former_owners_in_use(
+        self, rows: bytes, owned: Mapping[int, bytes], now: float
+    ) -> list[tuple[int, bytes]]:
+        """Those whom readers ask that have not got the view yet."""
 
 
 @dataclass(slots=True)
@@ -50,7 +61,7 @@ class Publisher:
         local: LocalShard,
         streams: Streams,
         timeout_s: float,
-        former_owners: FormerOwners = lambda rows, owned: [],
+        former_owners: FormerOwners,
     ) -> None:
         self._former_owners = former_owners
         self._engine = engine
@@ -73,9 +84,12 @@ class Publisher:
         waiting: dict[int, bytes] = {}
         accepted: list[bytes] = []
         complete = True
-        parts = self._engine.split(rows, ROW_BYTES)
-        self._take_back(rows, parts)
-        for owner, part in parts:
+        parts = dict(self._engine.split(rows, ROW_BYTES))
+        # A reader that goes by an earlier view asks its owners, who call what they lack nowhere.
+        for owner, part in self._former_owners.former_owners_in_use(rows, parts, now):
+            parts[owner] = parts.get(owner, b"") + part
+        self._take_back(rows, parts, now)
+        for owner, part in parts.items():
             if owner == SELF:
                 self._local.apply(part)
                 accepted.append(part)
@@ -92,20 +106,20 @@ class Publisher:
         else:
             self._finish(pending)
 
-    def forward(self, rows: bytes) -> None:
+    def forward(self, rows: bytes, now: float) -> None:
         """Records that nobody waits for: withdrawals by eviction."""
-        parts = self._engine.split(rows, ROW_BYTES)
-        self._take_back(rows, parts)
-        self._send(parts)
+        parts = dict(self._engine.split(rows, ROW_BYTES))
+        self._take_back(rows, parts, now)
+        self._send(parts.items())
 
-    def _take_back(self, rows: bytes, owned: list[tuple[int, bytes]]) -> None:
+    def _take_back(self, rows: bytes, owned: Mapping[int, bytes], now: float) -> None:
         """Also from those who were owners before. They are asked still, and may be owners again in
         the next view: a reader that is told of a page that is gone looks no further for another; a
         page on disk can be READ only after its holder was asked for it."""
         if gone := gone_from_pool(rows):
-            self._send(self._former_owners(gone, owned))
+            self._send(self._former_owners.former_owners_of(gone, owned, now))
 
-    def _send(self, parts: list[tuple[int, bytes]]) -> None:
+    def _send(self, parts: Iterable[tuple[int, bytes]]) -> None:
         for owner, part in parts:
             if owner == SELF:
                 self._local.apply(part)

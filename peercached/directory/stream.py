@@ -73,6 +73,7 @@ class HolderStream:
         self.connected = False
         self.broken = ""  # why the connection has to be made anew; "" while it is fine
         self.overdue = False  # it is because the owner is silent
+        self.has_view = False  # the owner, ours or a later one: it has compared by it
         self.resyncs = 0
         self.overflows = 0
         self.refused_full = 0
@@ -133,6 +134,7 @@ class HolderStream:
         """The ring is another one: what this owner should have has changed."""
         if number != self._view_number:
             self._view_number = number
+            self.has_view = False
             self._restart()
 
     def resync(self) -> None:
@@ -326,6 +328,7 @@ class HolderStream:
                 self._phase = _Phase.SYNCED
         self._acknowledged = max(self._acknowledged, ack.sequence)
         if self._phase is _Phase.AWAIT_ANSWER and ack.sequence == self._asked_sequence:
+            self.has_view = self.has_view or ack.same is not None
             if ack.same:
                 self._phase = _Phase.SYNCED
             elif ack.same is not None:

@@ -111,7 +111,12 @@ class Streams:
             line = _Line(node, HolderStream(node.index, number))
             self._lines[node.index] = line
             line.task = asyncio.ensure_future(self._run(line))
+        self._one_more_has_the_view()  # of no others we are the last
         self._scan_wanted.set()
+
+    def _one_more_has_the_view(self) -> None:
+        if all(line.stream.has_view for line in self._lines.values()):
+            self._placement.everybody_has_the_view()
 
     def _close(self, line: _Line) -> None:
         line.closed = True
@@ -220,8 +225,11 @@ class Streams:
         assert publisher is not None
         owner = line.node.index
         while (message := await call.read()) is not EOF:
+            had_view = line.stream.has_view
             if done := line.stream.ack(wire.ack_of(message)):
                 publisher.acknowledged(owner, done)
+            if line.stream.has_view and not had_view:
+                self._one_more_has_the_view()
             line.problem = ""
             line.wake.set()
         # Ended by the owner: its status says why.

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 log = logging.getLogger("peercached")
 
@@ -26,6 +27,21 @@ class Stop:
     def ask(self, hand_over: bool) -> None:
         self.hand_over = hand_over
         self.asked.set()
+
+    async def unless_asked(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does it, or gives it up when a stop is asked for; whether it was done."""
+        task = asyncio.ensure_future(work)
+        asked = asyncio.ensure_future(self.asked.wait())
+        try:
+            await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                return False
+            task.result()
+            return True
+        finally:
+            for each in (task, asked):
+                each.cancel()
+            await asyncio.gather(task, asked, return_exceptions=True)
 
 
 def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from harness.background import Background
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -54,18 +55,45 @@ class Reader:
 def test_what_is_set_is_found_at_once_while_members_come_and_go(
     make_cluster: MakeCluster, attach: Attach, rounds: int
 ) -> None:
-    """Those that come and go own records and hold no pages."""
+    """Those that come and go own records and hold no pages; so seldom that they are not damped."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
     pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
     visitors = Visitors(cluster)
     for number in range(rounds):
-        if number % 100 == 50:
+        if number % max(rounds // 32, 100) == 50:
             visitors.change()
         keys = keys_of(f"round {number}", 4)
         writer, reader = pages[number % 3], pages[(number + 1) % 3]
         assert all(writer.set(keys))
         assert reader.has(keys), f"round {number}"
+
+
+def test_what_is_set_while_a_node_joins_is_found_at_its_only_owner(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Whether writer, owner and reader have heard of the new member or not."""
+    cluster = make_cluster(4, member_ttl_s=15, rpc_timeout_ms=5000, directory_replicas=1)
+    wait_settled(cluster.daemons)
+    newcomer = cluster[3]
+    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
+    rounds = itertools.count()
+
+    def found_at_once() -> None:
+        number = next(rounds)
+        writer, reader = pages[number % 3], pages[(number + 1) % 3]
+        keys = keys_of(f"round {number}", 4)
+        assert all(writer.set(keys))
+        assert reader.has(keys), f"round {number}"
+
+    for _ in range(3):
+        assert newcomer.stop(30) == 0
+        wait_settled(cluster.daemons[:3])
+        with Background(found_at_once) as readers:
+            newcomer.start()
+            newcomer.wait_ready()
+            wait_settled(cluster.daemons)
+            readers.wait_rounds(20)
 
 
 class Visitors:

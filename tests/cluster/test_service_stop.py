@@ -97,3 +97,17 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attac
     began = now_s()
     assert leaving.stop(timeout_s=30) == 1
     assert now_s() - began < seconds(15)
+
+
+def test_a_node_stops_while_it_waits_to_be_let_in(make_cluster: MakeCluster) -> None:
+    """As one that flaps does, for as long as half an hour, and one whose masters are silent."""
+    cluster = make_cluster(2, start=False, member_ttl_s=60, rpc_timeout_ms=5000)
+    head, waiting = cluster.daemons
+    head.start()
+    head.wait_ready()
+    head.freeze()
+    waiting.start()
+    wait_until(lambda: "view 0 of 1" in waiting.log_text(), 20, "it looks for others")
+    assert waiting.stop(10) == 0
+    assert "ready" not in waiting.log_text()
+    head.thaw()

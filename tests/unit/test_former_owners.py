@@ -30,10 +30,11 @@ class Holder:
             LocalShard(engine),
             self,
             1.0,
-            lambda rows, owned: self.placement.former_owners_of(rows, owned, self.now),
+            self.placement,
         )
         self.view(1, "b", "c")
         self.view(2, "b", "c", "d")
+        self.placement.everybody_has_the_view()
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         name = self.placement.nodes[owner].address.node_id
@@ -72,12 +73,26 @@ def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Hol
     holder.publisher.publish(holder.engine.set_page(digest), NOW, 1.0, lambda: None)
     assert holder.offered == [("d", digest)]
     holder.offered.clear()
-    holder.publisher.forward(holder.engine.drop_page(digest))
+    holder.publisher.forward(holder.engine.drop_page(digest), holder.now)
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
     holder.offered.clear()
     gone = withdrawals_of(holder.engine.set_page(digest))
     holder.publisher.publish(gone, NOW, 1.0, lambda: None)
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
+
+
+def test_a_record_goes_to_the_owner_before_too_until_all_have_the_view(holder: Holder) -> None:
+    first, second = holder.moved("b")[:2]
+    holder.view(3, "b", "c", "d", "e")
+    holder.view(4, "b", "c", "d")
+    holder.publisher.publish(holder.engine.set_page(first), NOW, 1.0, lambda: None)
+    assert ("d", first) in holder.offered
+    asked = {name for _, names in holder.former_owners().items() for name in names}
+    assert asked >= {"b", "c"}
+    holder.offered.clear()
+    holder.placement.everybody_has_the_view()
+    holder.publisher.publish(holder.engine.set_page(second), NOW, 1.0, lambda: None)
+    assert holder.offered == [("d", second)]
 
 
 def test_that_a_page_is_on_disk_only_goes_to_the_owner_before_too(holder: Holder) -> None:
@@ -86,14 +101,16 @@ def test_that_a_page_is_on_disk_only_goes_to_the_owner_before_too(holder: Holder
         holder.engine.set_page(digest)
     )
     del offset
-    holder.publisher.forward(ROW.pack(digest, 0, generation + 1, check, length, self_, 0))
+    holder.publisher.forward(
+        ROW.pack(digest, 0, generation + 1, check, length, self_, 0), holder.now
+    )
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
 
 
 def test_what_we_owned_ourselves_leaves_our_shard(holder: Holder) -> None:
     digest = holder.moved("a")[0]
     holder.engine.shard_apply(SELF, holder.engine.set_page(digest))
-    holder.publisher.forward(holder.engine.drop_page(digest))
+    holder.publisher.forward(holder.engine.drop_page(digest), holder.now)
     assert holder.engine.shard == {}
 
 
@@ -101,7 +118,7 @@ def test_nobody_is_told_twice_who_owns_them_all_as_before(holder: Holder) -> Non
     stayed = [d for d in PAGES if holder.owner(d) == "b"]
     for digest in stayed:
         holder.engine.set_page(digest)
-    holder.publisher.forward(b"".join(map(holder.engine.drop_page, stayed)))
+    holder.publisher.forward(b"".join(map(holder.engine.drop_page, stayed)), holder.now)
     assert sorted(holder.offered) == sorted(("b", digest) for digest in stayed)
 
 
@@ -109,7 +126,7 @@ def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
     digest = holder.moved("b")[0]
     holder.engine.set_page(digest)
     holder.now += FORMER_S
-    holder.publisher.forward(holder.engine.drop_page(digest))
+    holder.publisher.forward(holder.engine.drop_page(digest), holder.now)
     assert holder.offered == [("d", digest)]
 
 

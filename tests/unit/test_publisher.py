@@ -1,5 +1,6 @@
 """Who waits for which owner, and for how long."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,15 @@ class Streams:
         return self.up[owner]
 
 
+class NoFormerOwners:
+    def former_owners_of(
+        self, rows: bytes, owned: Mapping[int, bytes], now: float
+    ) -> list[tuple[int, bytes]]:
+        return []
+
+    former_owners_in_use = former_owners_of
+
+
 class Node:
     def __init__(self) -> None:
         self.engine = FakeEngine()
@@ -31,7 +41,9 @@ class Node:
         self.engine.set_ring(*build_ring({"a": SELF, "b": B, "c": C}), 2)
         self.streams = Streams()
         engine = cast(Any, self.engine)
-        self.publisher = Publisher(engine, LocalShard(engine), self.streams, TIMEOUT_S)
+        self.publisher = Publisher(
+            engine, LocalShard(engine), self.streams, TIMEOUT_S, NoFormerOwners()
+        )
         self.answered = 0
         # Owned by the two others.
         each = (digest_of(f"page {number}") for number in range(1000))

@@ -90,6 +90,20 @@ def test_an_owner_that_has_it_all_is_sent_a_fingerprint_and_nothing_more(pair: P
     assert pair.side.final(2)
 
 
+def test_an_owner_that_has_compared_by_a_view_has_it(pair: Pair) -> None:
+    pair.set(digest_of("a"))
+    pair.settle()
+    assert pair.stream.has_view
+    pair.stream.set_view(2)
+    assert kinds_sent(pair) == [Kind.FINGERPRINT]
+    assert not pair.stream.has_view, "the owner waits for it"
+    for _, _, answer in pair.side.set_view(2, [HOLDER_AT_OWNER]):
+        pair.stream.ack(answer)
+    assert pair.stream.has_view
+    pair.reconnect()
+    assert pair.stream.has_view
+
+
 def test_a_record_that_the_owner_lost_shows_in_the_fingerprint(pair: Pair) -> None:
     kept, lost = pages(2)
     pair.set(kept)
