@@ -120,6 +120,16 @@ class Engine:
     def set_shard_final(self, final: bool, view_number: int) -> None:
         """Whether every member is in sync with our shard: then a digest that we own and do not
         know is nowhere, and workers are told so without asking anybody."""
+    def open_owner(self, index: int, is_open: bool) -> None:
+        """Whether records go to that owner in frames. `set_ring` closes all."""
+
+    @property
+    def line(self) -> int:
+        """Of the frames that go out now (native/engine/lines.h)."""
+
+    def close_lines_before(self, holder: int, line: int) -> None:
+        """No frames of that holder's earlier lines are taken any more."""
+
     def keep_final(self, ms: int) -> None:
         """That holds for so long from now on, unless it is said again."""
     def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:

@@ -183,12 +183,16 @@ void Engine::listen() {
         auto found = readers_.find({node_id, incarnation});
         return found != readers_.end() && same_secret(found->second, token);
       },
-      [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
-        hold_local(digests, hold_ms, held);
-      },
-      [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
-        lookup_local(digests, view_number, located);
-      });
+      TcpServer::Answers{
+          [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
+            hold_local(digests, hold_ms, held);
+          },
+          [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+            lookup_local(digests, view_number, located);
+          },
+          [this](Incarnation holder, uint64_t line, std::span<const RecordRow> rows) {
+            return publish_local(holder, line, rows);
+          }});
 }
 
 void Engine::start() {
@@ -249,6 +253,7 @@ std::shared_ptr<const Ring> Engine::ring() const {
 
 void Engine::set_ring(std::shared_ptr<const Ring> ring) {
   const auto shares = ring->shares();
+  nodes_.close_owners();
   std::lock_guard lock(ring_mutex_);
   ring_ = std::move(ring);
   alone_.store(shares.size() == 1 && shares[0].first == kSelfHolder, std::memory_order_release);
@@ -259,13 +264,17 @@ uint16_t Engine::data_port() const { return tcp_server_ ? tcp_server_->port() : 
 HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation) {
   const auto [index, is_new] = nodes_.add(
       node_id, incarnation, [&](HolderIndex candidate) { return shard_->swept(candidate); });
-  if (is_new) shard_->add_holder(index);
+  if (is_new) {
+    shard_->add_holder(index);
+    lines_.open(index);
+  }
   return index;
 }
 
 void Engine::drop_node(HolderIndex index) {
   if (index == kSelfHolder) return;
   nodes_.drop(index);
+  lines_.close(index);
   shard_->drop_holder(index);
   transfer_->drop_peer(index);
   locations_.forget_holder(index);
@@ -341,7 +350,10 @@ void Engine::end_removal(std::span<const Digest> digests) {
 
 bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   for (const Digest& digest : digests) locations_.forget(digest);
-  return cold_->remove(digests, rows) || write_removals_later();
+  const bool kept = cold_->remove(digests, rows);
+  // Of what was set just before, records may be on their way: they would come behind withdrawals.
+  commits_.wait();
+  return kept || write_removals_later();
 }
 
 bool Engine::drop_all() { return cold_->drop_all() || write_removals_later(); }

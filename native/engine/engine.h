@@ -31,12 +31,14 @@
 #include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/latencies.h"
+#include "engine/lines.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
 #include "engine/promoter.h"
 #include "engine/quotas.h"
 #include "engine/recent_wishes.h"
+#include "engine/under_way.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
@@ -101,6 +103,8 @@ struct OperationCounters {
   // Of lookups_asked: frames to owners. What these did not settle the control plane was asked for.
   std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
   std::atomic<uint64_t> lookups_answered{0};  // frames of peers
+  // The same of records: to owners; what these did not take all of; of peers.
+  std::atomic<uint64_t> publish_frames{0}, publishes_passed_on{0}, publishes_answered{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
   std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers said they use
   // Pages taken over from nodes that drain, and pages that were offered and not taken.
@@ -170,7 +174,14 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                                         std::span<const uint32_t> closed);
   unsigned rails() const;
   std::string transport_json() const;
-  void set_ring(std::shared_ptr<const Ring> ring);
+  void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners
+  // Records may go there in frames. engine/publish.cc
+  void open_owner(HolderIndex index, bool open) { nodes_.open_owner(index, open); }
+  // The line on which we send frames, and a peer's that we take no frames before (engine/lines.h).
+  uint64_t line() const { return line_.load(); }
+  void close_lines_before(HolderIndex holder, uint64_t line) { lines_.close_before(holder, line); }
+  // Takes a peer's records into our shard; whether all of them are there.
+  bool publish_local(Incarnation holder, uint64_t line, std::span<const RecordRow> rows);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
@@ -249,6 +260,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void tell(std::span<const RecordRow> rows);
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
+  // False: some owner may not have all of them, and the control plane has to be told.
+  bool publish_in_frames(std::span<const RecordRow> rows, Deadline deadline);
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
   // why[i]: absent, suspect, deadline, or stale (the record is our own) then. failed[i]: who has
   // failed us with this page, and is asked again only if nobody else has it; may be empty.
@@ -309,6 +322,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::shared_ptr<const Ring> ring_;
   std::atomic<bool> alone_{true};  // nobody else is in the ring
   Finality finality_;
+  std::atomic<uint64_t> line_{1};
+  Lines lines_;
+  UnderWay commits_;  // until their records are told, and withdrawn if need be
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{true};
 

@@ -14,11 +14,7 @@ namespace {
 // Long enough for an `exists` asked again while its request waits, short beside the life of a page
 // even in a pool that turns over in a second.
 constexpr auto kRecent = std::chrono::milliseconds(200);
-// Of the owners that are asked in frames. Who has not answered by then is asked by the control
-// plane, others beside it; and in frames again after a while.
-constexpr auto kOwners = std::chrono::milliseconds(100);
 constexpr auto kEachDigest = std::chrono::microseconds(2);
-constexpr auto kSlowFor = std::chrono::seconds(1);
 
 // Whole items of an answer; an empty one has no memory to copy from.
 std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
@@ -232,7 +228,7 @@ void Engine::Search::at_owners() {
   engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const auto count = static_cast<int64_t>(places.size());
-  const Deadline patience{std::min(deadline.at, began + kOwners + count * kEachDigest)};
+  const Deadline patience{std::min(deadline.at, began + kFramePatience + count * kEachDigest)};
   engine.tcp_->lookup(batches, ring->view_number(), patience);
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {

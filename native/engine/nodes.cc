@@ -28,6 +28,7 @@ std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnat
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   slow_until_[free] = TimePoint{};
+  open_owners_[free] = false;
   state_[free].store(kLive, std::memory_order_release);
   return {static_cast<HolderIndex>(free), true};
 }
@@ -57,6 +58,11 @@ void NodeTable::set_suspect(HolderIndex index, bool suspect) {
   } else {
     state_[index].fetch_and(static_cast<uint8_t>(~kSuspect));
   }
+}
+
+void NodeTable::close_owners() {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < ids_.size(); ++i) open_owners_[i].store(false);
 }
 
 void NodeTable::set_slow(HolderIndex index, TimePoint until) {

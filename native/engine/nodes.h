@@ -23,6 +23,11 @@ namespace peercached {
 
 inline constexpr size_t kNodesMax = 8192;
 
+// Of owners that are asked or told in frames. Who has not answered by then is slow: the control
+// plane goes on, with others beside it; and frames go there again after a while.
+inline constexpr auto kFramePatience = std::chrono::milliseconds(100);
+inline constexpr auto kSlowFor = std::chrono::seconds(1);
+
 class NodeTable {
  public:
   NodeTable(std::string self_id, Incarnation self_incarnation);
@@ -34,6 +39,16 @@ class NodeTable {
   void drop(HolderIndex index);
   void set_connected(HolderIndex index, bool connected);
   void set_suspect(HolderIndex index, bool suspect);
+
+  // Whether records may go there in frames (publish.cc): the control plane has nothing to say about
+  // them. All are closed until it says so.
+  void open_owner(HolderIndex index, bool open) {
+    if (index < kNodesMax) open_owners_[index].store(open);
+  }
+  void close_owners();
+  bool open_owner(HolderIndex index) const {
+    return index < kNodesMax && open_owners_[index].load();
+  }
 
   // Has not answered in time: not asked on the hot path until then.
   void set_slow(HolderIndex index, TimePoint until);
@@ -78,6 +93,7 @@ class NodeTable {
   std::array<std::atomic<uint8_t>, kNodesMax> state_{};
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
   std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
+  std::array<std::atomic<bool>, kNodesMax> open_owners_{};
 };
 
 }  // namespace peercached

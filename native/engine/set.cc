@@ -1,9 +1,9 @@
 // set: reserve -> copy -> commit -> publish -> answer (DESIGN 6.1).
 //
 // A batch goes through in pieces, so that a batch larger than the pool's free space does not pin
-// it whole, and so that the records of one piece travel while the next one is copied. A piece stays
-// pinned until its records are queued: a withdrawal by eviction can then never overtake them, and
-// what was removed meanwhile is withdrawn once more behind them.
+// it whole. A piece stays pinned until the owners have its records, or they are queued: a
+// withdrawal by eviction can then never overtake them, and what was removed meanwhile is withdrawn
+// once more behind them.
 
 #include <algorithm>
 #include <deque>
@@ -39,8 +39,9 @@ struct Engine::SetRun {
   // Returns the indices of pages that another worker is setting right now.
   std::vector<size_t> store(std::span<PageRef> pages, std::span<const Digest> digests,
                             std::span<const size_t> chosen, const Digest* parent);
-  void drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
+  bool drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
                     std::span<const size_t> chosen);
+  void publish(bool in_frames);
   void wait_published();
 };
 
@@ -109,17 +110,15 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
     }
   }
   engine.pool_->abort(aborting);
+  const UnderWay::Work commit(engine.commits_);
   rows.resize(committing.size());
   engine.pool_->commit(committing, checksums, rows);
-  drop_removed(pages, digests, chosen);
+  const bool dropped = drop_removed(pages, digests, chosen);
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());
     engine.pool_->rows_of(unpublished, std::span(rows).subspan(committing.size()));
   }
-  if (!rows.empty() && !engine.publish_alone(rows)) {
-    questions.emplace_back(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)),
-                           context.deadline);
-  }
+  publish(!dropped && unpublished.empty());
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   rows.clear();
   engine.pool_->withdrawals_of(pinned, rows);
@@ -135,10 +134,19 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   return busy;
 }
 
+void Engine::SetRun::publish(bool in_frames) {
+  if (rows.empty() || engine.publish_alone(rows)) return;
+  if (in_frames && engine.publish_in_frames(rows, context.deadline)) return;
+  engine.counters_.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
+  questions.emplace_back(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)),
+                         context.deadline);
+}
+
 // A removal that began before the commit has not seen our pages: they go, behind their records.
-void Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
+// Whether there are such.
+bool Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
                                   std::span<const size_t> chosen) {
-  if (!engine.running_.any()) return;
+  if (!engine.running_.any()) return false;
   std::vector<Digest> removed;
   for (size_t i : chosen) {
     if (pages[i].status != PageStatus::ok || !engine.running_.has(digests[i])) continue;
@@ -146,6 +154,7 @@ void Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Dige
     removed.push_back(digests[i]);
   }
   if (!removed.empty()) engine.cold_->drop(removed);
+  return !removed.empty();
 }
 
 void Engine::SetRun::wait_published() {

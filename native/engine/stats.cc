@@ -159,6 +159,9 @@ std::string Engine::status_json() const {
   json.field("lookups_passed_on", c.lookups_passed_on.load());
   json.field("lookup_keys_passed_on", c.lookup_keys_passed_on.load());
   json.field("lookups_answered", c.lookups_answered.load());
+  json.field("publish_frames", c.publish_frames.load());
+  json.field("publishes_passed_on", c.publishes_passed_on.load());
+  json.field("publishes_answered", c.publishes_answered.load());
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
 

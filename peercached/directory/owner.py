@@ -36,6 +36,7 @@ class _Holder:
     epoch: int = 0
     expected: int = 1
     gap: bool = False  # said so; silent until the next hello
+    line: int = 0  # of its frames; all before it are closed
     complete: bool = True  # nothing was refused since the last resync began
     # A question made for a view that we do not have yet: answered when we do.
     waiting: Batch | None = None
@@ -106,6 +107,10 @@ class OwnerSide:
         state = self._holders.get(holder)
         if state is None:
             raise LookupError(f"holder {holder} is not in view {self._view_number}")
+        if batch.line > state.line:
+            # First: what follows may take back what such a frame brings.
+            self._engine.close_lines_before(holder, batch.line)
+            state.line = batch.line
         if batch.kind is Kind.HELLO:
             return self._hello(holder, state, batch)
         if batch.epoch != state.epoch:

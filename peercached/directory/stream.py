@@ -20,7 +20,7 @@ was sent since the scan began is sent once more behind the buckets, in order: th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -68,8 +68,10 @@ class Want:
 class HolderStream:
     """Sans-I/O; not thread safe. Tickets are the publisher's; 0 means that nobody waits."""
 
-    def __init__(self, owner: int, view_number: int) -> None:
+    def __init__(self, owner: int, view_number: int, line: Callable[[], int] = lambda: 0) -> None:
+        """`line`: of the frames that records also travel in (native/engine/lines.h)."""
         self.owner = owner
+        self._line = line
         self.connected = False
         self.broken = ""  # why the connection has to be made anew; "" while it is fine
         self.overdue = False  # it is because the owner is silent
@@ -244,6 +246,7 @@ class HolderStream:
         self._sequence += 1
         batch.sequence = self._sequence
         batch.epoch = self._epoch
+        batch.line = self._line()
         batch.sent_at = now
         if batch.kind in (Kind.FINGERPRINT, Kind.SUMMARY):
             self._asked_sequence = batch.sequence

@@ -55,10 +55,19 @@ _SINGLES = (
         "Groups of digests that needed other owners.",
     ),
     Single(
+        "counter", "publish_frames", "operations.publish_frames", "Owners told on data channels."
+    ),
+    Single(
+        "counter",
+        "publish_frames_answered",
+        "operations.publishes_answered",
+        "Records of other nodes taken on data channels, in batches.",
+    ),
+    Single(
         "counter",
         "publish_batches",
         "operations.control.publish_batches",
-        "Batches of records of new pages.",
+        "Batches of records of new pages that owners did not take on data channels.",
     ),
     Single(
         "counter",

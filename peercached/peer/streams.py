@@ -108,15 +108,22 @@ class Streams:
         for line in self._lines.values():
             line.stream.set_view(number)
         for node in added:
-            line = _Line(node, HolderStream(node.index, number))
+            line = _Line(node, HolderStream(node.index, number, lambda: self._engine.line))
             self._lines[node.index] = line
             line.task = asyncio.ensure_future(self._run(line))
-        self._one_more_has_the_view()  # of no others we are the last
+        self._open_owners()  # there may be no others
         self._scan_wanted.set()
 
-    def _one_more_has_the_view(self) -> None:
-        if all(line.stream.has_view for line in self._lines.values()):
-            self._placement.everybody_has_the_view()
+    def _open_owners(self) -> None:
+        """Once everybody has the view, records go in frames to those that are in sync. They have
+        been closed since the ring was set."""
+        if not all(line.stream.has_view for line in self._lines.values()):
+            return
+        self._placement.everybody_has_the_view()
+        for owner, line in self._lines.items():
+            self._engine.open_owner(owner, line.stream.in_sync)
+        in_sync = self._local.in_sync_for == self._placement.view.number
+        self._engine.open_owner(self._placement.own.index, in_sync)
 
     def _close(self, line: _Line) -> None:
         line.closed = True
@@ -225,11 +232,11 @@ class Streams:
         assert publisher is not None
         owner = line.node.index
         while (message := await call.read()) is not EOF:
-            had_view = line.stream.has_view
+            before = line.stream.has_view, line.stream.in_sync
             if done := line.stream.ack(wire.ack_of(message)):
                 publisher.acknowledged(owner, done)
-            if line.stream.has_view and not had_view:
-                self._one_more_has_the_view()
+            if (line.stream.has_view, line.stream.in_sync) != before:
+                self._open_owners()
             line.problem = ""
             line.wake.set()
         # Ended by the owner: its status says why.
@@ -278,18 +285,23 @@ class Streams:
         summaries = [entry for entry in wants if not entry[2].mask]
         if summaries:
             # One scan serves all owners.
-            for _, stream, want in summaries:
-                stream.scanning(want)
+            for owner, stream, want in summaries:
+                self._scanning(owner, stream, want)
             as_of, by_owner = await loop.run_in_executor(None, self._engine.pool_summaries)
             for owner, stream, want in summaries:
                 stream.give_summary(want.attempt, as_of, by_owner.get(owner, ZERO_SUMMARY))
                 self._moved(owner)
         else:
             owner, stream, want = wants[0]
-            stream.scanning(want)
+            self._scanning(owner, stream, want)
             as_of, buckets = await loop.run_in_executor(None, self._rows, owner, want.mask)
             stream.give_rows(want.attempt, as_of, buckets)
             self._moved(owner)
+
+    def _scanning(self, owner: int, stream: HolderStream | LocalShard, want: Want) -> None:
+        # What travels in frames from here on the scan may miss, and its buckets would wipe it out.
+        self._engine.open_owner(owner, False)
+        stream.scanning(want)
 
     def _rows(self, owner: int, mask: bytes) -> tuple[int, dict[int, bytes]]:
         as_of, rows = self._engine.pool_rows(owner, mask)
@@ -301,6 +313,7 @@ class Streams:
             line.wake.set()
         elif self._local.in_sync_for == self._placement.view.number:
             self._owner_side.own_records_in_sync(self._local.in_sync_for)
+            self._open_owners()
 
     # --- for status and a clean stop
 

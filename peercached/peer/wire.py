@@ -56,7 +56,9 @@ def epoch_messages(epochs: Iterable[tuple[bytes, int]]) -> list[pb.NamespaceEpoc
 
 
 def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBatch:
-    message = pb.PublishBatch(sequence=batch.sequence, view_number=batch.view_number)
+    message = pb.PublishBatch(
+        sequence=batch.sequence, view_number=batch.view_number, line=batch.line
+    )
     if batch.kind is Kind.ROWS:
         message.rows = batch.payload
     elif batch.kind is Kind.HELLO:
@@ -96,7 +98,14 @@ def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
     else:
         raise ValueError(f"batch {message.sequence} has no body that this version knows")
     return Batch(
-        kind, epoch, message.sequence, message.view_number, payload, bucket=bucket, as_of=as_of
+        kind,
+        epoch,
+        message.sequence,
+        message.view_number,
+        payload,
+        bucket=bucket,
+        as_of=as_of,
+        line=message.line,
     )
 
 

@@ -109,12 +109,32 @@ void fuzz_located(std::span<const std::byte> body) {
   }
 }
 
+void fuzz_publish(std::span<const std::byte> body) {
+  uint64_t request = 0, line = 0;
+  std::vector<RecordRow> rows;
+  if (parse_publish(body, request, line, rows) != nullptr) return;
+  require(!rows.empty() && rows.size() <= kRowsPerRequestMax);
+  for (const RecordRow& row : rows) require(row.flags == kRecordResident);
+  std::vector<std::byte> again;
+  append_publish(again, request, line, rows);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
+void fuzz_published(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  if (body.size() < sizeof request) return;
+  std::memcpy(&request, body.data(), sizeof request);
+  bool taken = false;
+  parse_published(body, request, taken);
+}
+
 void fuzz_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(FrameHeader)) return;
   FrameHeader header;
   if (parse_header(bytes.first(sizeof(FrameHeader)),
-                   {FrameKind::read, FrameKind::hold, FrameKind::lookup}, kRequestBodyBytesMax,
-                   header) == nullptr) {
+                   {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish},
+                   kRequestBodyBytesMax, header) == nullptr) {
     require(header.body_bytes <= kRequestBodyBytesMax);
   }
 }
@@ -124,7 +144,7 @@ void fuzz_header(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 10) {
+  switch (data[0] % 12) {
     case 0:
       fuzz_hello(bytes);
       break;
@@ -151,6 +171,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 8:
       fuzz_located(bytes);
+      break;
+    case 9:
+      fuzz_publish(bytes);
+      break;
+    case 10:
+      fuzz_published(bytes);
       break;
     default:
       fuzz_header(bytes);

@@ -77,6 +77,10 @@ class NativeDirectory:
     def set_shard_final(self, final: bool, view_number: int) -> None:
         self.shard_final = final
 
+    line = 0
+
+    def open_owner(self, index: int, is_open: bool) -> None: ...
+    def close_lines_before(self, holder: int, line: int) -> None: ...
     def keep_final(self, ms: int) -> None:
         self.kept_final += 1
 

@@ -111,6 +111,19 @@ void append_located(std::vector<std::byte>& out, uint64_t request, const Located
   append_bytes(out, rows.data(), rows.size_bytes());
 }
 
+void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t line,
+                    std::span<const RecordRow> rows) {
+  assert(!rows.empty() && rows.size() <= kRowsPerRequestMax);
+  append_header(out, FrameKind::publish, sizeof(PublishHead) + rows.size_bytes());
+  append(out, PublishHead{request, line, static_cast<uint32_t>(rows.size()), 0});
+  append_bytes(out, rows.data(), rows.size_bytes());
+}
+
+void append_published(std::vector<std::byte>& out, uint64_t request, bool taken) {
+  append_header(out, FrameKind::published, sizeof(PublishedHead));
+  append(out, PublishedHead{request, uint32_t{taken}, 0});
+}
+
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
                          size_t body_bytes_max, FrameHeader& header) {
   if (bytes.size() < sizeof(FrameHeader)) return "frame header is short";
@@ -253,6 +266,33 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
     row.holder = static_cast<HolderIndex>(before + row.holder);
     located.rows.push_back(row);
   }
+  return nullptr;
+}
+
+const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& line,
+                          std::vector<RecordRow>& rows) {
+  if (body.size() < sizeof(PublishHead)) return "publish is short";
+  auto head = take<PublishHead>(body);
+  if (head.count == 0) return "a publish of no records";
+  if (head.count > kRowsPerRequestMax) return "a publish of too many records";
+  if (head.reserved != 0) return "reserved bits are set in a publish";
+  if (body.size() != head.count * sizeof(RecordRow)) return "publish has a wrong length";
+  rows.resize(head.count);
+  std::memcpy(rows.data(), body.data(), body.size());
+  const bool additions = std::all_of(
+      rows.begin(), rows.end(), [](const RecordRow& row) { return row.flags == kRecordResident; });
+  if (!additions) return "a publish of records of pages that are not in the pool";
+  request = head.request;
+  line = head.line;
+  return nullptr;
+}
+
+const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken) {
+  if (body.size() != sizeof(PublishedHead)) return "answer to a publish has a wrong length";
+  auto head = take<PublishedHead>(body);
+  if (head.request != request) return "answer to another publish";
+  if (head.taken > 1 || head.reserved != 0) return "answer to a publish that is neither";
+  taken = head.taken == 1;
   return nullptr;
 }
 

@@ -11,6 +11,8 @@
 //   lookup        LookupHead, count x Digest               reader -> owner
 //   located       LocatedHead, holders x Incarnation,      owner -> reader
 //                 rows x RecordRow
+//   publish       PublishHead, count x RecordRow           holder -> owner
+//   published     PublishedHead                            owner -> holder
 //
 // Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
 // order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
@@ -45,6 +47,8 @@ inline constexpr size_t kRefusalTextBytesMax = 512;
 // Of one hold or lookup frame; more go in several.
 inline constexpr uint32_t kDigestsPerRequestMax = 4096;
 inline constexpr size_t kRowsPerDigestMax = 3;
+// Of one publish frame; more go in several.
+inline constexpr uint32_t kRowsPerRequestMax = 1024;
 
 enum class FrameKind : uint16_t {
   hello = 1,
@@ -56,6 +60,8 @@ enum class FrameKind : uint16_t {
   held = 7,
   lookup = 8,
   located = 9,
+  publish = 10,
+  published = 11,
 };
 
 enum class Refusal : uint16_t {
@@ -149,14 +155,31 @@ struct LocatedHead {
 };
 static_assert(sizeof(LocatedHead) == 16);
 
+struct PublishHead {
+  uint64_t request = 0;
+  uint64_t line = 0;  // of the holder, which may have closed it since
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(PublishHead) == 24);
+
+struct PublishedHead {
+  uint64_t request = 0;
+  uint32_t taken = 0;  // 1: all records are in the owner's shard
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(PublishedHead) == 16);
+
 inline constexpr size_t kReadBodyBytesMax =
     sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
 inline constexpr size_t kHoldBodyBytesMax =
     sizeof(HoldHead) + kDigestsPerRequestMax * sizeof(Digest);
 inline constexpr size_t kLookupBodyBytesMax =
     sizeof(LookupHead) + kDigestsPerRequestMax * sizeof(Digest);
+inline constexpr size_t kPublishBodyBytesMax =
+    sizeof(PublishHead) + kRowsPerRequestMax * sizeof(RecordRow);
 inline constexpr size_t kRequestBodyBytesMax =
-    std::max({kReadBodyBytesMax, kHoldBodyBytesMax, kLookupBodyBytesMax});
+    std::max({kReadBodyBytesMax, kHoldBodyBytesMax, kLookupBodyBytesMax, kPublishBodyBytesMax});
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
@@ -205,6 +228,9 @@ void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const 
 void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
                    std::span<const Digest> digests);
 void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located);
+void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t line,
+                    std::span<const RecordRow> rows);
+void append_published(std::vector<std::byte>& out, uint64_t request, bool taken);
 
 // --- reading: each returns nullptr, or what is wrong with the frame
 // A header of one of `kinds`, with a body of at most `body_bytes_max`.
@@ -228,6 +254,10 @@ const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uin
 // The answer to `request`: appended, so that the holders of several answers are one table, and
 // final if all are.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
+// Of pages that came into the holder's pool: what takes a record back never travels like this.
+const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& line,
+                          std::vector<RecordRow>& rows);
+const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
 
 // What is wrong with a request for these pages, or nullptr. Asked on both sides.
 const char* check_wanted(std::span<const PageWanted> pages);

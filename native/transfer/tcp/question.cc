@@ -5,15 +5,16 @@
 namespace peercached::tcp {
 namespace {
 
-std::span<const Digest> next_of(std::span<const Digest> digests, size_t answered) {
-  const auto left = digests.subspan(answered);
-  return left.first(std::min<size_t>(left.size(), kDigestsPerRequestMax));
+template <typename T>
+std::span<const T> next_of(std::span<const T> all, size_t answered, size_t at_once) {
+  const auto left = all.subspan(answered);
+  return left.first(std::min(left.size(), at_once));
 }
 
 }  // namespace
 
 bool HoldQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
-  const auto some = next_of(batch_.digests, answered_);
+  const auto some = next_of(batch_.digests, answered_, kDigestsPerRequestMax);
   asked_ = some.size();
   if (!some.empty()) append_hold(out, request, hold_ms_, some);
   return !some.empty();
@@ -28,7 +29,7 @@ const char* HoldQuestion::answered(uint64_t request, std::span<const std::byte> 
 }
 
 bool LookupQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
-  const auto some = next_of(batch_.digests, answered_);
+  const auto some = next_of(batch_.digests, answered_, kDigestsPerRequestMax);
   asked_ = some.size();
   if (some.empty()) {
     batch_.answered = true;
@@ -42,6 +43,22 @@ bool LookupQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
 const char* LookupQuestion::answered(uint64_t request, std::span<const std::byte> body) {
   answered_ += asked_;
   return parse_located(body, request, batch_.located);
+}
+
+bool PublishQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
+  const auto some = next_of(batch_.rows, answered_, kRowsPerRequestMax);
+  asked_ = some.size();
+  if (some.empty() || !taken_) {
+    batch_.answer = taken_ ? PublishAnswer::taken : PublishAnswer::refused;
+    return false;
+  }
+  append_publish(out, request, line_, some);
+  return true;
+}
+
+const char* PublishQuestion::answered(uint64_t request, std::span<const std::byte> body) {
+  answered_ += asked_;
+  return parse_published(body, request, taken_);
 }
 
 }  // namespace peercached::tcp

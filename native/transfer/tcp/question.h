@@ -1,5 +1,5 @@
-// What one peer is asked in frames that have no pages behind them: to hold pages, and where pages
-// are. Each of as many frames as it takes is answered before the next is sent.
+// What one peer is asked in frames that have no pages behind them: to hold pages, where pages are,
+// and to keep records. Each of as many frames as it takes is answered before the next is sent.
 #pragma once
 
 #include "transfer/tcp/frames.h"
@@ -52,6 +52,23 @@ class LookupQuestion final : public Question {
  private:
   LookupBatch& batch_;
   const uint64_t view_number_;
+  size_t answered_ = 0, asked_ = 0;
+};
+
+class PublishQuestion final : public Question {
+ public:
+  PublishQuestion(PublishBatch& batch, uint64_t line)
+      : Question(batch.peer, batch.incarnation), batch_(batch), line_(line) {}
+
+  bool ask(uint64_t request, std::vector<std::byte>& out) override;
+  FrameKind answer_kind() const override { return FrameKind::published; }
+  size_t answer_bytes_max() const override { return sizeof(PublishedHead); }
+  const char* answered(uint64_t request, std::span<const std::byte> body) override;
+
+ private:
+  PublishBatch& batch_;
+  const uint64_t line_;
+  bool taken_ = true;
   size_t answered_ = 0, asked_ = 0;
 };
 

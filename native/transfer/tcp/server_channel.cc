@@ -84,14 +84,13 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 }  // namespace
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                             const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
-                             const TcpServer::Lookup& lookup, ServerCounters& counters)
+                             const TcpServer::Authorise& authorise,
+                             const TcpServer::Answers& answers, ServerCounters& counters)
     : socket_(std::move(socket)),
       config_(config),
       pool_(pool),
       authorise_(authorise),
-      hold_(hold),
-      lookup_(lookup),
+      answers_(answers),
       counters_(counters),
       host_(host_at(socket_.fd())) {
   tune(socket_.fd());
@@ -215,20 +214,22 @@ bool ServerChannel::serve_request() {
   FrameHeader header;
   const char* wrong = nullptr;
   if (got == Got::all) {
-    wrong = parse_header(frame_, {FrameKind::read, FrameKind::hold, FrameKind::lookup},
+    wrong = parse_header(frame_,
+                         {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish},
                          kRequestBodyBytesMax, header);
   }
   if (got == Got::all && wrong == nullptr) {
     frame_.resize(header.body_bytes);
     got = receive(frame_.data(), frame_.size(), deadline);
   }
-  uint64_t request = 0, view_number = 0;
+  uint64_t request = 0, view_number = 0, line = 0;
   uint32_t hold_ms = 0;
   const auto kind = static_cast<FrameKind>(header.kind);
   if (got == Got::all && wrong == nullptr) {
-    wrong = kind == FrameKind::hold     ? parse_hold(frame_, request, hold_ms, digests_)
-            : kind == FrameKind::lookup ? parse_lookup(frame_, request, view_number, digests_)
-                                        : parse_read(frame_, request, wanted_);
+    wrong = kind == FrameKind::hold      ? parse_hold(frame_, request, hold_ms, digests_)
+            : kind == FrameKind::lookup  ? parse_lookup(frame_, request, view_number, digests_)
+            : kind == FrameKind::publish ? parse_publish(frame_, request, line, rows_)
+                                         : parse_read(frame_, request, wanted_);
   }
   if (got != Got::all || wrong != nullptr) {
     // A close in mid-frame is a reader that gave up, not a malformed frame.
@@ -237,6 +238,7 @@ bool ServerChannel::serve_request() {
   }
   if (kind == FrameKind::hold) return answer_hold(request, hold_ms);
   if (kind == FrameKind::lookup) return answer_lookup(request, view_number);
+  if (kind == FrameKind::publish) return answer_publish(request, line);
   return answer(request);
 }
 
@@ -244,15 +246,22 @@ bool ServerChannel::answer_lookup(uint64_t request, uint64_t view_number) {
   located_.final = false;
   located_.holders.clear();
   located_.rows.clear();
-  lookup_(digests_, view_number, located_);
+  answers_.lookup(digests_, view_number, located_);
   frame_.clear();
   append_located(frame_, request, located_);
   return send_answer({}, 0);
 }
 
+bool ServerChannel::answer_publish(uint64_t request, uint64_t line) {
+  const bool taken = answers_.publish(incarnation_, line, rows_);
+  frame_.clear();
+  append_published(frame_, request, taken);
+  return send_answer({}, 0);
+}
+
 bool ServerChannel::answer_hold(uint64_t request, uint32_t hold_ms) {
   held_.assign(digests_.size(), 0);
-  hold_(digests_, hold_ms, held_);
+  answers_.hold(digests_, hold_ms, held_);
   frame_.clear();
   append_held(frame_, request, held_);
   return send_answer({}, 0);

@@ -30,8 +30,8 @@ struct ServerCounters {
 class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                const TcpServer::Authorise& authorise, const TcpServer::Hold& hold,
-                const TcpServer::Lookup& lookup, ServerCounters& counters);
+                const TcpServer::Authorise& authorise, const TcpServer::Answers& answers,
+                ServerCounters& counters);
 
   // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
   // to be that peer?
@@ -55,6 +55,7 @@ class ServerChannel {
   bool answer(uint64_t request);
   bool answer_hold(uint64_t request, uint32_t hold_ms);
   bool answer_lookup(uint64_t request, uint64_t view_number);
+  bool answer_publish(uint64_t request, uint64_t line);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
   bool send(std::span<const std::byte> bytes);
@@ -64,8 +65,7 @@ class ServerChannel {
   const TcpServerConfig& config_;
   Pool& pool_;
   const TcpServer::Authorise& authorise_;
-  const TcpServer::Hold& hold_;
-  const TcpServer::Lookup& lookup_;
+  const TcpServer::Answers& answers_;
   ServerCounters& counters_;
   const std::string host_;
 
@@ -80,6 +80,7 @@ class ServerChannel {
   std::vector<Digest> digests_;
   std::vector<uint8_t> held_;
   Located located_;
+  std::vector<RecordRow> rows_;
 };
 
 }  // namespace peercached::tcp

@@ -24,6 +24,7 @@ using tcp::Lane;
 using tcp::LookupQuestion;
 using tcp::PeerChannels;
 using tcp::PeerRead;
+using tcp::PublishQuestion;
 using tcp::QuestionLane;
 using tcp::ReadCall;
 
@@ -113,6 +114,12 @@ class TcpReading final : public TcpEngine {
   void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
     std::deque<LookupQuestion> questions;
     for (LookupBatch& batch : batches) questions.emplace_back(batch, view_number);
+    ask_all(questions, deadline, false);
+  }
+
+  void publish(std::span<PublishBatch> batches, uint64_t line, Deadline deadline) override {
+    std::deque<PublishQuestion> questions;
+    for (PublishBatch& batch : batches) questions.emplace_back(batch, line);
     ask_all(questions, deadline, false);
   }
 

@@ -43,6 +43,21 @@ struct LookupBatch {
   tcp::Located located{.final = true, .holders = {}, .rows = {}};
 };
 
+enum class PublishAnswer : uint8_t {
+  none,     // it may take them still
+  refused,  // it has not got all of them, and takes none of them later
+  taken,
+};
+
+// Records of pages in our pool that one owner is told.
+struct PublishBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const RecordRow> rows;
+  // what came of it
+  PublishAnswer answer = PublishAnswer::none;
+};
+
 class TcpEngine : public TransferEngine {
  public:
   // Blocks until all peers have answered, at the deadline at the latest. Thread safe. Of whom no
@@ -52,6 +67,8 @@ class TcpEngine : public TransferEngine {
   // Likewise. `view_number` is of the ring that the owners were chosen by. Who has not answered at
   // the deadline is slow, and no trouble yet.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
+  // Likewise. `line`: the number that owners know it by once it is closed.
+  virtual void publish(std::span<PublishBatch> batches, uint64_t line, Deadline deadline) = 0;
 };
 
 std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);

@@ -59,13 +59,11 @@ uint16_t port_of(int fd) {
 }  // namespace
 
 struct TcpServer::Impl {
-  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in, Hold hold_in,
-       Lookup lookup_in)
+  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in, Answers answers_in)
       : config(config_in),
         pool(pool_in),
         authorise(std::move(authorise_in)),
-        hold(std::move(hold_in)),
-        lookup(std::move(lookup_in)),
+        answers(std::move(answers_in)),
         listener(listen_on(config)),
         stop_event(eventfd(0, EFD_CLOEXEC)),
         port(port_of(listener.fd())) {
@@ -128,7 +126,7 @@ struct TcpServer::Impl {
   void admit(Socket socket) {
     std::lock_guard lock(mutex);
     auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise,
-                                                        hold, lookup, counters);
+                                                        answers, counters);
     unsigned greeting = 0, of_host = 0;
     for (const Session& one : sessions) {
       if (one.let_in || one.over) continue;
@@ -182,8 +180,7 @@ struct TcpServer::Impl {
   const TcpServerConfig config;
   Pool& pool;
   const Authorise authorise;
-  const Hold hold;
-  const Lookup lookup;
+  const Answers answers;
   Socket listener;
   Socket stop_event;
   const uint16_t port;
@@ -193,10 +190,9 @@ struct TcpServer::Impl {
   std::thread acceptor;
 };
 
-TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold,
-                     Lookup lookup)
-    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise), std::move(hold),
-                                   std::move(lookup))) {}
+TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise,
+                     Answers answers)
+    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise), std::move(answers))) {}
 TcpServer::~TcpServer() = default;
 
 uint16_t TcpServer::port() const { return impl_->port; }

@@ -59,9 +59,20 @@ class TcpServer {
   using Lookup =
       std::function<void(std::span<const Digest>, uint64_t view_number, tcp::Located& located)>;
 
+  // Takes records of that holder's pages into this node's shard; whether all of them are there.
+  // From the channels' threads.
+  using Publish =
+      std::function<bool(Incarnation holder, uint64_t line, std::span<const RecordRow>)>;
+
+  // What is asked of this node apart from pages.
+  struct Answers {
+    Hold hold;
+    Lookup lookup;
+    Publish publish;
+  };
+
   // Binds and listens; throws std::runtime_error with the address and the remedy.
-  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Hold hold,
-            Lookup lookup);
+  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Answers answers);
   ~TcpServer();  // stops serving and joins all threads
 
   uint16_t port() const;

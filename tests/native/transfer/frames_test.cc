@@ -121,6 +121,41 @@ TEST(TransferFrames, ALookupAndItsAnswersArriveAsTheyWereSent) {
   EXPECT_NE(parse_located(body_of(frame), 78, found), nullptr) << "of another request";
 }
 
+TEST(TransferFrames, APublishAndItsAnswerArriveAsTheyWereSent) {
+  std::vector<std::byte> frame;
+  std::vector<RecordRow> sent(kRowsPerRequestMax);
+  for (uint64_t i = 0; i < sent.size(); ++i) {
+    sent[i].digest = {i, ~i};
+    sent[i].flags = kRecordResident;
+  }
+  append_publish(frame, 78, 5, sent);
+  EXPECT_LE(header_of(frame, FrameKind::publish).body_bytes, kRequestBodyBytesMax);
+  uint64_t request = 0, line = 0;
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(parse_publish(body_of(frame), request, line, rows), nullptr);
+  EXPECT_EQ(request, 78u);
+  EXPECT_EQ(line, 5u);
+  ASSERT_EQ(rows.size(), sent.size());
+  EXPECT_EQ(std::memcmp(rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
+  for (const int flags : {0, int{kRecordWithdraw}, kRecordResident | kRecordWithdraw}) {
+    frame.clear();
+    sent[9].flags = static_cast<uint8_t>(flags);
+    append_publish(frame, 78, 5, sent);
+    EXPECT_NE(parse_publish(body_of(frame), request, line, rows), nullptr)
+        << "only the stream keeps withdrawals in order";
+  }
+
+  for (const bool said : {true, false}) {
+    frame.clear();
+    append_published(frame, 78, said);
+    header_of(frame, FrameKind::published);
+    bool taken = !said;
+    ASSERT_EQ(parse_published(body_of(frame), 78, taken), nullptr);
+    EXPECT_EQ(taken, said);
+    EXPECT_NE(parse_published(body_of(frame), 79, taken), nullptr) << "of another request";
+  }
+}
+
 TEST(TransferFrames, AnAnswerToALookupThatCannotBeIsRefused) {
   const auto wrong = [](size_t at, auto value) {
     Located answer{.final = true, .holders = {71}, .rows = {RecordRow{}}};

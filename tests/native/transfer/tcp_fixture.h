@@ -25,19 +25,25 @@ class Holder : public PagePool {
         [](const std::string& node, Incarnation reader, const std::string& token) {
           return node == "reader" && reader == kReaderIncarnation && token == kToken;
         },
-        [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
-          last_hold_ms = hold_ms;
-          pool.contains(digests, false, held);
-        },
-        [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
-          if (lookup) lookup(digests, view_number, located);
-        });
+        TcpServer::Answers{
+            [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
+              last_hold_ms = hold_ms;
+              pool.contains(digests, false, held);
+            },
+            [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+              if (lookup) lookup(digests, view_number, located);
+            },
+            [this](Incarnation peer, uint64_t line, std::span<const RecordRow> rows) {
+              return publish && publish(peer, line, rows);
+            }});
   }
 
   PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
 
   std::atomic<uint32_t> last_hold_ms{0};
-  TcpServer::Lookup lookup;  // before it is asked
+  // Set before it is asked.
+  TcpServer::Lookup lookup;
+  TcpServer::Publish publish;
   std::unique_ptr<TcpServer> server;
 };
 

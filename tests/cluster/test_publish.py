@@ -1,0 +1,75 @@
+"""Records of new pages, told to owners among several nodes: from native thread to native thread."""
+
+import itertools
+from functools import partial
+
+from harness.directory import wait_settled
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Daemon
+
+PAGE_BYTES = 64 << 10
+
+
+def told(daemon: Daemon) -> tuple[int, int, int]:
+    """Frames sent to owners, batches for the control plane, and those that it has seen."""
+    operations = daemon.status()["operations"]
+    return (
+        operations["publish_frames"],
+        operations["publishes_passed_on"],
+        operations["control"]["publish_batches"],
+    )
+
+
+def test_a_set_that_meets_no_trouble_is_told_in_frames(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """And is found by everybody when it has answered; each digest has two owners of five."""
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    wait_settled(cluster.daemons)
+    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons]
+    names = itertools.count()
+
+    def is_told_in_frames(writer: int) -> bool:
+        """Unless an owner was late, for the machine is busy."""
+        before = told(cluster[writer])
+        keys = keys_of(f"round {next(names)}", 32)
+        assert all(pages[writer].set(keys))
+        assert all(other.has(keys) for other in pages)
+        frames, *python = told(cluster[writer])
+        assert frames - before[0] <= 4, "one to each of the others at most"
+        return tuple(python) == before[1:]
+
+    for writer in range(5):
+        eventually(partial(is_told_in_frames, writer))
+
+
+def test_what_a_frozen_owner_was_told_too_late_leaves_nothing_behind(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Frames lie in its sockets while their pages come and go."""
+    cluster = make_cluster(3, member_ttl_s=15, rpc_timeout_ms=5000, pool_size="8MiB")
+    wait_settled(cluster.daemons)
+    frozen = cluster[2]
+    readers = [attach(daemon, page_bytes=PAGE_BYTES, room_pages=200) for daemon in cluster.daemons]
+    writer = readers[0]
+    assert all(writer.set(keys_of("warm", 10)))
+    frozen.freeze()
+    early = keys_of("early", 20)
+    assert all(writer.set(early))
+    assert readers[1].has(early), "the other owner has all of them, or asks the holder"
+    # Twice the pool: whatever was there before goes.
+    later = keys_of("later", 250)
+    for start in range(0, len(later), 50):
+        assert all(writer.set(later[start : start + 50]))
+    frozen.thaw()
+    wait_settled(cluster.daemons)
+    for reader in readers:
+        assert found(reader, early) == 0
+        assert found(reader, later[-20:]) == 20
+
+
+def found(reader: Pages, keys: list[bytes]) -> int:
+    return sum(reader.client.contains(keys))
