@@ -223,6 +223,12 @@ test-image: setup
 	@tools/bootstrap --image
 	@$(PY) -m pytest -m "slow or not slow" --timeout 3600 -rP tests/install/test_container_image.py $(ARGS)
 
+## make bench-cluster what lookups and sets cost as the cluster grows [ARGS="2 4 8 16 64"]
+.PHONY: bench-cluster
+bench-cluster: setup
+	@.venv/bin/pip install -q "matplotlib>=3.8" "redis>=5"
+	@PYTHONPATH=tests .venv/bin/python -m costs.cluster $(ARGS)
+
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
 bench-disk: setup

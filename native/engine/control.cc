@@ -128,6 +128,11 @@ void ControlQueue::close() {
   }
 }
 
+bool ControlQueue::behind() const {
+  std::lock_guard lock(mutex_);
+  return events_.size() > kBehindEvents;
+}
+
 uint64_t ControlQueue::posted() const {
   std::lock_guard lock(mutex_);
   return posted_;

@@ -59,6 +59,8 @@ struct Event {
   std::vector<std::byte> payload;
 };
 
+inline constexpr size_t kBehindEvents = 64;
+
 class ControlQueue {
  public:
   ControlQueue(size_t events_max, size_t bytes_max);
@@ -103,6 +105,7 @@ class ControlQueue {
   void give_up(uint64_t ticket);  // there will be no answer: who waits goes on without
   void close();                   // wakes all who wait, refuses further events
 
+  bool behind() const;      // more waits for the control plane than it takes at a time
   uint64_t posted() const;  // all events that the control plane was given
   uint64_t dropped() const;
 

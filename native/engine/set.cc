@@ -136,6 +136,9 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
 
 void Engine::SetRun::publish(bool in_frames) {
   if (rows.empty() || engine.publish_alone(rows)) return;
+  // What is told in frames waits for nobody in Python. So that the withdrawals of what sets evict
+  // do not pile up there, sets take their place in its queue when it is behind.
+  in_frames = in_frames && !engine.control_.behind();
   if (in_frames && engine.publish_in_frames(rows, context.deadline)) return;
   engine.counters_.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
   questions.emplace_back(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)),

@@ -272,7 +272,7 @@ class Cluster:
         self.daemons = [
             Daemon(
                 self.folder,
-                node_id=chr(ord("a") + place),
+                node_id=chr(ord("a") + place) if place < 26 else f"n{place}",
                 host=f"127.0.0.{place + 1}",
                 heads=[f"127.0.0.1:{head_port}"],
                 meta_port=head_port if place == 0 else None,

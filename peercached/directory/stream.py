@@ -39,6 +39,8 @@ WINDOW_BATCHES = 32
 WINDOW_BYTES = 4 << 20
 QUEUE_BYTES_MAX = 4 << 20
 ECHO_BYTES_MAX = 1 << 20
+# Of records that are not acknowledged: above, those of a `set` queue up behind them.
+BEHIND_BYTES = 256 << 10
 # Rows asked of the pool at once during a resync: 12 MB.
 GROUP_ROWS_MAX = 250_000
 ACK_TIMEOUT_S = 5.0
@@ -373,6 +375,10 @@ class HolderStream:
     def idle(self) -> bool:
         """Nothing waits to be sent or acknowledged (a resync may be under way)."""
         return not self._queue and not self._unacked
+
+    @property
+    def behind(self) -> bool:
+        return self._queue_bytes + self._unacked_bytes > BEHIND_BYTES
 
     @property
     def in_sync(self) -> bool:

@@ -48,6 +48,10 @@ class _Line:
         self.closed = False
 
 
+def _standing(stream: HolderStream) -> tuple[bool, bool, bool]:
+    return stream.has_view, stream.in_sync, stream.behind
+
+
 class Streams:
     """The open streams, by owner; implements publisher.Streams."""
 
@@ -86,6 +90,8 @@ class Streams:
         if line is None:
             return False
         tracked = line.stream.offer(rows, 0 if line.node.suspect else ticket)
+        if line.stream.behind:
+            self._engine.open_owner(owner, False)
         line.wake.set()
         if lost := line.stream.take_lost():
             # After the caller has noted what it waits for.
@@ -115,13 +121,13 @@ class Streams:
         self._scan_wanted.set()
 
     def _open_owners(self) -> None:
-        """Once everybody has the view, records go in frames to those that are in sync. They have
-        been closed since the ring was set."""
+        """Once everybody has the view, records go in frames to those that are in sync, and not
+        behind with what takes records back. They have been closed since the ring was set."""
         if not all(line.stream.has_view for line in self._lines.values()):
             return
         self._placement.everybody_has_the_view()
         for owner, line in self._lines.items():
-            self._engine.open_owner(owner, line.stream.in_sync)
+            self._engine.open_owner(owner, line.stream.in_sync and not line.stream.behind)
         in_sync = self._local.in_sync_for == self._placement.view.number
         self._engine.open_owner(self._placement.own.index, in_sync)
 
@@ -232,10 +238,10 @@ class Streams:
         assert publisher is not None
         owner = line.node.index
         while (message := await call.read()) is not EOF:
-            before = line.stream.has_view, line.stream.in_sync
+            before = _standing(line.stream)
             if done := line.stream.ack(wire.ack_of(message)):
                 publisher.acknowledged(owner, done)
-            if (line.stream.has_view, line.stream.in_sync) != before:
+            if _standing(line.stream) != before:
                 self._open_owners()
             line.problem = ""
             line.wake.set()

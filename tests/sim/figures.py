@@ -34,7 +34,7 @@ def keep(kind: str, found: dict[str, float]) -> None:
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def _lines(axes: Any, kind: dict[str, dict[str, float]], title: str, **names: str) -> None:
+def lines(axes: Any, kind: dict[str, dict[str, float]], title: str, **names: str) -> None:
     nodes = [int(each) for each in kind]
     for name, label in names.items():
         axes.plot(nodes, [each[name] for each in kind.values()], marker="o", label=label)
@@ -60,31 +60,31 @@ def plot() -> None:
     made, ((joins, crashes, traffic), (least, shares, streams)) = plt.subplots(
         2, 3, figsize=(14, 7)
     )
-    _lines(
+    lines(
         joins, membership, "all agree after a join, s", join_s="median", join_worst_s="worst"
     )  # fmt: skip
-    _lines(
+    lines(
         crashes, membership, "all agree after a crash, s",
         crash_s="of a node: median", crash_worst_s="worst",
         master_crash_s="of the first master: median", master_crash_worst_s="worst",
     )  # fmt: skip
     joins.set_ylim(bottom=0)
     crashes.set_ylim(bottom=0)
-    _lines(
+    lines(
         traffic, membership, "membership at rest, bytes/s",
         member_bytes_s="a member", master_bytes_s="a master",
     )  # fmt: skip
     traffic.set_yscale("log")
-    _lines(
+    lines(
         least, moves, "records moved by a join, of all there are",
         moved_of_all_records="moved", least_of_all_records="the least possible",
     )  # fmt: skip
     least.set_yscale("log")
-    _lines(
+    lines(
         shares, moves, "a node's share of the directory, of the mean",
         largest_share_of_mean="largest", smallest_share_of_mean="smallest",
     )  # fmt: skip
-    _lines(
+    lines(
         streams, sent, "record streams after one event, bytes a node",
         join_bytes_a_node="a join: median", join_bytes_a_node_worst="worst",
         crash_bytes_a_node="a crash: median",

@@ -1,0 +1,1 @@
+"""What the parts cost, measured on real daemons."""
