@@ -1,6 +1,6 @@
 // From which holders records are taken in frames, and which frames come too late.
 //
-// A holder sends frames on a *line*, a number that it raises whenever one was not answered in time:
+// A holder sends frames on a *line*, a number that it raises for each that it hears no answer to:
 // that frame may still arrive, behind the withdrawal of its pages. Owners keep no withdrawals, so
 // its records would stay. Every batch on the holder's record stream names the line of that moment;
 // the owner then closes all before it, and takes no frame of a closed line.

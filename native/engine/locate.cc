@@ -228,11 +228,11 @@ void Engine::Search::at_owners() {
   engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const auto count = static_cast<int64_t>(places.size());
-  const Deadline patience{std::min(deadline.at, began + kFramePatience + count * kEachDigest)};
-  engine.tcp_->lookup(batches, ring->view_number(), patience);
+  const TimePoint late = began + kFramePatience + count * kEachDigest;
+  engine.tcp_->lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
-    if (!batch.answered && patience.passed()) {
+    if (!batch.answered && Clock::now() >= late) {
       engine.nodes_.set_slow(batch.peer, Clock::now() + kSlowFor);
     }
     const auto holders = engine.nodes_.find(batch.located.holders);

@@ -23,7 +23,6 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
   });
   if (parts.empty() || !all_open) return false;
 
-  const uint64_t line = line_.load();
   std::vector<PublishBatch> batches;
   for (const Ring::Part& part : parts) {
     const std::span some(reinterpret_cast<const RecordRow*>(part.items.data()),
@@ -34,17 +33,15 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
       return false;
     }
   }
-  const Deadline patience{std::min(deadline.at, now + kFramePatience)};
-  tcp_->publish(batches, line, patience);
+  const TimePoint late = now + kFramePatience;
+  tcp_->publish(batches, line_, Deadline{std::min(deadline.at, late)});
   counters_.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
-  bool all_taken = true, none_late = true;
+  bool all_taken = true;
   for (const PublishBatch& batch : batches) {
     all_taken = all_taken && batch.answer == PublishAnswer::taken;
-    if (batch.answer != PublishAnswer::none) continue;
-    none_late = false;
-    if (patience.passed()) nodes_.set_slow(batch.peer, Clock::now() + kSlowFor);
+    const bool none = batch.answer == PublishAnswer::none;
+    if (none && Clock::now() >= late) nodes_.set_slow(batch.peer, Clock::now() + kSlowFor);
   }
-  if (!none_late) line_.fetch_add(1);
   if (all_taken) pool_->mark_published(rows);
   return all_taken;
 }

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Two clears at once, each of which outbids the other, end after this many.
 CLEAR_ROUNDS_MAX = 4
+# For a view that others have already.
+LOOK_AGAIN_S = 0.01
 _RESIDENT = 1
 
 
@@ -66,19 +68,10 @@ class ClusterWide:
         if a restart would make it forget."""
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._epochs.next_of(namespace_id, time.time_ns() // 1000)
-        others = [n for n in self._placement.nodes.values() if n.index != SELF]
         unreached: list[str] = []
         for _ in range(CLEAR_ROUNDS_MAX):
             epoch = self._epochs.raise_to(namespace_id, epoch)
-            request = pb.RaiseEpochRequest(epoch=epoch_messages([(namespace_id, epoch)])[0])
-            replies = await asyncio.gather(
-                *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in others)
-            )
-            answers = dict(zip((n.address.node_id for n in others), replies, strict=True))
-            told = [life for reply in replies if reply is not None for life in reply.silent]
-            silent = await self._removal_driver.still_silent(told)
-            unreached = sorted({*silent, *(n for n, reply in answers.items() if reply is None)})
-            highest = max((r.epoch for r in replies if r is not None), default=epoch)
+            highest, unreached = await self._raise_everywhere(namespace_id, epoch)
             if highest <= epoch:
                 break
             # Somebody knew of a later clear than we did: what was set since then is theirs.
@@ -88,6 +81,40 @@ class ClusterWide:
         except NotKept as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
         return unreached
+
+    async def _raise_everywhere(self, namespace_id: bytes, epoch: int) -> tuple[int, list[str]]:
+        """The highest epoch in force anywhere, and who was not reached: of all that are members by
+        the newest view that anybody named. A node that comes in meanwhile may have asked others
+        before they were told."""
+        request = pb.RaiseEpochRequest(epoch=epoch_messages([(namespace_id, epoch)])[0])
+        give_up_at = time.monotonic() + self._timeout_s
+        asked: dict[Node, Any] = {}
+        silent: list[str] = []
+        newest = 0
+        while True:
+            new = [node for node in self._others() if node not in asked]
+            replies = await asyncio.gather(
+                *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in new)
+            )
+            asked |= zip(new, replies, strict=True)
+            heard = [reply for reply in asked.values() if reply is not None]
+            if new or not asked:
+                told = [life for reply in heard for life in reply.silent]
+                silent = await self._removal_driver.still_silent(told)
+            newest = max((reply.view_number for reply in heard), default=0)
+            behind = self._placement.view.number < newest
+            if not behind and asked.keys() >= set(self._others()):
+                break
+            if time.monotonic() >= give_up_at:
+                silent.append("members of a newer view, which this node has not heard of yet")
+                break
+            if behind:
+                await asyncio.sleep(LOOK_AGAIN_S)
+        unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
+        return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
+
+    def _others(self) -> list[Node]:
+        return [node for node in self._placement.nodes.values() if node.index != SELF]
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
         """The fields of admin.status.Located."""

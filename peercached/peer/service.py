@@ -98,13 +98,13 @@ class LocalNode:
             raise LookupError(f"{target.node_id} is not in our view")
         return await self._cluster.reaches(target)
 
-    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> tuple[int, int]:
         raised = self._epochs.raise_to(namespace_id, epoch)
         try:
             await self._epochs.keeper.kept()
         except NotKept as error:
             raise Unable(str(error)) from error
-        return raised
+        return raised, self._placement.view.number
 
     def epochs(self) -> dict[bytes, int]:
         return self._epochs.all()

@@ -76,8 +76,9 @@ class NodeService(Protocol):
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         """A packed ChannelAnswer; Unable"""
 
-    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> int:
-        """Unable: it is in force here, but would be forgotten by a restart"""
+    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> tuple[int, int]:
+        """(the epoch in force, our view's number). Unable: it is in force here, but would be
+        forgotten by a restart"""
 
     def epochs(self) -> dict[bytes, int]: ...
 
@@ -328,8 +329,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         try:
             self._session(context)
             wanted = request.epoch
-            raised = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
-            return pb.RaiseEpochReply(epoch=raised, silent=self._removals.silent())
+            raised, view = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
+            silent = self._removals.silent()
+            return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
         except Exception as error:
             await self._refuse(context, error)
 

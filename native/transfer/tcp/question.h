@@ -21,6 +21,8 @@ class Question {
   virtual FrameKind answer_kind() const = 0;
   virtual size_t answer_bytes_max() const = 0;
   virtual const char* answered(uint64_t request, std::span<const std::byte> body) = 0;
+  // No answer to that frame will be heard; it may reach the peer still. It may be asked again.
+  virtual void unanswered() {}
 };
 
 class HoldQuestion final : public Question {
@@ -57,17 +59,18 @@ class LookupQuestion final : public Question {
 
 class PublishQuestion final : public Question {
  public:
-  PublishQuestion(PublishBatch& batch, uint64_t line)
+  PublishQuestion(PublishBatch& batch, std::atomic<uint64_t>& line)
       : Question(batch.peer, batch.incarnation), batch_(batch), line_(line) {}
 
   bool ask(uint64_t request, std::vector<std::byte>& out) override;
   FrameKind answer_kind() const override { return FrameKind::published; }
   size_t answer_bytes_max() const override { return sizeof(PublishedHead); }
   const char* answered(uint64_t request, std::span<const std::byte> body) override;
+  void unanswered() override { line_.fetch_add(1); }
 
  private:
   PublishBatch& batch_;
-  const uint64_t line_;
+  std::atomic<uint64_t>& line_;
   bool taken_ = true;
   size_t answered_ = 0, asked_ = 0;
 };

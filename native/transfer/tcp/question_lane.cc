@@ -118,6 +118,7 @@ void QuestionLane::broken(const std::string& trouble) {
   const bool heard = answer_have_ != 0;
   unsent_.clear();
   unsent_from_ = 0;
+  if (!answer_.empty()) question_.unanswered();
   answer_.clear();
   answer_have_ = 0;
   if (!channel_->pooled() || heard || answers_ != 0) return end(false, trouble);
@@ -128,6 +129,7 @@ void QuestionLane::broken(const std::string& trouble) {
 
 void QuestionLane::end(bool reusable, std::string trouble) {
   finished_ = true;
+  if (!answer_.empty()) question_.unanswered();
   trouble_ = std::move(trouble);
   if (channel_ != nullptr) channels_->give_back(channel_, reusable);
   channel_ = nullptr;

@@ -117,7 +117,8 @@ class TcpReading final : public TcpEngine {
     ask_all(questions, deadline, false);
   }
 
-  void publish(std::span<PublishBatch> batches, uint64_t line, Deadline deadline) override {
+  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& line,
+               Deadline deadline) override {
     std::deque<PublishQuestion> questions;
     for (PublishBatch& batch : batches) questions.emplace_back(batch, line);
     ask_all(questions, deadline, false);

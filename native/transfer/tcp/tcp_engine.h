@@ -7,6 +7,7 @@
 // deadline is shut and never used again.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "transfer/tcp/frames.h"
@@ -67,8 +68,9 @@ class TcpEngine : public TransferEngine {
   // Likewise. `view_number` is of the ring that the owners were chosen by. Who has not answered at
   // the deadline is slow, and no trouble yet.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
-  // Likewise. `line`: the number that owners know it by once it is closed.
-  virtual void publish(std::span<PublishBatch> batches, uint64_t line, Deadline deadline) = 0;
+  // Likewise. Each frame has the number of the line, which is raised for each that is not answered.
+  virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& line,
+                       Deadline deadline) = 0;
 };
 
 std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher);

@@ -28,10 +28,11 @@ class TcpPublish : public ::testing::Test {
                         int64_t ms = 20'000) {
     engine->add_peer(kPeer, endpoint);
     PublishBatch batch = batch_of(kPeer, rows);
-    engine->publish({&batch, 1}, kLine, Deadline::after_ms(ms));
+    engine->publish({&batch, 1}, line, Deadline::after_ms(ms));
     return batch.answer;
   }
 
+  std::atomic<uint64_t> line{kLine};
   RecordingWatcher watcher;
   std::unique_ptr<TcpEngine> engine;
 };
@@ -40,9 +41,9 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   Holder first(1 << 20), second(1 << 20);
   std::vector<RecordRow> at_first, at_second;
   const auto keep_in = [](std::vector<RecordRow>& kept) {
-    return [&kept](Incarnation holder, uint64_t line, std::span<const RecordRow> rows) {
+    return [&kept](Incarnation holder, uint64_t of_line, std::span<const RecordRow> rows) {
       EXPECT_EQ(holder, kReaderIncarnation);
-      EXPECT_EQ(line, kLine);
+      EXPECT_EQ(of_line, kLine);
       kept.insert(kept.end(), rows.begin(), rows.end());
       return true;
     };
@@ -54,7 +55,7 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   // More than one frame for the one, one for the other.
   const auto many = some_rows(tcp::kRowsPerRequestMax + 100), few = some_rows(3);
   std::vector<PublishBatch> batches{batch_of(kPeer, many), batch_of(kOtherOwner, few)};
-  engine->publish(batches, kLine, Deadline::after_ms(20'000));
+  engine->publish(batches, line, Deadline::after_ms(20'000));
   EXPECT_EQ(batches[0].answer, PublishAnswer::taken);
   EXPECT_EQ(batches[1].answer, PublishAnswer::taken);
   ASSERT_EQ(at_first.size(), many.size());
@@ -70,6 +71,7 @@ TEST_F(TcpPublish, AnOwnerThatDoesNotTakeThemIsToldNoMoreAndNoTrouble) {
   EXPECT_EQ(publish(owner.endpoint(), some_rows(tcp::kRowsPerRequestMax + 1)),
             PublishAnswer::refused);
   EXPECT_EQ(frames, 1);
+  EXPECT_EQ(line, kLine) << "it has answered";
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
@@ -80,7 +82,33 @@ TEST_F(TcpPublish, AnOwnerThatIsSilentMayTakeThemStill) {
     wire.ends();
   });
   EXPECT_EQ(publish(silent.endpoint(), some_rows(4), 100), PublishAnswer::none);
+  EXPECT_EQ(line, kLine + 1);
   EXPECT_TRUE(watcher.troubles().empty()) << "it is slow: what follows is for others to say";
+}
+
+TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
+  std::atomic<int> sessions{0};
+  std::vector<uint64_t> lines;
+  ScriptedHolder owner([&](Wire& wire, int) {
+    const int session = sessions++;
+    if (!ScriptedHolder::greet(wire)) return;
+    for (int frame = 0; frame < (session == 0 ? 2 : 1); ++frame) {
+      const auto asked = wire.receive_frame();
+      if (asked.empty()) return;
+      uint64_t request = 0, of_line = 0;
+      std::vector<RecordRow> rows;
+      const auto body = std::span(asked).subspan(sizeof(tcp::FrameHeader));
+      ASSERT_EQ(tcp::parse_publish(body, request, of_line, rows), nullptr);
+      lines.push_back(of_line);
+      if (session == 0 && frame == 1) return;  // dies with the second in its hands
+      std::vector<std::byte> answer;
+      tcp::append_published(answer, request, true);
+      wire.send(answer);
+    }
+  });
+  EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
+  EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
+  EXPECT_EQ(lines, (std::vector<uint64_t>{kLine, kLine, kLine + 1}));
 }
 
 TEST_F(TcpPublish, ABadAnswerIsTrouble) {
@@ -93,6 +121,7 @@ TEST_F(TcpPublish, ABadAnswerIsTrouble) {
     wire.ends();
   });
   EXPECT_EQ(publish(lying.endpoint(), some_rows(4)), PublishAnswer::none);
+  EXPECT_EQ(line, kLine + 1);
   ASSERT_EQ(watcher.troubles().size(), 1u);
   EXPECT_NE(watcher.troubles()[0].find("another publish"), std::string::npos);
 }

@@ -1,0 +1,112 @@
+"""A clear: whom it has to reach before it may say that it has reached all."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peercached.directory.placement import Node
+from peercached.membership import NodeAddress
+from peercached.peer.cluster_wide import ClusterWide
+from peercached.proto import peer_pb2 as pb
+
+TIMEOUT_S = 0.5
+
+
+def node(index: int, name: str) -> Node:
+    return Node(index, NodeAddress(name, 1, f"10.0.0.{index}", 1, 2))
+
+
+class Cleared:
+    """At node a, in view 1 with b. What b and c answer, and what comes of it, is the test's."""
+
+    def __init__(self) -> None:
+        self.placement = SimpleNamespace(view=SimpleNamespace(number=1), own=node(0, "a"))
+        self.placement.nodes = {0: self.placement.own, 1: node(1, "b")}
+        self.asked: list[str] = []
+        self.named = 1  # by b: the number of its view
+        self.epoch = 5
+
+        async def kept() -> None: ...
+        async def still_silent(told: Any) -> list[str]:
+            return []
+
+        self.on_asked: Any = lambda name: None
+        epochs = SimpleNamespace(
+            next_of=lambda id, now: self.epoch,
+            raise_to=lambda id, epoch: epoch,
+            keeper=SimpleNamespace(kept=kept),
+        )
+        self.wide = ClusterWide(
+            cast(Any, SimpleNamespace(namespace_id=lambda name: bytes(16))),
+            cast(Any, self.placement),
+            peers=cast(Any, None),
+            lookups=cast(Any, None),
+            trouble=cast(Any, None),
+            epochs=cast(Any, epochs),
+            removal_driver=cast(Any, SimpleNamespace(still_silent=still_silent)),
+            timeout_s=TIMEOUT_S,
+        )
+        cast(Any, self.wide)._call = self.call
+
+    async def call(self, asked: Node, method: str, request: Any, timeout_s: float) -> Any:
+        name = asked.address.node_id
+        self.asked.append(name)
+        self.on_asked(name)
+        if name == "silent":
+            return None
+        return pb.RaiseEpochReply(epoch=request.epoch.epoch, view_number=self.named)
+
+    def members(self, number: int, *others: str) -> None:
+        self.placement.view.number = number
+        known = {each.address.node_id: each for each in self.placement.nodes.values()}
+        for name in others:
+            index = len(self.placement.nodes)
+            self.placement.nodes.setdefault(
+                known[name].index if name in known else index, known.get(name) or node(index, name)
+            )
+
+    def run(self) -> list[str]:
+        return asyncio.run(self.wide.clear("model"))
+
+
+@pytest.fixture
+def cleared() -> Cleared:
+    return Cleared()
+
+
+def test_all_members_are_asked_once(cleared: Cleared) -> None:
+    assert cleared.run() == []
+    assert cleared.asked == ["b"]
+
+
+def test_who_comes_in_meanwhile_is_asked_too(cleared: Cleared) -> None:
+    def comes_in(name: str) -> None:
+        if name == "b":
+            cleared.members(2, "b", "c")
+
+    cleared.on_asked = comes_in
+    assert cleared.run() == []
+    assert cleared.asked == ["b", "c"]
+
+
+def test_members_of_a_view_that_somebody_named_are_waited_for(cleared: Cleared) -> None:
+    cleared.named = 2
+
+    async def claim() -> list[str]:
+        asyncio.get_running_loop().call_later(0.05, cleared.members, 2, "b", "c")
+        return await cleared.wide.clear("model")
+
+    assert asyncio.run(claim()) == []
+    assert cleared.asked == ["b", "c"]
+
+
+def test_a_view_that_does_not_come_is_named(cleared: Cleared) -> None:
+    cleared.named = 2
+    assert cleared.run() == ["members of a newer view, which this node has not heard of yet"]
+
+
+def test_who_does_not_answer_is_named(cleared: Cleared) -> None:
+    cleared.members(1, "b", "silent")
+    assert cleared.run() == ["silent"]
