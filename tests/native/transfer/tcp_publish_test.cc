@@ -88,7 +88,8 @@ TEST_F(TcpPublish, AnOwnerThatIsSilentMayTakeThemStill) {
 
 TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
   std::atomic<int> sessions{0};
-  std::vector<uint64_t> lines;
+  std::array<std::atomic<uint64_t>, 3> lines{};
+  std::atomic<size_t> heard{0};
   ScriptedHolder owner([&](Wire& wire, int) {
     const int session = sessions++;
     if (!ScriptedHolder::greet(wire)) return;
@@ -99,7 +100,7 @@ TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
       std::vector<RecordRow> rows;
       const auto body = std::span(asked).subspan(sizeof(tcp::FrameHeader));
       ASSERT_EQ(tcp::parse_publish(body, request, of_line, rows), nullptr);
-      lines.push_back(of_line);
+      lines.at(heard++) = of_line;
       if (session == 0 && frame == 1) return;  // dies with the second in its hands
       std::vector<std::byte> answer;
       tcp::append_published(answer, request, true);
@@ -108,7 +109,9 @@ TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
   });
   EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
   EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
-  EXPECT_EQ(lines, (std::vector<uint64_t>{kLine, kLine, kLine + 1}));
+  EXPECT_EQ(lines[0], kLine);
+  EXPECT_EQ(lines[1], kLine);
+  EXPECT_EQ(lines[2], kLine + 1);
 }
 
 TEST_F(TcpPublish, ABadAnswerIsTrouble) {
