@@ -192,6 +192,8 @@ class RemovalDriver:
             one.missing[self._own.node_id] = "it had no time"
         self._member.unsure[one.id] = digests
         await self._member.keep_soon()
+        if one.cleared:  # while we wrote: it is done with digests that nobody asks for any more
+            return CLEARED, b"", ""
         if one.done.is_set():
             return OK, b"".join(one.held), ""
         text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
