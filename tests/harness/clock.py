@@ -1,22 +1,18 @@
-"""The tests' clock. It fits machines that are quicker and slower than the one the tests were
-written on.
+"""The tests' clock, for machines that are quicker or slower than the reference machine.
 
-A claim such as "a death is noticed within its TTL" has times in it. They come from three clocks:
-the timers of the daemons, the work that the machine gets done meanwhile, and the test that
-judges. On a quick machine the work is over before a timer has fired, and on a slow one timers
-fire before the work is done. Therefore:
+A claim such as "a death is noticed within its TTL" depends on the daemons' timers and on how much
+work the machine gets done meanwhile. On a quick machine the work ends before a timer fires; on a
+slow one timers fire before the work is done. Therefore:
 
-* All times of a test are in seconds of the reference machine, and are stretched by PACE:
-  `seconds(1.5)`. The daemons' timers are as well (harness.fixtures.FAST). A machine ten times as
-  slow has ten times as long for everything.
-* A test waits for what it judges (`eventually`, `SteadyReader.check_whole`), never for a number
-  of rounds, which a quick machine is through with before anything has happened.
-* Limits are compared with `now_s()`, a time that does not go on while the machine is busy with
-  something else.
-* What fails while the machine stands still (harness.stalls) is run again, and told.
+* Tests give times in seconds of the reference machine: `seconds(1.5)`. They and the daemons'
+  timers (harness.fixtures.FAST) are multiplied by PACE.
+* A test waits for the event that it judges (`eventually`, `SteadyReader.check_whole`), never for a
+  number of rounds: a quick machine finishes them before the event.
+* Limits are compared with `now_s()`, a clock that stops while other processes have the machine.
+* A test that fails while the machine stood still (harness.stalls) is run again, and reported.
 
-TEST_PACE=10 shows both sides: beside nothing, this machine is then ten times as quick as the
-tests expect; beside as many busy loops as make it ten times slower, it is what they expect.
+TEST_PACE=10 tries both sides. On an idle machine the tests then find it ten times as quick as they
+expect; beside busy loops that make it ten times slower, just as quick.
 """
 
 import math
