@@ -124,11 +124,11 @@ class Engine:
         """Whether records go to that owner in frames. `set_ring` closes all."""
 
     @property
-    def line(self) -> int:
-        """Of the frames that go out now (native/engine/lines.h)."""
+    def fence(self) -> int:
+        """Of the publish frames that go out now (native/engine/fences.h)."""
 
-    def close_lines_before(self, holder: int, line: int) -> None:
-        """No frames of that holder's earlier lines are taken any more."""
+    def raise_fence(self, holder: int, fence: int) -> None:
+        """No publish frame of that holder with a lower one is taken any more."""
 
     def keep_final(self, ms: int) -> None:
         """That holds for so long from now on, unless it is said again."""

@@ -28,9 +28,8 @@ void bind_directory(nb::class_<Engine>& engine) {
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
       .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"), nb::arg("view_number"))
       .def("open_owner", &Engine::open_owner, nb::arg("index"), nb::arg("is_open"))
-      .def_prop_ro("line", &Engine::line)
-      .def("close_lines_before", &Engine::close_lines_before, Unlocked(), nb::arg("holder"),
-           nb::arg("line"))
+      .def_prop_ro("fence", &Engine::fence)
+      .def("raise_fence", &Engine::raise_fence, Unlocked(), nb::arg("holder"), nb::arg("fence"))
       .def("keep_final", &Engine::keep_final, nb::arg("ms"))
       .def(
           "split",

@@ -190,8 +190,8 @@ void Engine::listen() {
           [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
             lookup_local(digests, view_number, located);
           },
-          [this](Incarnation holder, uint64_t line, std::span<const RecordRow> rows) {
-            return publish_local(holder, line, rows);
+          [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
+            return publish_local(holder, fence, rows);
           }});
 }
 
@@ -266,7 +266,7 @@ HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation
       node_id, incarnation, [&](HolderIndex candidate) { return shard_->swept(candidate); });
   if (is_new) {
     shard_->add_holder(index);
-    lines_.open(index);
+    fences_.admit(index);
   }
   return index;
 }
@@ -274,7 +274,7 @@ HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation
 void Engine::drop_node(HolderIndex index) {
   if (index == kSelfHolder) return;
   nodes_.drop(index);
-  lines_.close(index);
+  fences_.refuse(index);
   shard_->drop_holder(index);
   transfer_->drop_peer(index);
   locations_.forget_holder(index);

@@ -27,11 +27,11 @@
 #include "engine/control.h"
 #include "engine/crew.h"
 #include "engine/disk_watch.h"
+#include "engine/fences.h"
 #include "engine/finality.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/latencies.h"
-#include "engine/lines.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
@@ -177,11 +177,11 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners
   // Records may go there in frames. engine/publish.cc
   void open_owner(HolderIndex index, bool open) { nodes_.open_owner(index, open); }
-  // The line on which we send frames, and a peer's that we take no frames before (engine/lines.h).
-  uint64_t line() const { return line_.load(); }
-  void close_lines_before(HolderIndex holder, uint64_t line) { lines_.close_before(holder, line); }
+  // Of our publish frames; and of a peer's, of which no lower ones are taken any more (fences.h).
+  uint64_t fence() const { return fence_.load(); }
+  void raise_fence(HolderIndex holder, uint64_t fence) { fences_.raise(holder, fence); }
   // Takes a peer's records into our shard; whether all of them are there.
-  bool publish_local(Incarnation holder, uint64_t line, std::span<const RecordRow> rows);
+  bool publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
@@ -322,8 +322,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::shared_ptr<const Ring> ring_;
   std::atomic<bool> alone_{true};  // nobody else is in the ring
   Finality finality_;
-  std::atomic<uint64_t> line_{1};
-  Lines lines_;
+  std::atomic<uint64_t> fence_{1};
+  Fences fences_;
   UnderWay commits_;  // until their records are told, and withdrawn if need be
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{true};

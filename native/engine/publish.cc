@@ -34,7 +34,7 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
     }
   }
   const TimePoint late = now + kFramePatience;
-  tcp_->publish(batches, line_, Deadline{std::min(deadline.at, late)});
+  tcp_->publish(batches, fence_, Deadline{std::min(deadline.at, late)});
   counters_.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   bool all_taken = true;
   for (const PublishBatch& batch : batches) {
@@ -46,9 +46,9 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
   return all_taken;
 }
 
-bool Engine::publish_local(Incarnation holder, uint64_t line, std::span<const RecordRow> rows) {
+bool Engine::publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
   const HolderIndex index = nodes_.find({&holder, 1})[0];
-  const bool taken = lines_.use(index, line, [&] {
+  const bool taken = fences_.pass(index, fence, [&] {
     if (nodes_.incarnation(index) != holder) return false;
     const ShardApplied applied = shard_->apply(index, rows);
     return applied.full == 0 && applied.bad == 0;

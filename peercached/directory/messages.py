@@ -24,7 +24,7 @@ class Batch:
     payload: bytes = b""
     bucket: int = 0
     as_of: int = 0
-    line: int = 0  # of frames, when it was sent: the owner takes none of an earlier one any more
+    fence: int = 0  # when it was sent: the owner takes no publish frame with a lower one any more
     # Not sent:
     tickets: tuple[int, ...] = ()
     sent_at: float = 0.0

@@ -36,7 +36,7 @@ class _Holder:
     epoch: int = 0
     expected: int = 1
     gap: bool = False  # said so; silent until the next hello
-    line: int = 0  # of its frames; all before it are closed
+    fence: int = 0  # of its publish frames: none with a lower one is taken
     complete: bool = True  # nothing was refused since the last resync began
     # A question made for a view that we do not have yet: answered when we do.
     waiting: Batch | None = None
@@ -107,10 +107,10 @@ class OwnerSide:
         state = self._holders.get(holder)
         if state is None:
             raise LookupError(f"holder {holder} is not in view {self._view_number}")
-        if batch.line > state.line:
-            # First: what follows may take back what such a frame brings.
-            self._engine.close_lines_before(holder, batch.line)
-            state.line = batch.line
+        if batch.fence > state.fence:
+            # First: what follows may take back what a late frame would bring.
+            self._engine.raise_fence(holder, batch.fence)
+            state.fence = batch.fence
         if batch.kind is Kind.HELLO:
             return self._hello(holder, state, batch)
         if batch.epoch != state.epoch:

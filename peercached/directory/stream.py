@@ -70,10 +70,10 @@ class Want:
 class HolderStream:
     """Sans-I/O; not thread safe. Tickets are the publisher's; 0 means that nobody waits."""
 
-    def __init__(self, owner: int, view_number: int, line: Callable[[], int] = lambda: 0) -> None:
-        """`line`: of the frames that records also travel in (native/engine/lines.h)."""
+    def __init__(self, owner: int, view_number: int, fence: Callable[[], int] = lambda: 0) -> None:
+        """`fence`: of the frames that records also travel in (native/engine/fences.h)."""
         self.owner = owner
-        self._line = line
+        self._fence = fence
         self.connected = False
         self.broken = ""  # why the connection has to be made anew; "" while it is fine
         self.overdue = False  # it is because the owner is silent
@@ -248,7 +248,7 @@ class HolderStream:
         self._sequence += 1
         batch.sequence = self._sequence
         batch.epoch = self._epoch
-        batch.line = self._line()
+        batch.fence = self._fence()
         batch.sent_at = now
         if batch.kind in (Kind.FINGERPRINT, Kind.SUMMARY):
             self._asked_sequence = batch.sequence

@@ -114,7 +114,7 @@ class Streams:
         for line in self._lines.values():
             line.stream.set_view(number)
         for node in added:
-            line = _Line(node, HolderStream(node.index, number, lambda: self._engine.line))
+            line = _Line(node, HolderStream(node.index, number, lambda: self._engine.fence))
             self._lines[node.index] = line
             line.task = asyncio.ensure_future(self._run(line))
         self._open_owners()  # there may be no others

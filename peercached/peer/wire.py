@@ -57,7 +57,7 @@ def epoch_messages(epochs: Iterable[tuple[bytes, int]]) -> list[pb.NamespaceEpoc
 
 def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBatch:
     message = pb.PublishBatch(
-        sequence=batch.sequence, view_number=batch.view_number, line=batch.line
+        sequence=batch.sequence, view_number=batch.view_number, fence=batch.fence
     )
     if batch.kind is Kind.ROWS:
         message.rows = batch.payload
@@ -105,7 +105,7 @@ def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
         payload,
         bucket=bucket,
         as_of=as_of,
-        line=message.line,
+        fence=message.fence,
     )
 
 

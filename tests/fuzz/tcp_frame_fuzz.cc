@@ -110,13 +110,13 @@ void fuzz_located(std::span<const std::byte> body) {
 }
 
 void fuzz_publish(std::span<const std::byte> body) {
-  uint64_t request = 0, line = 0;
+  uint64_t request = 0, fence = 0;
   std::vector<RecordRow> rows;
-  if (parse_publish(body, request, line, rows) != nullptr) return;
+  if (parse_publish(body, request, fence, rows) != nullptr) return;
   require(!rows.empty() && rows.size() <= kRowsPerRequestMax);
   for (const RecordRow& row : rows) require(row.flags == kRecordResident);
   std::vector<std::byte> again;
-  append_publish(again, request, line, rows);
+  append_publish(again, request, fence, rows);
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }

@@ -23,6 +23,7 @@ class NativeDirectory:
         self.ring: RingTable | None = None
         self.shard_final = False
         self.kept_final = 0
+        self.open_owners: dict[int, bool] = {}
         self._numbers = _native.NodeTable("this node", 0)
         self._known: set[bytes] = set()  # digests that there may be records of
         self._new_shard(shard_capacity)
@@ -73,14 +74,17 @@ class NativeDirectory:
 
     def set_ring(self, positions: bytes, nodes: bytes, replicas: int, view_number: int = 0) -> None:
         self.ring = RingTable(positions, nodes, replicas)
+        self.open_owners.clear()
 
     def set_shard_final(self, final: bool, view_number: int) -> None:
         self.shard_final = final
 
-    line = 0
+    fence = 0
 
-    def open_owner(self, index: int, is_open: bool) -> None: ...
-    def close_lines_before(self, holder: int, line: int) -> None: ...
+    def open_owner(self, index: int, is_open: bool) -> None:
+        self.open_owners[index] = is_open
+
+    def raise_fence(self, holder: int, fence: int) -> None: ...
     def keep_final(self, ms: int) -> None:
         self.kept_final += 1
 

@@ -17,6 +17,8 @@ from harness.clock import now_s, seconds
 
 from peercached.admin.status import Located, Status
 from peercached.daemon import StartRefused
+from peercached.directory import stream
+from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.auth import SESSION_KEY, Secret
 from peercached.peer.client import PeerLink, Unreachable
@@ -81,7 +83,7 @@ def test_a_node_without_the_secret_is_kept_out_and_both_sides_say_so() -> None:
         ):
             assert head.members == ["a"]
             assert other.members == ["b"]
-            assert "cluster secret" in other.sentences()
+            await eventually(lambda: "cluster secret" in other.sentences())  # of the last attempt
             assert "handshakes were refused" in head.sentences()
             await other.set("x")
             assert await other.find("x") == {("x", "b")}, "it serves its own pages"
@@ -316,6 +318,38 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
             case.ping_at += 1000.0
             trouble._schedule()
             await eventually(lambda: not peer.suspect)  # by the next heartbeat of b
+
+    run(claim())
+
+
+def test_records_go_in_frames_only_to_owners_that_are_in_sync_and_keep_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as node, LoopNode("b", b, [a]) as other:
+            await in_sync(node, other)
+            is_open = node.engine.open_owners
+            own, peer = sorted(node.daemon.placement.nodes)
+            await eventually(lambda: is_open == {own: True, peer: True})
+
+            scanned_with = []
+            scan = node.engine.pool_summaries
+
+            def watched() -> tuple[int, dict[int, bytes]]:
+                scanned_with.append(dict(is_open))
+                return scan()
+
+            monkeypatch.setattr(node.engine, "pool_summaries", watched)
+            node.daemon.streams.resync_all()
+            await eventually(lambda: len(scanned_with) > 0 and all(is_open.values()))
+            assert all(not closed[peer] for closed in scanned_with)
+            assert not scanned_with[0][own]
+
+            monkeypatch.setattr(stream, "BEHIND_BYTES", ROW_BYTES)
+            node.daemon.streams.offer(peer, node.engine.set_page(digest_of("x")) * 2, 0)
+            assert is_open == {own: True, peer: False}
+            await eventually(lambda: is_open[peer])
 
     run(claim())
 

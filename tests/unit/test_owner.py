@@ -146,3 +146,24 @@ def test_after_a_stop_nothing_is_final_until_what_came_meanwhile_is_read(owner: 
         assert engine.kept_final == 3 and not side.final(1)
     side.tend(11.71)
     assert engine.kept_final == 4 and side.final(1)
+
+
+def test_a_higher_fence_is_raised_before_anything_is_applied(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame with a lower one may be on its way, with a record that these rows take back."""
+    done: list[object] = []
+    monkeypatch.setattr(
+        owner.engine, "raise_fence", lambda holder, fence: done.append((holder, fence))
+    )
+
+    def apply(*_: object) -> tuple[int, ...]:
+        done.append("rows")
+        return (0, 0, 0, 0, 0)
+
+    monkeypatch.setattr(owner.engine, "shard_apply", apply)
+    for fence in (3, 3, 2, 4):
+        owner.sequence += 1
+        batch = Batch(Kind.ROWS, owner.epoch, owner.sequence, 1, b"", fence=fence)
+        owner.side.batch(HOLDER, batch)
+    assert done == [(HOLDER, 3), "rows", "rows", "rows", (HOLDER, 4), "rows"]

@@ -111,11 +111,11 @@ void append_located(std::vector<std::byte>& out, uint64_t request, const Located
   append_bytes(out, rows.data(), rows.size_bytes());
 }
 
-void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t line,
+void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
                     std::span<const RecordRow> rows) {
   assert(!rows.empty() && rows.size() <= kRowsPerRequestMax);
   append_header(out, FrameKind::publish, sizeof(PublishHead) + rows.size_bytes());
-  append(out, PublishHead{request, line, static_cast<uint32_t>(rows.size()), 0});
+  append(out, PublishHead{request, fence, static_cast<uint32_t>(rows.size()), 0});
   append_bytes(out, rows.data(), rows.size_bytes());
 }
 
@@ -269,7 +269,7 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
   return nullptr;
 }
 
-const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& line,
+const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
                           std::vector<RecordRow>& rows) {
   if (body.size() < sizeof(PublishHead)) return "publish is short";
   auto head = take<PublishHead>(body);
@@ -283,7 +283,7 @@ const char* parse_publish(std::span<const std::byte> body, uint64_t& request, ui
       rows.begin(), rows.end(), [](const RecordRow& row) { return row.flags == kRecordResident; });
   if (!additions) return "a publish of records of pages that are not in the pool";
   request = head.request;
-  line = head.line;
+  fence = head.fence;
   return nullptr;
 }
 

@@ -157,7 +157,7 @@ static_assert(sizeof(LocatedHead) == 16);
 
 struct PublishHead {
   uint64_t request = 0;
-  uint64_t line = 0;  // of the holder, which may have closed it since
+  uint64_t fence = 0;  // of the holder, which may have raised it since (engine/fences.h)
   uint32_t count = 0;
   uint32_t reserved = 0;
 };
@@ -228,7 +228,7 @@ void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const 
 void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
                    std::span<const Digest> digests);
 void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located);
-void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t line,
+void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
                     std::span<const RecordRow> rows);
 void append_published(std::vector<std::byte>& out, uint64_t request, bool taken);
 
@@ -255,7 +255,7 @@ const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uin
 // final if all are.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
 // Of pages that came into the holder's pool: what takes a record back never travels like this.
-const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& line,
+const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
                           std::vector<RecordRow>& rows);
 const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
 

@@ -52,7 +52,7 @@ bool PublishQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
     batch_.answer = taken_ ? PublishAnswer::taken : PublishAnswer::refused;
     return false;
   }
-  append_publish(out, request, line_.load(), some);
+  append_publish(out, request, fence_.load(), some);
   return true;
 }
 

@@ -59,18 +59,18 @@ class LookupQuestion final : public Question {
 
 class PublishQuestion final : public Question {
  public:
-  PublishQuestion(PublishBatch& batch, std::atomic<uint64_t>& line)
-      : Question(batch.peer, batch.incarnation), batch_(batch), line_(line) {}
+  PublishQuestion(PublishBatch& batch, std::atomic<uint64_t>& fence)
+      : Question(batch.peer, batch.incarnation), batch_(batch), fence_(fence) {}
 
   bool ask(uint64_t request, std::vector<std::byte>& out) override;
   FrameKind answer_kind() const override { return FrameKind::published; }
   size_t answer_bytes_max() const override { return sizeof(PublishedHead); }
   const char* answered(uint64_t request, std::span<const std::byte> body) override;
-  void unanswered() override { line_.fetch_add(1); }
+  void unanswered() override { fence_.fetch_add(1); }
 
  private:
   PublishBatch& batch_;
-  std::atomic<uint64_t>& line_;
+  std::atomic<uint64_t>& fence_;
   bool taken_ = true;
   size_t answered_ = 0, asked_ = 0;
 };

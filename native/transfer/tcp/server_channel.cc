@@ -222,13 +222,13 @@ bool ServerChannel::serve_request() {
     frame_.resize(header.body_bytes);
     got = receive(frame_.data(), frame_.size(), deadline);
   }
-  uint64_t request = 0, view_number = 0, line = 0;
+  uint64_t request = 0, view_number = 0, fence = 0;
   uint32_t hold_ms = 0;
   const auto kind = static_cast<FrameKind>(header.kind);
   if (got == Got::all && wrong == nullptr) {
     wrong = kind == FrameKind::hold      ? parse_hold(frame_, request, hold_ms, digests_)
             : kind == FrameKind::lookup  ? parse_lookup(frame_, request, view_number, digests_)
-            : kind == FrameKind::publish ? parse_publish(frame_, request, line, rows_)
+            : kind == FrameKind::publish ? parse_publish(frame_, request, fence, rows_)
                                          : parse_read(frame_, request, wanted_);
   }
   if (got != Got::all || wrong != nullptr) {
@@ -238,7 +238,7 @@ bool ServerChannel::serve_request() {
   }
   if (kind == FrameKind::hold) return answer_hold(request, hold_ms);
   if (kind == FrameKind::lookup) return answer_lookup(request, view_number);
-  if (kind == FrameKind::publish) return answer_publish(request, line);
+  if (kind == FrameKind::publish) return answer_publish(request, fence);
   return answer(request);
 }
 
@@ -252,8 +252,8 @@ bool ServerChannel::answer_lookup(uint64_t request, uint64_t view_number) {
   return send_answer({}, 0);
 }
 
-bool ServerChannel::answer_publish(uint64_t request, uint64_t line) {
-  const bool taken = answers_.publish(incarnation_, line, rows_);
+bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
+  const bool taken = answers_.publish(incarnation_, fence, rows_);
   frame_.clear();
   append_published(frame_, request, taken);
   return send_answer({}, 0);

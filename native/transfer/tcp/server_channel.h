@@ -55,7 +55,7 @@ class ServerChannel {
   bool answer(uint64_t request);
   bool answer_hold(uint64_t request, uint32_t hold_ms);
   bool answer_lookup(uint64_t request, uint64_t view_number);
-  bool answer_publish(uint64_t request, uint64_t line);
+  bool answer_publish(uint64_t request, uint64_t fence);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
   bool send(std::span<const std::byte> bytes);

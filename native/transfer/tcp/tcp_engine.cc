@@ -117,10 +117,10 @@ class TcpReading final : public TcpEngine {
     ask_all(questions, deadline, false);
   }
 
-  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& line,
+  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
                Deadline deadline) override {
     std::deque<PublishQuestion> questions;
-    for (PublishBatch& batch : batches) questions.emplace_back(batch, line);
+    for (PublishBatch& batch : batches) questions.emplace_back(batch, fence);
     ask_all(questions, deadline, false);
   }
 

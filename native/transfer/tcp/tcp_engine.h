@@ -68,8 +68,8 @@ class TcpEngine : public TransferEngine {
   // Likewise. `view_number` is of the ring that the owners were chosen by. Who has not answered at
   // the deadline is slow, and no trouble yet.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
-  // Likewise. Each frame has the number of the line, which is raised for each that is not answered.
-  virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& line,
+  // Likewise. Each frame has the fence of that moment, which is raised for each without an answer.
+  virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
                        Deadline deadline) = 0;
 };
 

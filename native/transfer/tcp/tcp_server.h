@@ -62,7 +62,7 @@ class TcpServer {
   // Takes records of that holder's pages into this node's shard; whether all of them are there.
   // From the channels' threads.
   using Publish =
-      std::function<bool(Incarnation holder, uint64_t line, std::span<const RecordRow>)>;
+      std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
   // What is asked of this node apart from pages.
   struct Answers {

@@ -143,6 +143,18 @@ class EnginePair : public ::testing::Test {
                                      std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));
   }
 
+  // `owner` owns all digests but those at one place, which `other` owns.
+  static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
+    constexpr uint64_t kPlace = 1ull << 62;
+    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
+                                                      std::vector<HolderIndex>{owner, other}, 1,
+                                                      view_number));
+  }
+  void a_owns_all(uint64_t view_number) {
+    set_ring(*a_, kSelfHolder, a_->peer_index, view_number);
+    set_ring(*b_, b_->peer_index, kSelfHolder, view_number);
+  }
+
   void control(Side& side) {
     while (!stopping_) {
       pollfd one{side.engine.control().event_fd(), POLLIN, 0};

@@ -11,19 +11,12 @@ class Locate : public EnginePair {
  protected:
   void SetUp() override {
     open(16 << 20);
-    set_ring(*a_, kSelfHolder, a_->peer_index, kView);
-    set_ring(*b_, b_->peer_index, kSelfHolder, kView);
+    a_owns_all(kView);
     a_->engine.set_shard_final(true, kView);
     a_->engine.keep_final(600'000);
     Pages in("first", 1, 1000);
     in.fill();
     EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
-  }
-  static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
-    constexpr uint64_t kPlace = 1ull << 62;
-    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
-                                                      std::vector<HolderIndex>{owner, other}, 1,
-                                                      view_number));
   }
 
   // How often b asks its control plane when it looks for pages, of which `there` are found.

@@ -1,5 +1,6 @@
 // Records at owners: what is told in frames, and what the control plane is asked to tell.
 #include "engine_fixture.h"
+#include "transfer/scripted_peer.h"
 
 namespace peercached {
 namespace {
@@ -11,18 +12,8 @@ class Publish : public EnginePair {
  protected:
   void SetUp() override {
     open(16 << 20);
-    set_rings(kFirstView);
+    a_owns_all(kFirstView);
     b_->engine.open_owner(b_->peer_index, true);
-  }
-  void set_rings(uint64_t view_number) {
-    set_ring(*a_, kSelfHolder, a_->peer_index, view_number);
-    set_ring(*b_, b_->peer_index, kSelfHolder, view_number);
-  }
-  static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
-    constexpr uint64_t kPlace = 1ull << 62;
-    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
-                                                      std::vector<HolderIndex>{owner, other}, 1,
-                                                      view_number));
   }
 
   // How often the control plane is asked while pages are set, which are found in any case.
@@ -60,7 +51,7 @@ TEST_F(Publish, AnOwnerThatIsNotOpenTheControlPlaneTells) {
   EXPECT_EQ(questions_for("closed"), 1u);
   b_->engine.open_owner(b_->peer_index, true);
   EXPECT_EQ(questions_for("open"), 0u);
-  set_rings(kFirstView + 1);
+  a_owns_all(kFirstView + 1);
   EXPECT_EQ(questions_for("a new ring closes all"), 1u);
 }
 
@@ -69,10 +60,10 @@ TEST_F(Publish, ASuspectOwnerTheControlPlaneTells) {
   EXPECT_EQ(questions_for("suspect"), 1u);
 }
 
-TEST_F(Publish, AnOwnerThatTakesNoFrameOfThisLineTheControlPlaneTells) {
-  a_->engine.close_lines_before(a_->peer_index, b_->engine.line() + 1);
-  EXPECT_EQ(questions_for("closed line"), 1u);
-  EXPECT_EQ(b_->engine.line(), 1u) << "it has answered: nothing comes late";
+TEST_F(Publish, AnOwnerThatTakesNoFrameWithThisFenceTheControlPlaneTells) {
+  a_->engine.raise_fence(a_->peer_index, b_->engine.fence() + 1);
+  EXPECT_EQ(questions_for("low fence"), 1u);
+  EXPECT_EQ(b_->engine.fence(), 1u) << "it has answered: nothing comes late";
 }
 
 TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
@@ -81,12 +72,12 @@ TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
   EXPECT_TRUE(a_knows_it());
   auto withdrawal = rows_of(2);
   withdrawal[0].flags = kRecordWithdraw;
-  a_->engine.close_lines_before(a_->peer_index, 2);
+  a_->engine.raise_fence(a_->peer_index, 2);
   a_->engine.shard().apply(a_->peer_index, withdrawal);
   EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1)));
   EXPECT_FALSE(a_knows_it());
-  a_->engine.close_lines_before(a_->peer_index, 1);
-  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1))) << "closed lines stay closed";
+  a_->engine.raise_fence(a_->peer_index, 1);
+  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1))) << "it never falls";
   EXPECT_TRUE(a_->engine.publish_local(b, 2, rows_of(3)));
 }
 
@@ -98,6 +89,99 @@ TEST_F(Publish, NothingIsTakenOfAStrangerOrOfWhatCannotBe) {
   EXPECT_FALSE(a_knows_it());
   a_->engine.drop_node(a_->peer_index);
   EXPECT_FALSE(a_->engine.publish_local('b', 1, rows_of(1)));
+}
+
+// An owner that says nothing until the test lets it.
+class SlowOwner : public Publish {
+ protected:
+  void SetUp() override {
+    Publish::SetUp();
+    index_ = b_->engine.add_node("slow", testing::kHolderIncarnation);
+    b_->engine.connect_node(index_, owner_.endpoint());
+    set_ring(*b_, index_, kSelfHolder, kFirstView);
+    b_->engine.open_owner(index_, true);
+  }
+  void TearDown() override {
+    let_go_ = true;
+    b_->engine.drop_node(index_);  // ends its channels
+    Publish::TearDown();
+  }
+
+  std::atomic<bool> let_go_{false}, answered_{false};
+  std::function<void(const Digest&)> on_frame_ = [](const Digest&) {};
+  HolderIndex index_ = kNoHolder;
+  testing::ScriptedHolder owner_{[this](testing::Wire& wire, int) {
+    if (!testing::ScriptedHolder::greet(wire)) return;
+    for (auto asked = wire.receive_frame(); !asked.empty(); asked = wire.receive_frame()) {
+      uint64_t request = 0, fence = 0;
+      std::vector<RecordRow> rows;
+      ASSERT_EQ(tcp::parse_publish(testing::body_of(asked), request, fence, rows), nullptr);
+      on_frame_(rows[0].digest);
+      while (!let_go_) std::this_thread::yield();
+      std::vector<std::byte> answer;
+      tcp::append_published(answer, request, true);
+      answered_ = true;
+      wire.send(answer);
+    }
+  }};
+};
+
+TEST_F(SlowOwner, ARemovalWaitsForSetsWhoseRecordsAreOnTheirWay) {
+  std::atomic<bool> begun{false};
+  Digest asked;
+  on_frame_ = [&](const Digest& digest) {
+    asked = digest;
+    begun = true;
+  };
+  Pages in("page", 1, 1000);
+  in.fill();
+  std::thread setting([&] { b_->set(in); });
+  while (!begun) std::this_thread::yield();
+  std::atomic<bool> dropped{false};
+  std::thread watching([&] {
+    // The removal has taken the page out, and would be over if it did not wait.
+    for (uint8_t held = 1; held != 0;) {
+      b_->engine.pool().contains({&asked, 1}, false, {&held, 1});
+    }
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    dropped = true;
+    let_go_ = true;
+  });
+  std::vector<RecordRow> rows;
+  EXPECT_EQ(b_->engine.begin_removal({&asked, 1}, rows), Engine::Removed::kept);
+  const bool given_up = b_->engine.fence() > 1;  // this machine stood still
+  EXPECT_TRUE(answered_ || given_up) << "the record may come behind its withdrawal";
+  EXPECT_EQ(rows.size(), 1u);
+  watching.join();
+  setting.join();
+  b_->engine.end_removal({&asked, 1});
+}
+
+TEST_F(SlowOwner, AWorkerWithoutPatienceProvesNothingAboutAnOwner) {
+  b_->patience_ms = 5;
+  Pages hasty("hasty", 1, 1000);
+  hasty.fill();
+  b_->set(hasty);
+  EXPECT_EQ(b_->engine.fence(), 2u) << "it may come still";
+  let_go_ = true;
+  b_->patience_ms = kPatienceMs;
+  const uint64_t before = b_->engine.control().posted();
+  Pages next("next", 1, 1000);
+  next.fill();
+  EXPECT_EQ(b_->set(next), std::vector{PageStatus::ok});
+  EXPECT_EQ(b_->engine.control().posted(), before) << "it is not slow";
+}
+
+TEST_F(Publish, WhileTheControlPlaneIsBehindASetTakesItsPlaceThere) {
+  deaf_ = true;
+  for (size_t i = 0; i <= kBehindEvents; ++i) b_->engine.control().post(EventKind::publish, {});
+  Pages in("behind", 1, 1000);
+  in.fill();
+  const uint64_t before = b_->engine.control().posted();
+  std::thread setting([&] { EXPECT_EQ(b_->set(in), std::vector{PageStatus::ok}); });
+  while (b_->engine.control().posted() == before) std::this_thread::yield();
+  deaf_ = false;
+  setting.join();
 }
 
 TEST(UnderWay, WaitsForWhatHadBegunAndForNothingElse) {

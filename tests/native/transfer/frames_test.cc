@@ -130,19 +130,28 @@ TEST(TransferFrames, APublishAndItsAnswerArriveAsTheyWereSent) {
   }
   append_publish(frame, 78, 5, sent);
   EXPECT_LE(header_of(frame, FrameKind::publish).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0, line = 0;
+  uint64_t request = 0, fence = 0;
   std::vector<RecordRow> rows;
-  ASSERT_EQ(parse_publish(body_of(frame), request, line, rows), nullptr);
+  ASSERT_EQ(parse_publish(body_of(frame), request, fence, rows), nullptr);
   EXPECT_EQ(request, 78u);
-  EXPECT_EQ(line, 5u);
+  EXPECT_EQ(fence, 5u);
   ASSERT_EQ(rows.size(), sent.size());
   EXPECT_EQ(std::memcmp(rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
   for (const int flags : {0, int{kRecordWithdraw}, kRecordResident | kRecordWithdraw}) {
     frame.clear();
     sent[9].flags = static_cast<uint8_t>(flags);
     append_publish(frame, 78, 5, sent);
-    EXPECT_NE(parse_publish(body_of(frame), request, line, rows), nullptr)
+    EXPECT_NE(parse_publish(body_of(frame), request, fence, rows), nullptr)
         << "only the stream keeps withdrawals in order";
+  }
+
+  frame.clear();
+  append_publish(frame, 78, 5, std::span(sent).first(2));
+  for (const uint32_t count : {0u, 1u, 3u, kRowsPerRequestMax + 1, UINT32_MAX}) {
+    auto wrong = frame;
+    std::memcpy(wrong.data() + sizeof(FrameHeader) + offsetof(PublishHead, count), &count,
+                sizeof count);
+    EXPECT_NE(parse_publish(body_of(wrong), request, fence, rows), nullptr) << count;
   }
 
   for (const bool said : {true, false}) {

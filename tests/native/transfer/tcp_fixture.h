@@ -33,8 +33,8 @@ class Holder : public PagePool {
             [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
               if (lookup) lookup(digests, view_number, located);
             },
-            [this](Incarnation peer, uint64_t line, std::span<const RecordRow> rows) {
-              return publish && publish(peer, line, rows);
+            [this](Incarnation peer, uint64_t fence, std::span<const RecordRow> rows) {
+              return publish && publish(peer, fence, rows);
             }});
   }
 

@@ -5,7 +5,7 @@ namespace peercached::testing {
 namespace {
 
 constexpr HolderIndex kOtherOwner = kPeer + 1;
-constexpr uint64_t kLine = 7;
+constexpr uint64_t kFence = 7;
 
 std::vector<RecordRow> some_rows(size_t count) {
   std::vector<RecordRow> rows;
@@ -28,11 +28,11 @@ class TcpPublish : public ::testing::Test {
                         int64_t ms = 20'000) {
     engine->add_peer(kPeer, endpoint);
     PublishBatch batch = batch_of(kPeer, rows);
-    engine->publish({&batch, 1}, line, Deadline::after_ms(ms));
+    engine->publish({&batch, 1}, fence, Deadline::after_ms(ms));
     return batch.answer;
   }
 
-  std::atomic<uint64_t> line{kLine};
+  std::atomic<uint64_t> fence{kFence};
   RecordingWatcher watcher;
   std::unique_ptr<TcpEngine> engine;
 };
@@ -41,9 +41,9 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   Holder first(1 << 20), second(1 << 20);
   std::vector<RecordRow> at_first, at_second;
   const auto keep_in = [](std::vector<RecordRow>& kept) {
-    return [&kept](Incarnation holder, uint64_t of_line, std::span<const RecordRow> rows) {
+    return [&kept](Incarnation holder, uint64_t with_fence, std::span<const RecordRow> rows) {
       EXPECT_EQ(holder, kReaderIncarnation);
-      EXPECT_EQ(of_line, kLine);
+      EXPECT_EQ(with_fence, kFence);
       kept.insert(kept.end(), rows.begin(), rows.end());
       return true;
     };
@@ -55,7 +55,7 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   // More than one frame for the one, one for the other.
   const auto many = some_rows(tcp::kRowsPerRequestMax + 100), few = some_rows(3);
   std::vector<PublishBatch> batches{batch_of(kPeer, many), batch_of(kOtherOwner, few)};
-  engine->publish(batches, line, Deadline::after_ms(20'000));
+  engine->publish(batches, fence, Deadline::after_ms(20'000));
   EXPECT_EQ(batches[0].answer, PublishAnswer::taken);
   EXPECT_EQ(batches[1].answer, PublishAnswer::taken);
   ASSERT_EQ(at_first.size(), many.size());
@@ -71,7 +71,7 @@ TEST_F(TcpPublish, AnOwnerThatDoesNotTakeThemIsToldNoMoreAndNoTrouble) {
   EXPECT_EQ(publish(owner.endpoint(), some_rows(tcp::kRowsPerRequestMax + 1)),
             PublishAnswer::refused);
   EXPECT_EQ(frames, 1);
-  EXPECT_EQ(line, kLine) << "it has answered";
+  EXPECT_EQ(fence, kFence) << "it has answered";
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
@@ -82,7 +82,7 @@ TEST_F(TcpPublish, AnOwnerThatIsSilentMayTakeThemStill) {
     wire.ends();
   });
   EXPECT_EQ(publish(silent.endpoint(), some_rows(4), 100), PublishAnswer::none);
-  EXPECT_EQ(line, kLine + 1);
+  EXPECT_EQ(fence, kFence + 1);
   EXPECT_TRUE(watcher.troubles().empty()) << "it is slow: what follows is for others to say";
 }
 
@@ -96,11 +96,11 @@ TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
     for (int frame = 0; frame < (session == 0 ? 2 : 1); ++frame) {
       const auto asked = wire.receive_frame();
       if (asked.empty()) return;
-      uint64_t request = 0, of_line = 0;
+      uint64_t request = 0, with_fence = 0;
       std::vector<RecordRow> rows;
       const auto body = std::span(asked).subspan(sizeof(tcp::FrameHeader));
-      ASSERT_EQ(tcp::parse_publish(body, request, of_line, rows), nullptr);
-      lines.at(heard++) = of_line;
+      ASSERT_EQ(tcp::parse_publish(body, request, with_fence, rows), nullptr);
+      lines.at(heard++) = with_fence;
       if (session == 0 && frame == 1) return;  // dies with the second in its hands
       std::vector<std::byte> answer;
       tcp::append_published(answer, request, true);
@@ -109,9 +109,9 @@ TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
   });
   EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
   EXPECT_EQ(publish(owner.endpoint(), some_rows(1)), PublishAnswer::taken);
-  EXPECT_EQ(lines[0], kLine);
-  EXPECT_EQ(lines[1], kLine);
-  EXPECT_EQ(lines[2], kLine + 1);
+  EXPECT_EQ(lines[0], kFence);
+  EXPECT_EQ(lines[1], kFence);
+  EXPECT_EQ(lines[2], kFence + 1);
 }
 
 TEST_F(TcpPublish, ABadAnswerIsTrouble) {
@@ -124,7 +124,7 @@ TEST_F(TcpPublish, ABadAnswerIsTrouble) {
     wire.ends();
   });
   EXPECT_EQ(publish(lying.endpoint(), some_rows(4)), PublishAnswer::none);
-  EXPECT_EQ(line, kLine + 1);
+  EXPECT_EQ(fence, kFence + 1);
   ASSERT_EQ(watcher.troubles().size(), 1u);
   EXPECT_NE(watcher.troubles()[0].find("another publish"), std::string::npos);
 }
