@@ -55,7 +55,7 @@ Engine::Engine(const EngineConfig& config)
       control_(kEventsMax, kEventBytesMax),
       nodes_(config.node_id, config.incarnation),
       namespaces_(config.cluster_key),
-      locations_(config.location_cache_entries),
+      locations_(config.location_cache_entries, running_),
       journal_(journal_of(config)),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify) {

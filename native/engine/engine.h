@@ -300,10 +300,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   ControlQueue control_;
   NodeTable nodes_;
   NamespaceTable namespaces_;
+  Running running_;
   LocationCache locations_;
   Journal journal_;
   std::atomic<bool> state_is_old_{false};
-  Running running_;
   std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;

@@ -23,13 +23,15 @@ constexpr size_t kPromotePages = 1024;
 
 struct Engine::GetRun::Asked {
   Asked(ControlQueue& control, HolderIndex asked_holder, std::vector<Found> asked_pages,
-        std::span<const Digest> wanted, Deadline deadline)
+        uint64_t removals_before, std::span<const Digest> wanted, Deadline deadline)
       : holder(asked_holder),
         pages(std::move(asked_pages)),
+        removals(removals_before),
         question(control, EventKind::promote, promote_payload(holder, wanted), deadline) {}
 
   const HolderIndex holder;
   const std::vector<Found> pages;
+  const uint64_t removals;  // Running::changes() before it was asked
   ControlQueue::Question question;
 };
 
@@ -106,7 +108,8 @@ void Engine::GetRun::ask(ByHolder& cold, std::deque<Asked>& asked) {
     left.erase(left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
     std::vector<Digest> wanted;
     for (const Found& found : some) wanted.push_back(digests[found.page]);
-    asked.emplace_back(engine.control_, holder, std::move(some), wanted, context.deadline);
+    asked.emplace_back(engine.control_, holder, std::move(some), engine.running_.changes(),
+                       wanted, context.deadline);
   }
 }
 
@@ -136,7 +139,7 @@ void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, 
       missed(found, PageStatus::stale, trust);
     } else {
       row->holder = asked.holder;
-      engine.locations_.put(*row, Clock::now());
+      engine.locations_.put(*row, Clock::now(), asked.removals);
       there.push_back({found.page, *row});
     }
   }

@@ -170,9 +170,7 @@ void Engine::Search::merge(std::vector<RecordRow>& found) {
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
     if (const RecordRow* record = choose({first, last}, engine.nodes_, failed_at, why[i])) {
       take(i, *record);
-      engine.locations_.put(*record, now);
-      // It may be where a removed page was. After the put: a removal forgets after it has begun.
-      if (engine.running_.changes() != removals) engine.locations_.forget(digests[i]);
+      engine.locations_.put(*record, now, removals);
     }
   }
 }

@@ -4,14 +4,17 @@
 
 namespace peercached {
 
-LocationCache::LocationCache(size_t entries)
-    : sets_count_(entries == 0 ? 0 : std::bit_ceil((entries + kWays - 1) / kWays)),
+LocationCache::LocationCache(size_t entries, const Running& running)
+    : running_(running),
+      sets_count_(entries == 0 ? 0 : std::bit_ceil((entries + kWays - 1) / kWays)),
       sets_(sets_count_ == 0 ? nullptr : new Set[sets_count_]),
       locks_(new std::mutex[kLocks]) {}
 
-void LocationCache::put(const RecordRow& row, TimePoint now) {
+void LocationCache::put(const RecordRow& row, TimePoint now, uint64_t removals) {
   if (sets_count_ == 0 || row.holder == kNoHolder) return;
   std::lock_guard lock(lock_of(row.digest));
+  // With the lock: whichever removal changes it from now on forgets what is put.
+  if (running_.changes() != removals) return;
   Set& set = set_of(row.digest);
   size_t way = kWays;
   for (size_t i = 0; i < kWays; ++i) {

@@ -15,14 +15,18 @@
 
 #include "common/clock.h"
 #include "common/types.h"
+#include "removals/running.h"
 
 namespace peercached {
 
 class LocationCache {
  public:
-  explicit LocationCache(size_t entries);  // rounded up to a power of two; 0: off
+  // `entries`: rounded up to a power of two; 0: off. Outlived by `running`.
+  LocationCache(size_t entries, const Running& running);
 
-  void put(const RecordRow& row, TimePoint now);
+  // What was learnt when Running::changes() was `removals`. Nothing if it has changed since: a
+  // removal forgets the page once it has begun, and once it is over, and it may be this page.
+  void put(const RecordRow& row, TimePoint now, uint64_t removals);
   // What was learnt at `since` or later.
   bool find(const Digest& digest, TimePoint since, RecordRow& row) const;
   void forget(const Digest& digest);
@@ -45,6 +49,7 @@ class LocationCache {
     return locks_[digest.hi & (sets_count_ - 1) & (kLocks - 1)];
   }
 
+  const Running& running_;
   size_t sets_count_;
   std::unique_ptr<Set[]> sets_;
   mutable std::unique_ptr<std::mutex[]> locks_;
