@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import compress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from harness.waiting import eventually
 from harness.warm_pools import PoolFiles
 
 from peercache_client import Status
+from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster
 
 KEYS = keys_of("contested", 200)
@@ -40,6 +41,7 @@ class Worker:
 
     def __init__(self, cluster: Cluster, history: History, seed: int, stack: ExitStack) -> None:
         self._rng = random.Random(seed)
+        self._cluster = cluster
         self._history = history
         self._at = {
             daemon.node_id: stack.enter_context(
@@ -86,7 +88,7 @@ class Worker:
     def remove(self, node_id: str, keys: Sequence[bytes]) -> None:
         began = time.monotonic()
         statuses = self._at[node_id].remove(keys)
-        removal = Span(began, time.monotonic())
+        removal = Span(began, time.monotonic(), where=node_id)
         for key, status in zip(keys, statuses, strict=True):
             if status in GONE:
                 self._history.removed(key, removal)
@@ -94,24 +96,54 @@ class Worker:
                 self._history.removing(key, removal, node_id)
 
     def clear(self, node_id: str) -> None:
-        began = time.monotonic()
+        removal = Span(time.monotonic(), where=f"{node_id}, cleared")
+        self._history.clears.append(removal)
         if self._at[node_id].clear():
-            removal = Span(began, time.monotonic())
+            removal.ended = time.monotonic()
             for key in KEYS:
                 self._history.removed(key, removal)
+        else:
+            self._history.half_cleared.append(removal)
 
     def read(self, node_id: str, keys: Sequence[bytes]) -> None:
         began = time.monotonic()
         for key, version in zip(keys, self._at[node_id].get(keys), strict=True):
             if version is not None:
-                self._history.read(key, version, began, node_id)
+                with self._explained(key):
+                    self._history.read(key, version, began, node_id)
 
     def look(self, node_id: str, keys: Sequence[bytes]) -> None:
         began = time.monotonic()
         there = self._at[node_id].contains(keys)
         asked = Span(began, time.monotonic())
         for key in compress(keys, there):
-            self._history.found(key, asked, node_id)
+            with self._explained(key):
+                self._history.found(key, asked, node_id)
+
+    @contextmanager
+    def _explained(self, key: bytes) -> Iterator[None]:
+        try:
+            yield
+        except AssertionError as error:
+            for daemon in self._cluster.daemons:
+                try:
+                    with AdminClient(str(daemon.admin_path)) as admin:
+                        error.add_note(f"{daemon.node_id}: {admin.locate('test', key)}")
+                        error.add_note(f"{daemon.node_id}: {admin.trace('test', key)}")
+                except Exception as silent:
+                    error.add_note(f"{daemon.node_id}: {silent}")
+            raise
+
+
+def note_who_knows_of_clears(cluster: Cluster, history: History) -> None:
+    half_cleared, epochs = list(history.half_cleared), set[int]()
+    for daemon in cluster.daemons:
+        with AdminClient(str(daemon.admin_path)) as admin:
+            epochs.add(admin.locate("test", KEYS[0]).epoch)
+    if len(epochs) == 1:
+        for clear in half_cleared:
+            clear.ended = time.monotonic()
+            history.half_cleared.remove(clear)
 
 
 @pytest.fixture
@@ -152,6 +184,7 @@ def test_no_read_gets_what_was_removed_before_it_began(
             for nemesis in rng.sample(nemeses, len(nemeses)):
                 nemesis(rng.choice(cluster.daemons))
                 cluster.wait_complete()
+                note_who_knows_of_clears(cluster, history)
                 assert not any(worker.ended for worker in running), "a worker has failed"
             rounds += 1
     counts = f"{history.operations} operations, {history.hits} hits, {history.sure} removals"

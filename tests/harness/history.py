@@ -21,6 +21,7 @@ class Span:
     began: float
     ended: float = float("inf")
     members: frozenset[int] = frozenset()  # incarnations that the remover knew of at the end
+    where: str = ""
 
 
 @dataclass
@@ -33,6 +34,8 @@ class History:
     hits: int = 0
     sure: int = 0  # removals that were answered ok
     sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
+    clears: list[Span] = field(default_factory=list)  # each until all nodes know of it
+    half_cleared: list[Span] = field(default_factory=list)  # answered, but not all were reached
     _unsure: dict[tuple[Hashable, str], list[Span]] = field(
         default_factory=lambda: defaultdict(list)  # by key and the node that was asked
     )
@@ -51,8 +54,12 @@ class History:
         self.removals[key].append(removal)
 
     def removing(self, key: Hashable, removal: Span, where: str) -> None:
-        """That node is not sure of it yet."""
-        self._unsure[key, where].append(removal)
+        """That node is not sure of it yet, and never will be if what was set is of a clear that it
+        did not know."""
+        if not any(
+            clear.began < removal.ended and removal.began < clear.ended for clear in self.clears
+        ):
+            self._unsure[key, where].append(removal)
 
     def stored(
         self, key: Hashable, version: int, where: str, members: frozenset[int] = frozenset()
@@ -62,7 +69,8 @@ class History:
         unsure = self._unsure.pop((key, where), [])
         for removal in unsure:
             if removal.ended < was_set.began:
-                self.removed(key, Span(removal.began, was_set.ended, members))
+                told = f"{where}, which took a set again"
+                self.removed(key, Span(removal.began, was_set.ended, members, told))
             else:
                 self.removing(key, removal, where)
 
@@ -77,7 +85,7 @@ class History:
                 continue
             assert not (was_set < removal.began and removal.ended < began), (
                 f"{where} read {key!r} at {began:.3f} as it was set until {was_set:.3f}, and it "
-                f"was removed from {removal.began:.3f} to {removal.ended:.3f}"
+                f"was removed from {removal.began:.3f} to {removal.ended:.3f} at {removal.where}"
             )
 
     def found(self, key: Hashable, asked: Span, where: str) -> None:
@@ -92,5 +100,6 @@ class History:
             for one in reversed(self.sets_of[key])
         ), (
             f"{where} was asked at {asked.began:.3f} and said at {asked.ended:.3f} that {key!r} is "
-            f"there; it was removed from {last.began:.3f} to {last.ended:.3f} and not set since"
+            f"there; it was removed from {last.began:.3f} to {last.ended:.3f} at {last.where} and "
+            "not set since"
         )

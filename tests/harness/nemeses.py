@@ -160,7 +160,9 @@ class Nemeses:
     def make_or_restore_a_backup(self, daemon: Daemon) -> None:
         """The copy is made while it runs. When it is used it is of this start or an earlier one."""
         backup = self._backups / daemon.node_id
-        files = [_disk(daemon), *daemon.state_dir.glob(f"removals-{daemon.node_id}.*")]
+        state = daemon.state_dir.glob(f"removals-{daemon.node_id}.*")
+        # A `.new` is a file that is being written, in place of another.
+        files = [_disk(daemon), *(file for file in state if file.suffix != ".new")]
         if backup.exists():
             daemon.kill()
             for file in files:

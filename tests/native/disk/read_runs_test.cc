@@ -164,11 +164,14 @@ TEST_F(DiskReadRuns, WhatLiesBeforeTheEndOfATornFileIsRead) {
   DiskFixture::open(posix_io());
   store_all(10, 10'000);
   const auto [path, begin] = find_on_disk(payload_of(6, 10'000));
-  std::filesystem::resize_file(path, (begin + 9'999) / 4096 * 4096);  // a few bytes are missing
+  const uint64_t end = (begin + 9'999) / 4096 * 4096;
+  std::filesystem::resize_file(path, end);  // a few bytes are missing
   const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
   for (uint64_t i = 0; i < 10; ++i)
     EXPECT_EQ(statuses[i], i < 6 ? PageStatus::ok : PageStatus::error) << i;
+  EXPECT_EQ(std::filesystem::file_size(path), end) << "page 6 was found at " << begin;
   EXPECT_EQ(tier->stats().reads_failed, 4u);
+  EXPECT_EQ(tier->stats().reads_corrupt, 0u);
   EXPECT_EQ(tier->stats().disk_reads, 11u) << "one for all, and one for each";
   if (!tier->stats().io.ends_with("io_uring")) GTEST_SKIP() << tier->stats().io;
 }
