@@ -171,8 +171,10 @@ class Engine:
         Before workers are served."""
     def release_held(self) -> None:
         """They are found again: the owners have to be told."""
-    def set_serving(self, serving: bool) -> None:
-        """While false, workers find nothing."""
+    def begin_serving(self) -> None:
+        """Until then nobody finds anything here, workers nor peers."""
+    def end_serving(self) -> None:
+        """Nor from now on."""
     @property
     def removals_last(self) -> int:
         """Position of the newest removal in the journal."""

@@ -300,6 +300,7 @@ class Daemon:
         else:
             self.removals.vouch()
         # From here on the others may find what an earlier start has left.
+        self.engine.begin_serving()
         self.streams.start()
         await self._hear_of_all_pages()
         self.removal_driver.start()
@@ -330,7 +331,7 @@ class Daemon:
             await self._flush()
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
             # Who has left is not asked about removals any more.
-            self.engine.set_serving(False)
+            self.engine.end_serving()
             await self._leave()
         await self.cluster.stop()
         self.overview.stop()
@@ -363,10 +364,10 @@ class Daemon:
             self.cluster.announce_stay()
 
     async def _leave_for_good(self) -> None:
-        """Out of the cluster, and alone until the end of this process. Workers find nothing any
-        more: removals are not told to who has left."""
+        """Out of the cluster, and alone until the end of this process. Nobody finds anything here
+        any more: removals are not told to who has left."""
         await self._flush()
-        self.engine.set_serving(False)
+        self.engine.end_serving()
         await self._leave()
         await self.cluster.stop()
         self.views.apply(View.alone(self.placement.own.address))

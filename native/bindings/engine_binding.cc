@@ -327,7 +327,8 @@ void bind_engine(nb::module_& module) {
       .def("drop_all", &Engine::drop_all, nb::call_guard<nb::gil_scoped_release>())
       .def("hold_back", &Engine::hold_back, nb::call_guard<nb::gil_scoped_release>())
       .def("release_held", &Engine::release_held)
-      .def("set_serving", &Engine::set_serving, nb::arg("serving"))
+      .def("begin_serving", &Engine::begin_serving)
+      .def("end_serving", &Engine::end_serving, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
       .def_prop_ro("state_is_old", &Engine::state_is_old)
       .def(

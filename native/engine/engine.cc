@@ -184,6 +184,7 @@ void Engine::listen() {
         return found != readers_.end() && same_secret(found->second, token);
       },
       TcpServer::Answers{
+          [this] { return serving_.load(std::memory_order_acquire); },
           [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
             hold_local(digests, hold_ms, held);
           },
@@ -222,6 +223,13 @@ void Engine::stop() {
   tcp_server_.reset();
   pool_->remember_order();
   if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
+}
+
+void Engine::begin_serving() { serving_.store(true, std::memory_order_release); }
+
+void Engine::end_serving() {
+  serving_.store(false, std::memory_order_release);
+  if (fabric_) fabric_->responder().close();
 }
 
 void Engine::tell(std::span<const RecordRow> rows) {

@@ -210,8 +210,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   Journal& journal() { return journal_; }
   // A disk folder or pool file was used with a later state of state_dir, or with another.
   bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
-  // While false, workers find nothing.
-  void set_serving(bool serving) { serving_.store(serving, std::memory_order_release); }
+  // Until then, and from end_serving() on, nobody finds anything here, workers nor peers.
+  void begin_serving();
+  void end_serving();
   // While false, sets are answered `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
   // Our pages in the order in which a drain hands them over, in parts of one namespace each.
@@ -326,7 +327,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   Fences fences_;
   UnderWay commits_;  // until their records are told, and withdrawn if need be
   std::atomic<bool> taking_{true};
-  std::atomic<bool> serving_{true};
+  std::atomic<bool> serving_{false};
 
   mutable std::mutex readers_mutex_;
   // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands

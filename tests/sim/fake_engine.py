@@ -49,7 +49,7 @@ class FakeEngine(NativeDirectory):
         self.state_is_old = False
         self.journal_floor = 0
         self.removing: Counter[bytes] = Counter()
-        self.serving = True
+        self.serving = False
         self.warmed: list[bytes] = []
         self.suspected: set[int] = set()
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
@@ -226,8 +226,11 @@ class FakeEngine(NativeDirectory):
                 self.set_page(digest, length)
         self.hidden.clear()
 
-    def set_serving(self, serving: bool) -> None:
-        self.serving = serving
+    def begin_serving(self) -> None:
+        self.serving = True
+
+    def end_serving(self) -> None:
+        self.serving = False
 
     @property
     def removals_last(self) -> int:

@@ -198,8 +198,10 @@ class RemovalsCluster(SimCluster):
     ) -> None:
         def look() -> None:
             there = self.process(address)
-            held = None if there is None else there.engine.pool.get(digest)
-            if there is not None and held is not None and held[0] == generation:
+            if there is None or not there.engine.serving:
+                return
+            held = there.engine.pool.get(digest)
+            if held is not None and held[0] == generation:
                 self.got(there, digest, held[1], began, f"{node.name} at {address.node_id}")
 
         def asked() -> None:

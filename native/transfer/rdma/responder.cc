@@ -50,6 +50,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
   Rail& rail = rail_for(reader.rail);
   {
     std::lock_guard lock(mutex_);
+    if (closed_) throw std::runtime_error("this node has left");
     Reader& known = readers_[node_id];
     if (known.incarnation != incarnation) {
       // One process is one reader: what an earlier one of that name left is of no use to anybody.
@@ -84,6 +85,13 @@ void Responder::drop_reader(const std::string& node_id, Incarnation incarnation)
   if (found == readers_.end() || found->second.incarnation != incarnation) return;
   forget(found->second.channels, [](uint32_t) { return true; });
   readers_.erase(found);
+}
+
+void Responder::close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (auto& [node_id, reader] : readers_) forget(reader.channels, [](uint32_t) { return true; });
+  readers_.clear();
 }
 
 size_t Responder::channels() const {

@@ -26,6 +26,8 @@ class Responder {
                        const ChannelEnd& reader, std::span<const uint32_t> closed);
   // A reader is no member any more: it can read nothing from now on.
   void drop_reader(const std::string& node_id, Incarnation incarnation);
+  // Nobody can read anything from now on.
+  void close();
   size_t channels() const;
 
  private:
@@ -51,6 +53,7 @@ class Responder {
   std::vector<CompletionQueue> queues_;  // one per rail; nothing ever completes there
   mutable std::mutex mutex_;
   std::map<std::string, Reader> readers_;
+  bool closed_ = false;
 };
 
 }  // namespace peercached::rdma

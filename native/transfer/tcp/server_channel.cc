@@ -271,8 +271,10 @@ bool ServerChannel::answer(uint64_t request) {
   Pins pins(pool_);
   statuses_.clear();
   uint64_t following_bytes = 0, payload_bytes = 0;
+  const bool may_read = answers_.may_read();
   for (const PageWanted& wanted : wanted_) {
-    PinnedPage page = pool_.pin_record(wanted.offset, wanted.digest, wanted.generation);
+    PinnedPage page;
+    if (may_read) page = pool_.pin_record(wanted.offset, wanted.digest, wanted.generation);
     if (page && page.length != wanted.length) {
       // The layout of the answer rests on the reader's lengths: with another length, the
       // reader's record is not of this page.

@@ -64,8 +64,9 @@ class TcpServer {
   using Publish =
       std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
-  // What is asked of this node apart from pages.
+  // Whether pages may be read; what is asked of this node apart from them.
   struct Answers {
+    std::function<bool()> may_read = [] { return true; };
     Hold hold;
     Lookup lookup;
     Publish publish;

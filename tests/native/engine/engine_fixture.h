@@ -54,6 +54,7 @@ class Side {
   Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
        const std::string& faults)
       : engine(config(name, folder, pool_bytes, faults)) {
+    engine.begin_serving();
     engine.start();
   }
 

@@ -96,6 +96,10 @@ TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
   responder.drop_reader("reader", kReaderIncarnation);
   EXPECT_EQ(responder.channels(), 0u);
   EXPECT_EQ(holder.fabric.rails()[0]->counters.responders, 0u);
+  responder.accept("reader", kReaderIncarnation, offer, {});
+  responder.close();
+  EXPECT_EQ(responder.channels(), 0u);
+  EXPECT_THROW(responder.accept("reader", kReaderIncarnation, offer, {}), std::runtime_error);
 }
 
 TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {

@@ -26,6 +26,7 @@ class Holder : public PagePool {
           return node == "reader" && reader == kReaderIncarnation && token == kToken;
         },
         TcpServer::Answers{
+            [this] { return serves.load(); },
             [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
               last_hold_ms = hold_ms;
               pool.contains(digests, false, held);
@@ -41,6 +42,7 @@ class Holder : public PagePool {
   PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
 
   std::atomic<uint32_t> last_hold_ms{0};
+  std::atomic<bool> serves{true};
   // Set before it is asked.
   TcpServer::Lookup lookup;
   TcpServer::Publish publish;

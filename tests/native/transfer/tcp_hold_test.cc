@@ -70,6 +70,7 @@ TEST_F(TcpHold, AHolderThatCameBackIsConnectedToAnew) {
   holder.server = std::make_unique<TcpServer>(
       config, holder.pool, [](auto&, Incarnation, auto&) { return true; },
       TcpServer::Answers{
+          [] { return true; },
           [](auto, uint32_t, std::span<uint8_t> held) { std::ranges::fill(held, uint8_t{1}); },
           nullptr, nullptr});
   EXPECT_EQ(hold(*engine, one), std::vector<uint8_t>{1});

@@ -97,6 +97,21 @@ TEST_F(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
+TEST_F(TcpRead, AHolderThatHasLeftServesNothingToThoseWhoHaveNotHeardOfIt) {
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  const RecordRow row = holder.set(1, 30'000);
+  Reading before({row});
+  before.read(*engine);
+  EXPECT_EQ(before.ops[0].status, PageStatus::ok);
+  holder.serves = false;
+  Reading after({row});
+  after.read(*engine);
+  EXPECT_EQ(after.ops[0].status, PageStatus::stale);
+  EXPECT_TRUE(watcher.troubles().empty());
+}
+
 TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   Holder holder(4 << 20);
   auto engine = make_reader(watcher);
