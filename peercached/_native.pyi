@@ -38,6 +38,7 @@ class Engine:
         why_epochs_unknown: str = "",  # not empty: no page of an earlier start is served
         removals_path: str = "",  # of the journal; empty: removals are not kept over restarts
         shard_entries: int,
+        copied_records: int,  # of other nodes' pages; 0: none
         location_cache_entries: int,
         verify: str,  # "checksum" | "header"
         data_host: str,

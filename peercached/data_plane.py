@@ -32,6 +32,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         why_epochs_unknown=why_epochs_unknown,
         removals_path=_removals_path(config),
         shard_entries=config.directory_capacity,
+        copied_records=config.directory_copies,
         location_cache_entries=config.location_cache_entries,
         verify=config.verify,
         data_host=config.host,

@@ -66,6 +66,7 @@ class NodeStatus:
             "removals": self._removals(stats),
             "disk": self._disk(stats),
             "shard": stats.get("shard", {}),
+            "copies": stats.get("copies", {}),
             "locations": stats.get("locations", {}),
             "ipc": stats.get("ipc", {}),
             "workers": [dict(worker) for worker in daemon.engine.workers()],

@@ -139,7 +139,7 @@ void bind_engine(nb::module_& module) {
              const std::string& socket_path, uint32_t socket_mode, const nb::bytes& cluster_key,
              uint64_t pool_bytes, bool huge_pages, const std::string& pool_file,
              const nb::bytes& epochs, const std::string& why_epochs_unknown,
-             const std::string& removals_path, uint64_t shard_entries,
+             const std::string& removals_path, uint64_t shard_entries, uint64_t copied_records,
              uint64_t location_cache_entries, const std::string& verify,
              const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
              unsigned copy_threads, unsigned workers_max, const std::string& faults,
@@ -164,6 +164,7 @@ void bind_engine(nb::module_& module) {
             config.why_epochs_unknown = why_epochs_unknown;
             config.removals_path = removals_path;
             config.shard_entries = shard_entries;
+            config.copied_records = copied_records;
             config.location_cache_entries = location_cache_entries;
             config.verify = verify_of(verify);
             config.data_host = data_host;
@@ -187,13 +188,14 @@ void bind_engine(nb::module_& module) {
           nb::arg("socket_mode"), nb::arg("cluster_key"), nb::arg("pool_bytes"),
           nb::arg("huge_pages"), nb::arg("pool_file") = "", nb::arg("epochs") = nb::bytes("", 0),
           nb::arg("why_epochs_unknown") = "", nb::arg("removals_path") = "",
-          nb::arg("shard_entries"), nb::arg("location_cache_entries"), nb::arg("verify"),
-          nb::arg("data_host"), nb::arg("data_port"), nb::arg("channels_per_peer"),
-          nb::arg("copy_threads"), nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"),
-          nb::arg("device_names"), nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"),
-          nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"),
-          nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"),
-          nb::arg("disk_path"), nb::arg("disk_bytes"), nb::arg("disk_sync"))
+          nb::arg("shard_entries"), nb::arg("copied_records"), nb::arg("location_cache_entries"),
+          nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
+          nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
+          nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
+          nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
+          nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
+          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"), nb::arg("disk_path"),
+          nb::arg("disk_bytes"), nb::arg("disk_sync"))
       .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
            nb::arg("groups"))
       .def(

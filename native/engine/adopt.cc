@@ -109,6 +109,8 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   }
   engine.pool_->abort(aborting);
   std::vector<RecordRow> rows;
+  // Until what has gone meanwhile is withdrawn, behind its records.
+  std::optional<UnderWay::Work> commit(std::in_place, engine.commits_);
   engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
@@ -116,6 +118,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
     engine.counters_.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
   }
   // As for a set: published while pinned, so that no withdrawal overtakes it.
+  engine.feed_.append(rows);
   std::optional<ControlQueue::Question> question;
   if (!rows.empty() && !engine.publish_alone(rows)) {
     question.emplace(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
@@ -124,6 +127,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   std::vector<RecordRow> withdrawals;
   engine.pool_->withdrawals_of(pinned, withdrawals);
   engine.cold_->left_pool(withdrawals);
+  commit.reset();
   engine.cold_->write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);

@@ -105,14 +105,16 @@ Engine::Engine(const EngineConfig& config)
   if (!config.removals_path.empty()) cold_->note_removals();
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
-  shard_ = std::make_unique<Shard>(config.shard_entries, [this] {
+  const auto sweep = [this] {
     {
       std::lock_guard lock(janitor_mutex_);
       sweep_shard_ = true;
     }
     janitor_wake_.notify_one();
-  });
+  };
+  shard_ = std::make_unique<Shard>(config.shard_entries, sweep);
   shard_->add_holder(kSelfHolder);
+  if (config.copied_records != 0) copies_ = std::make_unique<Copies>(config.copied_records, sweep);
   cold_pages_.store(cold_.get(), std::memory_order_release);
 
   TcpEngineConfig tcp;
@@ -123,6 +125,7 @@ Engine::Engine(const EngineConfig& config)
   auto by_tcp = make_tcp_engine(tcp, *this);
   tcp_ = by_tcp.get();
   transfer_ = std::move(by_tcp);
+  if (copies_) follower_ = std::make_unique<tcp::Follower>(*copies_);
   fabric_ = make_fabric();
   if (fabric_) {
     transfer_ = make_routed_engine(
@@ -151,6 +154,7 @@ std::unique_ptr<ColdTier> Engine::open_disk(
 
 Engine::~Engine() {
   stop();
+  follower_.reset();
   {
     std::lock_guard lock(janitor_mutex_);
     stopping_ = true;
@@ -193,6 +197,10 @@ void Engine::listen() {
           },
           [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
             return publish_local(holder, fence, rows);
+          },
+          [this](uint64_t position, uint32_t wait_ms,
+                 const std::function<bool(const tcp::Followed&)>& tell) {
+            return feed_local(position, wait_ms, tell);
           }});
 }
 
@@ -218,6 +226,7 @@ void Engine::start() {
 void Engine::stop() {
   // Requests under way end now, not at their deadlines: nobody answers them any more.
   control_.close();
+  feed_.close();
   for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
@@ -225,14 +234,19 @@ void Engine::stop() {
   if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
 }
 
-void Engine::begin_serving() { serving_.store(true, std::memory_order_release); }
+void Engine::begin_serving() {
+  serving_.store(true, std::memory_order_release);
+  feed_.open();
+}
 
 void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
+  feed_.close();
   if (fabric_) fabric_->responder().close();
 }
 
 void Engine::tell(std::span<const RecordRow> rows) {
+  feed_.append(rows);
   if (rows.empty() || publish_alone(rows)) return;
   control_.post(EventKind::publish, std::as_bytes(rows));
 }
@@ -282,6 +296,8 @@ HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation
 void Engine::drop_node(HolderIndex index) {
   if (index == kSelfHolder) return;
   nodes_.drop(index);
+  if (follower_) follower_->leave(index);
+  if (copies_) copies_->forget(index);
   fences_.refuse(index);
   shard_->drop_holder(index);
   transfer_->drop_peer(index);
@@ -291,6 +307,7 @@ void Engine::drop_node(HolderIndex index) {
 void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
   transfer_->add_peer(index, endpoint);
   nodes_.set_connected(index, true);
+  if (follower_) follower_->follow(index, tcp_->dial_to(endpoint));
 }
 
 void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
@@ -351,6 +368,7 @@ Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
 }
 
 void Engine::end_removal(std::span<const Digest> digests) {
+  if (copies_) copies_->removed(digests);  // before the end: nothing speaks of them in between
   running_.end(digests);
   // What a lookup that was under way has found meanwhile.
   for (const Digest& digest : digests) locations_.forget(digest);
@@ -361,6 +379,7 @@ bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow
   const bool kept = cold_->remove(digests, rows);
   // Of what was set just before, records may be on their way: they would come behind withdrawals.
   commits_.wait();
+  feed_.append(rows);
   return kept || write_removals_later();
 }
 
@@ -378,6 +397,7 @@ bool Engine::write_removals_later() {
 std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   pool_->remove(digests, rows);
+  feed_.append(rows);
   return rows;
 }
 
@@ -455,7 +475,8 @@ void Engine::janitor() {
     } else if (sweep_shard_) {
       sweep_shard_ = false;
       lock.unlock();
-      const bool more = shard_->sweep(kSweepRecords) > 0;
+      bool more = shard_->sweep(kSweepRecords) > 0;
+      if (copies_) more = copies_->sweep(kSweepRecords) > 0 || more;
       lock.lock();
       sweep_shard_ = sweep_shard_ || more;
     }

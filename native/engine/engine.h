@@ -25,6 +25,7 @@
 #include "common/trace.h"
 #include "engine/cold_pages.h"
 #include "engine/control.h"
+#include "engine/copies.h"
 #include "engine/crew.h"
 #include "engine/disk_watch.h"
 #include "engine/fences.h"
@@ -38,6 +39,7 @@
 #include "engine/promoter.h"
 #include "engine/quotas.h"
 #include "engine/recent_wishes.h"
+#include "engine/record_feed.h"
 #include "engine/under_way.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
@@ -59,6 +61,9 @@ enum class Protocol : uint8_t {
   tcp,
 };
 
+// That a follower may be behind before it has to begin anew: 3 MiB of them are kept.
+inline constexpr size_t kFeedChanges = 1 << 16;
+
 struct EngineConfig {
   std::string node_id;
   Incarnation incarnation = 0;
@@ -75,6 +80,7 @@ struct EngineConfig {
   std::string why_epochs_unknown;  // not "": no page of an earlier start is served
   std::string removals_path;       // of the journal; "": removals are not kept over restarts
   uint64_t shard_entries = 0;
+  uint64_t copied_records = 0;  // of other nodes' pages; 0: none are followed
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;
   std::string data_host;
@@ -103,6 +109,7 @@ struct OperationCounters {
   // Of lookups_asked: frames to owners. What these did not settle the control plane was asked for.
   std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
   std::atomic<uint64_t> lookups_answered{0};  // frames of peers
+  std::atomic<uint64_t> keys_in_copies{0};    // looked for elsewhere, and found in a copy
   // The same of records: to owners; what these did not take all of; of peers.
   std::atomic<uint64_t> publish_frames{0}, publishes_passed_on{0}, publishes_answered{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
@@ -182,6 +189,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void raise_fence(HolderIndex holder, uint64_t fence) { fences_.raise(holder, fence); }
   // Takes a peer's records into our shard; whether all of them are there.
   bool publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
+  // What has changed in our records behind `position`, to a follower. feed.cc
+  bool feed_local(uint64_t position, uint32_t wait_ms,
+                  const std::function<bool(const tcp::Followed&)>& tell);
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
@@ -206,7 +216,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
     if (!cold_->hold_back(rows)) write_removals_later();
     tell(rows);
   }
-  void release_held() { cold_->release(); }
+  void release_held() {
+    cold_->release();
+    feed_.forget();
+  }
   Journal& journal() { return journal_; }
   // A disk folder or pool file was used with a later state of state_dir, or with another.
   bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
@@ -257,7 +270,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   struct AdoptRun;
   struct Search;
 
-  // Records and withdrawals on their way to the owners; nobody waits for them.
+  // Records and withdrawals on their way to the owners and to followers; nobody waits for them.
   void tell(std::span<const RecordRow> rows);
   // While alone the records of our pages concern nobody else: no need to ask the control plane.
   bool publish_alone(std::span<const RecordRow> rows);
@@ -266,6 +279,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
   // why[i]: absent, suspect, deadline, or stale (the record is our own) then. failed[i]: who has
   // failed us with this page, and is asked again only if nobody else has it; may be empty.
+  // `of_prefix`: what lies behind the first digest that is found nowhere need not be looked for.
   enum class Trust {
     cached,   // whatever the location cache has: a READ will tell
     recent,   // what it learnt a moment ago: the answer is a promise
@@ -273,7 +287,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   };
   void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
-              Trace* trace = nullptr);
+              Trace* trace = nullptr, bool of_prefix = false);
   void sweep_namespace_later(uint32_t pool_slot);
   bool write_removals_later();  // false
   // For somebody who waits, here or at a peer.
@@ -314,6 +328,8 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   RecentWishes warm_wishes_;
   UsedPages used_;
   std::unique_ptr<Shard> shard_;
+  RecordFeed feed_{kFeedChanges};
+  std::unique_ptr<Copies> copies_;  // null: of nobody
   CopyCrew crew_;
   VerifyingSink verifier_;
   OperationCounters counters_;
@@ -349,6 +365,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
   TcpEngine* tcp_ = nullptr;  // a part of transfer_
+  std::unique_ptr<tcp::Follower> follower_;
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;
 };

@@ -108,8 +108,8 @@ void Engine::GetRun::ask(ByHolder& cold, std::deque<Asked>& asked) {
     left.erase(left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
     std::vector<Digest> wanted;
     for (const Found& found : some) wanted.push_back(digests[found.page]);
-    asked.emplace_back(engine.control_, holder, std::move(some), engine.running_.changes(),
-                       wanted, context.deadline);
+    asked.emplace_back(engine.control_, holder, std::move(some), engine.running_.changes(), wanted,
+                       context.deadline);
   }
 }
 

@@ -51,40 +51,37 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
   return best;
 }
 
-// Digests, by place, that one owner is asked for.
-struct Part {
-  HolderIndex owner;
-  std::vector<size_t> places;
-  std::vector<Digest> digests;
-};
+using Part = OwnersPart;
 
-// Few owners that know much rather than many that know little. What has no owner that may be asked
-// is in no part.
-std::vector<Part> split(const Ring& ring, std::span<const Digest> digests,
-                        std::span<const size_t> places,
-                        const std::function<bool(HolderIndex)>& may_be_asked) {
-  std::vector<Part> parts;  // of all that each owner could be asked for
+// All that each owner could be asked for.
+std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
+                             std::span<const size_t> places,
+                             const std::function<bool(HolderIndex)>& may_be_asked) {
+  std::vector<Part> parts;
   for (size_t place : places) {
     HolderIndex owners[kOwnersMax];
     const unsigned count = ring.owners(digests[place], owners);
     for (unsigned o = 0; o < count; ++o) {
       auto part = std::find_if(parts.begin(), parts.end(),
                                [&](const Part& one) { return one.owner == owners[o]; });
-      if (part == parts.end()) part = parts.insert(part, {owners[o], {}, {}});
+      if (part == parts.end()) part = parts.insert(part, {owners[o], {}});
       part->places.push_back(place);
     }
   }
   std::erase_if(parts, [&](const Part& part) { return !may_be_asked(part.owner); });
-  std::vector<uint8_t> taken(digests.size(), 0);
+  return parts;
+}
+
+bool is_smaller(const Part& a, const Part& b) { return a.places.size() < b.places.size(); }
+
+// Few owners that know much rather than many that know little. What has no owner that may be asked
+// is in no part.
+std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
+  std::vector<uint8_t> taken(digests, 0);
   std::vector<Part> chosen;
   while (!parts.empty()) {
-    auto largest = std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-      return a.places.size() < b.places.size();
-    });
-    for (size_t place : largest->places) {
-      taken[place] = 1;
-      largest->digests.push_back(digests[place]);
-    }
+    auto largest = std::max_element(parts.begin(), parts.end(), is_smaller);
+    for (size_t place : largest->places) taken[place] = 1;
     chosen.push_back(std::move(*largest));
     parts.erase(largest);
     for (Part& part : parts) {
@@ -99,10 +96,10 @@ std::vector<Part> split(const Ring& ring, std::span<const Digest> digests,
 
 void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
                     Trust trust, Deadline deadline, std::span<RecordRow> rows,
-                    std::span<PageStatus> why, Trace* trace) {
+                    std::span<PageStatus> why, Trace* trace, bool of_prefix) {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
-  Search search{*this, digests, failed, trust, deadline, rows, why, trace};
+  Search search{*this, digests, failed, trust, deadline, rows, why, trace, of_prefix};
   search.run();
   for (PageStatus& status : why) {
     if (status == PageStatus::pending) status = PageStatus::absent;
@@ -131,9 +128,10 @@ void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
 
 void Engine::Search::run() {
   if (trust != Trust::nothing) in_cache();
+  if (trust != Trust::nothing && open > 0 && engine.copies_) in_copies();
   if (open > 0 && ring) in_own_shard();
-  if (open > 0 && ring && !alone) at_owners();
-  if (open > 0 && !alone) by_control_plane();
+  if (open > 0 && ring && !alone && !is_decided()) at_owners();
+  if (open > 0 && !alone && !is_decided()) by_control_plane();
 }
 
 void Engine::Search::found_so_far(TraceStep& step) const {
@@ -155,6 +153,19 @@ void Engine::Search::in_cache() {
       take(i, cached);
     }
   }
+  found_so_far(step);
+}
+
+void Engine::Search::in_copies() {
+  TraceStep step(trace, "copies");
+  std::vector<RecordRow> found;
+  engine.copies_->find(digests, found);
+  if (engine.running_.any()) {
+    std::erase_if(found, [&](const RecordRow& row) { return engine.running_.has(row.digest); });
+  }
+  const size_t before = open;
+  merge(found);
+  engine.counters_.keys_in_copies.fetch_add(before - open, std::memory_order_relaxed);
   found_so_far(step);
 }
 
@@ -208,25 +219,41 @@ void Engine::Search::in_own_shard() {
 }
 
 void Engine::Search::at_owners() {
-  std::vector<size_t> places;
-  for (size_t i = 0; i < digests.size(); ++i) {
-    if (is_open(i)) places.push_back(i);
-  }
   TraceStep step(trace, "owners");
-  std::vector<Part> parts = split(*ring, digests, places, [&](HolderIndex owner) {
+  const auto may_be_asked = [&](HolderIndex owner) {
     return owner != kSelfHolder && engine.nodes_.readable(owner) && !engine.nodes_.slow(owner, now);
-  });
+  };
+  const auto of_open = [&] { return candidates(*ring, digests, open_places(), may_be_asked); };
+  std::vector<Part> parts = of_open();
+  if (of_prefix && engine.copies_) {
+    // What no copy has is nowhere, most likely: one owner of the first such digest can say so.
+    std::vector<Part> of_first = parts;
+    std::erase_if(of_first, [&](const Part& part) { return part.places[0] != first_hole(); });
+    if (!of_first.empty()) {
+      ask({*std::max_element(of_first.begin(), of_first.end(), is_smaller)});
+      if (is_decided()) return found_so_far(step);
+      parts = of_open();
+    }
+  }
+  ask(cover(std::move(parts), digests.size()));
+  found_so_far(step);
+}
+
+void Engine::Search::ask(const std::vector<Part>& parts) {
   if (parts.empty()) return;
+  std::vector<std::vector<Digest>> asked(parts.size());
   std::vector<LookupBatch> batches;
-  for (const Part& part : parts) {
-    batches.push_back({part.owner, engine.nodes_.incarnation(part.owner), part.digests});
+  size_t count = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (size_t place : parts[p].places) asked[p].push_back(digests[place]);
+    batches.push_back({parts[p].owner, engine.nodes_.incarnation(parts[p].owner), asked[p]});
+    count += asked[p].size();
   }
   engine.counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
-  engine.counters_.lookup_keys_asked.fetch_add(places.size(), std::memory_order_relaxed);
+  engine.counters_.lookup_keys_asked.fetch_add(count, std::memory_order_relaxed);
   engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
-  const auto count = static_cast<int64_t>(places.size());
-  const TimePoint late = began + kFramePatience + count * kEachDigest;
+  const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
   engine.tcp_->lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
@@ -243,7 +270,6 @@ void Engine::Search::at_owners() {
   for (size_t p = 0; p < parts.size(); ++p) {
     if (batches[p].answered && batches[p].located.final) settle(parts[p].places);
   }
-  found_so_far(step);
   if (trace == nullptr) return;
   for (const LookupBatch& batch : batches) {
     const PageStatus status = !batch.answered              ? PageStatus::deadline
@@ -277,5 +303,26 @@ void Engine::Search::by_control_plane() {
 }
 
 bool Engine::Search::is_open(size_t i) const { return why[i] != PageStatus::ok && settled[i] == 0; }
+
+std::vector<size_t> Engine::Search::open_places() const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (is_open(i)) places.push_back(i);
+  }
+  return places;
+}
+
+size_t Engine::Search::first_hole() const {
+  return static_cast<size_t>(
+      std::find_if(why.begin(), why.end(), [](PageStatus one) { return one != PageStatus::ok; }) -
+      why.begin());
+}
+
+bool Engine::Search::is_decided() const {
+  if (!of_prefix) return false;
+  const size_t hole = first_hole();
+  // One with a reason may be in our pool by now, or come from another holder.
+  return hole < why.size() && settled[hole] != 0 && why[hole] == PageStatus::pending;
+}
 
 }  // namespace peercached

@@ -113,6 +113,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   const UnderWay::Work commit(engine.commits_);
   rows.resize(committing.size());
   engine.pool_->commit(committing, checksums, rows);
+  engine.feed_.append(rows);
   const bool dropped = drop_removed(pages, digests, chosen);
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());

@@ -118,6 +118,12 @@ std::string Engine::status_json() const {
   json.field("bad", shard.bad);
   json.field("lookups", shard.lookups).field("hits", shard.hits).close('}');
 
+  const CopiesStats copies = copies_ ? copies_->stats() : CopiesStats{};
+  json.key("copies").open('{');
+  json.field("holders", copies.holders).field("records", copies.records);
+  json.field("records_max", copies.records_max).field("bytes", copies.bytes);
+  json.field("begun", copies.begun).field("no_room", copies.no_room).close('}');
+
   json.key("locations").open('{');
   json.field("entries_max", locations_.entries_max());
   json.field("hits", locations_.hits()).field("misses", locations_.misses()).close('}');
@@ -153,6 +159,7 @@ std::string Engine::status_json() const {
   json.field("corrupt_remote", c.corrupt_remote.load());
   json.field("set_held", c.set_held.load()).field("unpublished", c.unpublished.load());
   json.field("exists_keys", c.exists_keys.load()).field("exists_hits", c.exists_hits.load());
+  json.field("keys_in_copies", c.keys_in_copies.load());
   json.field("lookups_asked", c.lookups_asked.load());
   json.field("lookup_keys_asked", c.lookup_keys_asked.load());
   json.field("lookup_frames", c.lookup_frames.load());

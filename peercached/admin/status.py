@@ -237,6 +237,17 @@ class Shard(Part):
     hits: int = 0
 
 
+class Copies(Part):
+    """Copies of other nodes' records, which settle lookups without a message."""
+
+    holders: int = 0  # nodes that are copied now
+    records: int = 0
+    records_max: int = 0  # 0: no node is copied
+    bytes: int = 0
+    begun: int = 0  # times that a node was copied from its beginning
+    no_room: int = 0  # times that a node's records did not fit
+
+
 class Locations(Part):
     """The location cache: records of other nodes' pages that lookups have brought."""
 
@@ -462,6 +473,7 @@ class Status(Part):
     removals: Removals = Field(default_factory=Removals)
     disk: Disk = Field(default_factory=Disk)
     shard: Shard = Field(default_factory=Shard)
+    copies: Copies = Field(default_factory=Copies)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)
     workers: list[Worker] = []

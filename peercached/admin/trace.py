@@ -12,7 +12,7 @@ from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
 class TraceStep(Part):
     """One step, or with `within` a part of the step before it."""
 
-    # "pool", "location cache", "own shard", "owners", "control plane", "owner", "read"
+    # "pool", "location cache", "copies", "own shard", "owners", "control plane", "owner", "read"
     name: str = ""
     at_us: float = 0.0  # since the get began
     took_us: float = 0.0

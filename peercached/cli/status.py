@@ -56,6 +56,7 @@ def _disk(document: Status) -> list[str]:
 
 def _summary(document: Status) -> list[str]:
     node, pool, shard = document.node, document.pool, document.shard
+    copies = document.copies
     membership, ipc = document.membership, document.ipc
     suspects = sum(member.suspect for member in membership.members)
     lines = [
@@ -87,6 +88,10 @@ def _summary(document: Status) -> list[str]:
             f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "
             f"({size(shard.bytes)})",
             f"{count(shard.full)} refused: full" if shard.full else "",
+            f"copies of {count(copies.records)} records of {plural(copies.holders, 'node')} "
+            f"({size(copies.bytes)})"
+            if copies.holders
+            else "",
             *(_streams(document)),
         ),
         _line(

@@ -354,6 +354,17 @@ class Config(BaseModel):
         ge=1024,
         le=1_000_000_000,
     )
+    directory_copies: Count = _key(
+        4_000_000,
+        _DIRECTORY,
+        "Records of other nodes' pages that this node keeps copies of, about 48 bytes each; memory "
+        "grows only as used. What it has a copy of, it finds without asking an owner. Nodes whose "
+        "records do not fit are not copied. 0: none are.",
+        "Raise it where `peercached_copies_without_room_total` grows and memory is free.",
+        unit="records",
+        ge=0,
+        le=1_000_000_000,
+    )
     location_cache_entries: Count = _key(
         262_144,
         _DIRECTORY,

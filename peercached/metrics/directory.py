@@ -26,6 +26,24 @@ _SINGLES = (
     Single("gauge", "directory_capacity", "shard.capacity_entries", "Records that it may hold."),
     Single("counter", "directory_lookups", "shard.lookups", "Digests looked up in the shard."),
     Single("counter", "directory_lookup_hits", "shard.hits", "Digests that it knew."),
+    Single("gauge", "copied_nodes", "copies.holders", "Nodes whose records are copied here."),
+    Single("gauge", "copied_records", "copies.records", "Records of theirs."),
+    Single("gauge", "copied_records_bytes", "copies.bytes", "Memory of the copies."),
+    Single(
+        "counter", "copies_begun", "copies.begun", "Times that a node was copied from its start."
+    ),
+    Single(
+        "counter",
+        "copies_without_room",
+        "copies.no_room",
+        "Times that a node's records did not fit into directory_copies.",
+    ),
+    Single(
+        "counter",
+        "lookup_keys_in_copies",
+        "operations.keys_in_copies",
+        "Pages of other nodes that were found in a copy.",
+    ),
     Single(
         "counter", "lookup_frames", "operations.lookup_frames", "Owners asked on data channels."
     ),

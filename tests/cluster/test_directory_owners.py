@@ -28,7 +28,7 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """More pages than the location cache has places: every round asks the owners anew."""
-    cluster = make_hosts(4, location_cache_entries=1024, rpc_timeout_ms=20_000)
+    cluster = make_hosts(4, location_cache_entries=1024, directory_copies=0, rpc_timeout_ms=20_000)
     keys = keys_of("owned", 3072)
     writer = attach(cluster[1], page_bytes=4096)
     for some in in_batches(keys):

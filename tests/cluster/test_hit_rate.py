@@ -1,6 +1,6 @@
 """The hit rate of a steady reader while nodes come and go: what survives is found all the time.
 
-Readers have small location caches, so that every round asks the owners anew.
+Readers have small location caches and no copies, so that every round asks the owners anew.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Daemon
 
 PAGE_BYTES = 4096
-SMALL_CACHE = {"location_cache_entries": 1024}
+SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}
 
 
 def set_at(attach: Attach, daemon: Daemon, count: int) -> list[bytes]:

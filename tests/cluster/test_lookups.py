@@ -1,4 +1,7 @@
-"""Lookups at owners among several nodes: settled from native thread to native thread."""
+"""Lookups at owners among several nodes: settled from native thread to native thread.
+
+Mostly without copies of records, which settle lookups before an owner is asked (test_copies.py).
+"""
 
 import itertools
 
@@ -22,7 +25,7 @@ def test_lookups_that_meet_no_trouble_are_settled_in_frames(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Of present keys and of absent ones; each digest has two owners of five."""
-    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=0)
     wait_settled(cluster.daemons)
     writer = attach(cluster[0], page_bytes=4096, room_pages=128)
     names = itertools.count()
@@ -51,12 +54,15 @@ class Reader:
         self.pages = attach(daemon, page_bytes=4096, room_pages=128)
 
 
-@pytest.mark.parametrize("rounds", [300, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("nodes", "rounds"), [(5, 300), pytest.param(8, 250_000, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("copies", [0, 100_000])
 def test_what_is_set_is_found_at_once_while_members_come_and_go(
-    make_cluster: MakeCluster, attach: Attach, rounds: int
+    make_cluster: MakeCluster, attach: Attach, nodes: int, rounds: int, copies: int
 ) -> None:
     """Those that come and go own records and hold no pages; so seldom that they are not damped."""
-    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    cluster = make_cluster(nodes, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=copies)
     wait_settled(cluster.daemons)
     pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
     visitors = Visitors(cluster)
@@ -73,7 +79,9 @@ def test_what_is_set_while_a_node_joins_is_found_at_its_only_owner(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Whether writer, owner and reader have heard of the new member or not."""
-    cluster = make_cluster(4, member_ttl_s=15, rpc_timeout_ms=5000, directory_replicas=1)
+    cluster = make_cluster(
+        4, member_ttl_s=15, rpc_timeout_ms=5000, directory_replicas=1, directory_copies=0
+    )
     wait_settled(cluster.daemons)
     newcomer = cluster[3]
     pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]

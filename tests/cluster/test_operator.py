@@ -39,7 +39,7 @@ def document(daemon: Daemon, *arguments: str) -> dict[str, object]:
 def test_a_get_is_followed_through_lookup_and_read(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_cluster(3, directory_replicas=1)
+    cluster = make_cluster(3, directory_replicas=1, directory_copies=0)
     assert all(attach(cluster[1]).set(KEYS))
     seen = set()
     for key in KEYS:

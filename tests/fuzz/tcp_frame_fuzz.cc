@@ -129,11 +129,36 @@ void fuzz_published(std::span<const std::byte> body) {
   parse_published(body, request, taken);
 }
 
+void fuzz_follow(std::span<const std::byte> body) {
+  uint64_t request = 0, position = 0;
+  uint32_t wait_ms = 0;
+  if (parse_follow(body, request, position, wait_ms) != nullptr) return;
+  std::vector<std::byte> again;
+  append_follow(again, request, position, wait_ms);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
+void fuzz_followed(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  if (body.size() < sizeof request) return;
+  std::memcpy(&request, body.data(), sizeof request);
+  Followed part;
+  std::vector<RecordRow> rows;
+  if (parse_followed(body, request, part, rows) != nullptr) return;
+  require(part.rows.size() <= kRowsPerFollowedMax);
+  std::vector<std::byte> again;
+  append_followed(again, request, part);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
 void fuzz_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(FrameHeader)) return;
   FrameHeader header;
   if (parse_header(bytes.first(sizeof(FrameHeader)),
-                   {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish},
+                   {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish,
+                    FrameKind::follow},
                    kRequestBodyBytesMax, header) == nullptr) {
     require(header.body_bytes <= kRequestBodyBytesMax);
   }
@@ -144,7 +169,7 @@ void fuzz_header(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 12) {
+  switch (data[0] % 14) {
     case 0:
       fuzz_hello(bytes);
       break;
@@ -177,6 +202,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 10:
       fuzz_published(bytes);
+      break;
+    case 11:
+      fuzz_follow(bytes);
+      break;
+    case 12:
+      fuzz_followed(bytes);
       break;
     default:
       fuzz_header(bytes);

@@ -176,6 +176,9 @@ class RemovalsCluster(SimCluster):
         if (held := engine.pool.get(digest)) is not None:
             self.got(node, digest, held[1], began, node.name)
             return
+        # By a copy of what the other has told of its records: of any, as long as it serves.
+        for known in node.daemon.placement.nodes.values():
+            self._read_there(node, known.address, digest, 0, began, one_sided)
 
         async def look() -> None:
             rows = await node.daemon.lookups.find(digest, ANSWER_S)
@@ -196,12 +199,14 @@ class RemovalsCluster(SimCluster):
     def _read_there(
         self, node: SimNode, address: Any, digest: bytes, generation: int, began: float, now: bool
     ) -> None:
+        """`generation`: 0 for any."""
+
         def look() -> None:
             there = self.process(address)
             if there is None or not there.engine.serving:
                 return
             held = there.engine.pool.get(digest)
-            if held is not None and held[0] == generation:
+            if held is not None and generation in (0, held[0]):
                 self.got(there, digest, held[1], began, f"{node.name} at {address.node_id}")
 
         def asked() -> None:

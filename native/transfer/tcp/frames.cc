@@ -124,6 +124,20 @@ void append_published(std::vector<std::byte>& out, uint64_t request, bool taken)
   append(out, PublishedHead{request, uint32_t{taken}, 0});
 }
 
+void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
+                   uint32_t wait_ms) {
+  append_header(out, FrameKind::follow, sizeof(FollowHead));
+  append(out, FollowHead{request, position, wait_ms, 0});
+}
+
+void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part) {
+  assert(part.rows.size() <= kRowsPerFollowedMax);
+  append_header(out, FrameKind::followed, sizeof(FollowedHead) + part.rows.size_bytes());
+  append(out, FollowedHead{request, part.position, static_cast<uint32_t>(part.rows.size()),
+                           uint16_t{part.anew}, uint16_t{part.more}});
+  append_bytes(out, part.rows.data(), part.rows.size_bytes());
+}
+
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
                          size_t body_bytes_max, FrameHeader& header) {
   if (bytes.size() < sizeof(FrameHeader)) return "frame header is short";
@@ -293,6 +307,31 @@ const char* parse_published(std::span<const std::byte> body, uint64_t request, b
   if (head.request != request) return "answer to another publish";
   if (head.taken > 1 || head.reserved != 0) return "answer to a publish that is neither";
   taken = head.taken == 1;
+  return nullptr;
+}
+
+const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
+                         uint32_t& wait_ms) {
+  if (body.size() != sizeof(FollowHead)) return "follow has a wrong length";
+  auto head = take<FollowHead>(body);
+  if (head.reserved != 0) return "reserved bits are set in a follow";
+  request = head.request;
+  position = head.position;
+  wait_ms = head.wait_ms;
+  return nullptr;
+}
+
+const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,
+                           std::vector<RecordRow>& rows) {
+  if (body.size() < sizeof(FollowedHead)) return "answer to a follow is short";
+  auto head = take<FollowedHead>(body);
+  if (head.request != request) return "answer to another follow";
+  if (head.anew > 1 || head.more > 1) return "answer to a follow with flags that nobody knows";
+  if (head.count > kRowsPerFollowedMax) return "answer to a follow with too many records";
+  if (body.size() != head.count * sizeof(RecordRow)) return "answer to a follow has a wrong length";
+  rows.resize(head.count);
+  if (head.count != 0) std::memcpy(rows.data(), body.data(), body.size());
+  part = {rows, head.position, head.anew == 1, head.more == 1};
   return nullptr;
 }
 

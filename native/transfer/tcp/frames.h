@@ -13,6 +13,8 @@
 //                 rows x RecordRow
 //   publish       PublishHead, count x RecordRow           holder -> owner
 //   published     PublishedHead                            owner -> holder
+//   follow        FollowHead                               follower -> holder
+//   followed      FollowedHead, count x RecordRow          holder -> follower, once or more
 //
 // Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
 // order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
@@ -49,6 +51,8 @@ inline constexpr uint32_t kDigestsPerRequestMax = 4096;
 inline constexpr size_t kRowsPerDigestMax = 3;
 // Of one publish frame; more go in several.
 inline constexpr uint32_t kRowsPerRequestMax = 1024;
+// Of one frame of the answer to a follow.
+inline constexpr uint32_t kRowsPerFollowedMax = 4096;
 
 enum class FrameKind : uint16_t {
   hello = 1,
@@ -62,6 +66,8 @@ enum class FrameKind : uint16_t {
   located = 9,
   publish = 10,
   published = 11,
+  follow = 12,
+  followed = 13,
 };
 
 enum class Refusal : uint16_t {
@@ -170,6 +176,23 @@ struct PublishedHead {
 };
 static_assert(sizeof(PublishedHead) == 16);
 
+struct FollowHead {
+  uint64_t request = 0;
+  uint64_t position = 0;  // in the holder's feed, as its last answer had it; 0: none yet
+  uint32_t wait_ms = 0;   // for news; longer times are cut to the holder's maximum
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(FollowHead) == 24);
+
+struct FollowedHead {
+  uint64_t request = 0;
+  uint64_t position = 0;  // behind these rows, where `more` is 0
+  uint32_t count = 0;
+  uint16_t anew = 0;  // 1: what the holder told before is void
+  uint16_t more = 0;  // 1: the answer goes on in another frame
+};
+static_assert(sizeof(FollowedHead) == 24);
+
 inline constexpr size_t kReadBodyBytesMax =
     sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
 inline constexpr size_t kHoldBodyBytesMax =
@@ -180,6 +203,8 @@ inline constexpr size_t kPublishBodyBytesMax =
     sizeof(PublishHead) + kRowsPerRequestMax * sizeof(RecordRow);
 inline constexpr size_t kRequestBodyBytesMax =
     std::max({kReadBodyBytesMax, kHoldBodyBytesMax, kLookupBodyBytesMax, kPublishBodyBytesMax});
+inline constexpr size_t kFollowedBodyBytesMax =
+    sizeof(FollowedHead) + kRowsPerFollowedMax * sizeof(RecordRow);
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
@@ -208,6 +233,13 @@ struct Located {
   std::vector<RecordRow> rows;  // `holder` is an index in `holders`
 };
 
+// A part of the answer to a follow: changes of a holder's records, in order.
+struct Followed {
+  std::span<const RecordRow> rows;
+  uint64_t position = 0;
+  bool anew = false, more = false;
+};
+
 struct HelloReply {
   bool accepted = false;
   Incarnation incarnation = 0;  // if accepted
@@ -231,6 +263,9 @@ void append_located(std::vector<std::byte>& out, uint64_t request, const Located
 void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
                     std::span<const RecordRow> rows);
 void append_published(std::vector<std::byte>& out, uint64_t request, bool taken);
+void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
+                   uint32_t wait_ms);
+void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part);
 
 // --- reading: each returns nullptr, or what is wrong with the frame
 // A header of one of `kinds`, with a body of at most `body_bytes_max`.
@@ -258,6 +293,11 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
 const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
                           std::vector<RecordRow>& rows);
 const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
+const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
+                         uint32_t& wait_ms);
+// `part.rows` are those in `rows`.
+const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,
+                           std::vector<RecordRow>& rows);
 
 // What is wrong with a request for these pages, or nullptr. Asked on both sides.
 const char* check_wanted(std::span<const PageWanted> pages);

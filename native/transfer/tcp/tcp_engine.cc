@@ -75,6 +75,12 @@ class TcpReading final : public TcpEngine {
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     if (peers_.endpoint(index) == endpoint) return;  // reads in flight go on
+    auto channels =
+        std::make_shared<PeerChannels>(dial_to(endpoint), config_.channels_per_peer_max);
+    peers_.put(index, endpoint, std::move(channels));
+  }
+
+  tcp::Dial dial_to(const PeerEndpoint& endpoint) const override {
     tcp::Dial dial;
     dial.source = source_;
     dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, endpoint.token};
@@ -84,8 +90,7 @@ class TcpReading final : public TcpEngine {
                                   " bytes, not " + std::to_string(tcp::kTokenBytes));
     }
     (void)tcp::resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
-    auto channels = std::make_shared<PeerChannels>(std::move(dial), config_.channels_per_peer_max);
-    peers_.put(index, endpoint, std::move(channels));
+    return dial;
   }
 
   void drop_peer(HolderIndex index) override { peers_.forget(index); }

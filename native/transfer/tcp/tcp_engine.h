@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 
+#include "transfer/tcp/channel.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/transfer.h"
 
@@ -61,6 +62,8 @@ struct PublishBatch {
 
 class TcpEngine : public TransferEngine {
  public:
+  // How that peer is called. Throws std::invalid_argument for a token of another length.
+  virtual tcp::Dial dial_to(const PeerEndpoint& endpoint) const = 0;
   // Blocks until all peers have answered, at the deadline at the latest. Thread safe. Of whom no
   // answer comes nothing is held, as far as we know. Also where pages come over RDMA: a hold is a
   // message, not a READ.

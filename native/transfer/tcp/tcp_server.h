@@ -26,7 +26,7 @@ struct TcpServerConfig {
   std::string host;
   uint16_t port = 0;  // 0: any
   Incarnation incarnation = 0;
-  unsigned channels_max = 1024;          // that were let in
+  unsigned channels_max = 1152;          // that were let in: 8 for reads and a follower's, of 128
   unsigned channels_per_peer_max = 128;  // of them
   unsigned greeting_max = 256;           // that were not yet
   unsigned greeting_per_host_max = 64;
@@ -64,12 +64,19 @@ class TcpServer {
   using Publish =
       std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
-  // Whether pages may be read; what is asked of this node apart from them.
+  // Tells what has changed in this node's records behind `position`, in parts; waits for as long
+  // for news. `tell` is false when the follower cannot be told: the channel is over, as it is when
+  // Follow returns false. From the channels' threads.
+  using Follow = std::function<bool(uint64_t position, uint32_t wait_ms,
+                                    const std::function<bool(const tcp::Followed&)>& tell)>;
+
+  // Whether pages may be read still; what is asked of this node apart from them.
   struct Answers {
     std::function<bool()> may_read = [] { return true; };
     Hold hold;
     Lookup lookup;
     Publish publish;
+    Follow follow{};
   };
 
   // Binds and listens; throws std::runtime_error with the address and the remedy.

@@ -52,9 +52,8 @@ struct Pages {
 class Side {
  public:
   Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
-       const std::string& faults)
-      : engine(config(name, folder, pool_bytes, faults)) {
-    engine.begin_serving();
+       const std::string& faults, uint64_t copied_records)
+      : engine(config(name, folder, pool_bytes, faults, copied_records)) {
     engine.start();
   }
 
@@ -79,13 +78,15 @@ class Side {
 
  private:
   static EngineConfig config(const char* name, const std::filesystem::path& folder,
-                             uint64_t pool_bytes, const std::string& faults) {
+                             uint64_t pool_bytes, const std::string& faults,
+                             uint64_t copied_records) {
     EngineConfig config;
     config.node_id = name;
     config.incarnation = name[0];
     config.socket_path = folder / (std::string(name) + ".sock");
     config.pool_bytes = pool_bytes;
     config.shard_entries = 100'000;
+    config.copied_records = copied_records;
     config.location_cache_entries = 4096;
     config.data_host = "127.0.0.1";
     config.faults = faults;
@@ -108,14 +109,15 @@ class Side {
 // Both sides own every digest; records are applied to both shards.
 class EnginePair : public ::testing::Test {
  protected:
-  void open(uint64_t pool_bytes, const std::string& faults = "") {
+  void open(uint64_t pool_bytes, const std::string& faults = "", uint64_t copied_records = 0) {
     char name[] = "/tmp/peercached-engine-XXXXXX";
     folder_ = mkdtemp(name);
-    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults);
-    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults);
+    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults, copied_records);
+    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults, copied_records);
     join(*a_, *b_);
     join(*b_, *a_);
     for (Side* side : {a_.get(), b_.get()}) {
+      if (begin_serving_) side->engine.begin_serving();
       threads_.emplace_back([this, side] { control(*side); });
     }
   }
@@ -194,7 +196,7 @@ class EnginePair : public ::testing::Test {
 
   void publish(Side& side, std::span<const RecordRow> rows) {
     side.engine.shard().apply(kSelfHolder, rows);
-    side.peer->engine.shard().apply(side.peer->peer_index, rows);
+    if (tell_owners_) side.peer->engine.shard().apply(side.peer->peer_index, rows);
     side.engine.pool().mark_published(rows);
   }
 
@@ -227,6 +229,8 @@ class EnginePair : public ::testing::Test {
   std::function<void()> while_b_looks_up_;  // on the thread that answers what b asks for
   std::atomic<bool> stopping_{false};
   std::atomic<bool> deaf_{false};  // the control planes hear nothing
+  std::atomic<bool> tell_owners_{true};
+  bool begin_serving_ = true;
 };
 
 }  // namespace peercached

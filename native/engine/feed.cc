@@ -1,0 +1,47 @@
+// Our records' changes, to those who keep copies of them.
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace peercached {
+namespace {
+
+constexpr uint32_t kFeedWaitMsMax = 10'000;
+
+using Tell = std::function<bool(const tcp::Followed&)>;
+
+// In parts, and all of them with `more`. `anew` is of the first.
+bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
+  while (!rows.empty()) {
+    const auto part = rows.first(std::min<size_t>(rows.size(), tcp::kRowsPerFollowedMax));
+    if (!tell({part, 0, anew, true})) return false;
+    anew = false;
+    rows = rows.subspan(part.size());
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Engine::feed_local(uint64_t position, uint32_t wait_ms, const Tell& tell) {
+  const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
+  std::vector<RecordRow> changes;
+  bool anew = false, told = true;
+  switch (feed_.read(position, deadline, changes)) {
+    case RecordFeed::Told::closed:
+      return false;
+    case RecordFeed::Told::news:
+      told = tell_rows(changes, anew, tell);
+      break;
+    case RecordFeed::Told::forgotten:
+      // What changes during the scan comes once more behind it.
+      anew = true;
+      cold_->scan(
+          [&](std::span<const RecordRow> rows) { told = told && tell_rows(rows, anew, tell); });
+      break;
+  }
+  return told && tell({{}, position, anew, false});
+}
+
+}  // namespace peercached

@@ -1,0 +1,245 @@
+#include "transfer/tcp/follower.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "common/error_text.h"
+
+namespace peercached::tcp {
+namespace {
+
+// For news, at the holder. So long a copy may be without an answer.
+constexpr auto kWait = std::chrono::seconds(2);
+// Beyond that, or between two parts of an answer, for a holder that is busy.
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kConnectAgain = std::chrono::seconds(1);
+// After its records did not fit.
+constexpr auto kRoomAgain = std::chrono::seconds(60);
+// As many as the server has channels for beside those of reads (TcpServerConfig::channels_max).
+constexpr unsigned kHoldersMax = 128;
+// Of one holder, before the others' turn.
+constexpr unsigned kFramesPerTurn = 16;
+
+bool same(const Dial& a, const Dial& b) {
+  return a.hello.expected == b.hello.expected && a.hello.token == b.hello.token &&
+         a.address.bytes == b.address.bytes &&
+         std::memcmp(&a.address.storage, &b.address.storage, a.address.bytes) == 0;
+}
+
+}  // namespace
+
+// One holder. Never blocks.
+class Follower::Lane {
+ public:
+  Lane(HolderIndex holder, Dial dial, FeedReader& reader)
+      : holder_(holder), dial_(std::move(dial)), reader_(reader) {}
+
+  void proceed(TimePoint now) {
+    if (!channel_) {
+      if (now < due_) return;
+      channel_ = std::make_unique<Channel>(dial_);
+    }
+    channel_->catch_up();
+    if (channel_->state() == Channel::State::broken) return lose(now, kConnectAgain);
+    if (channel_->state() != Channel::State::ready) {
+      due_ = channel_->greeted_by().at;
+      if (now >= due_) lose(now, kConnectAgain);
+      return;
+    }
+    if (!asked_) ask(now);
+    for (unsigned frames = 0; channel_ && frames < kFramesPerTurn && receive(now); ++frames) {
+      if (!asked_) ask(now);
+    }
+    if (channel_ && now >= due_) lose(now, kConnectAgain);
+  }
+
+  void rest(TimePoint now) {
+    if (channel_) lose(now, kConnectAgain);
+  }
+
+  const Dial& dial() const { return dial_; }
+  TimePoint due() const { return due_; }
+  int fd() const { return channel_ ? channel_->fd() : -1; }
+  short poll_events() const {
+    return channel_->state() == Channel::State::ready ? short{POLLIN} : channel_->poll_events();
+  }
+
+ private:
+  void ask(TimePoint now) {
+    frame_.clear();
+    request_ = channel_->next_request();
+    constexpr auto wait_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kWait);
+    append_follow(frame_, request_, position_, static_cast<uint32_t>(wait_ms.count()));
+    number_ = reader_.asks();
+    asked_at_ = now;
+    due_ = now + kWait + kPatience;
+    // A few bytes into an empty socket buffer: they fit.
+    const ssize_t sent =
+        ::send(channel_->fd(), frame_.data(), frame_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent != static_cast<ssize_t>(frame_.size())) return lose(now, kConnectAgain);
+    asked_ = true;
+    await_frame();
+  }
+
+  void await_frame() {
+    frame_.resize(sizeof(FrameHeader));
+    have_ = 0;
+  }
+
+  // True: a frame came, and there may be another.
+  bool receive(TimePoint now) {
+    while (have_ < frame_.size()) {
+      const ssize_t n =
+          ::recv(channel_->fd(), frame_.data() + have_, frame_.size() - have_, MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return false;
+      if (n <= 0) {
+        lose(now, kConnectAgain);
+        return false;
+      }
+      have_ += static_cast<size_t>(n);
+      if (have_ == sizeof(FrameHeader) && !expect_body()) {
+        lose(now, kConnectAgain);
+        return false;
+      }
+    }
+    due_ = now + kWait + kPatience;
+    return take(now);
+  }
+
+  bool expect_body() {
+    FrameHeader header;
+    const char* wrong = parse_header(frame_, {FrameKind::followed}, kFollowedBodyBytesMax, header);
+    if (wrong != nullptr) return false;
+    frame_.resize(sizeof header + header.body_bytes);
+    return header.body_bytes != 0;
+  }
+
+  bool take(TimePoint now) {
+    Followed part;
+    const auto body = std::span<const std::byte>(frame_).subspan(sizeof(FrameHeader));
+    if (parse_followed(body, request_, part, rows_) != nullptr) {
+      lose(now, kConnectAgain);
+      return false;
+    }
+    const bool has_room = (!part.anew || reader_.begins(holder_)) &&
+                          (part.rows.empty() || reader_.changes(holder_, part.rows));
+    if (!has_room) {
+      position_ = 0;
+      lose(now, kRoomAgain);
+      return false;
+    }
+    if (part.more) {
+      await_frame();
+      return true;
+    }
+    position_ = part.position;
+    asked_ = false;
+    reader_.is_up_to_date(holder_, number_, asked_at_);
+    return true;
+  }
+
+  void lose(TimePoint now, Clock::duration pause) {
+    channel_.reset();
+    asked_ = false;
+    due_ = now + pause;
+    reader_.is_lost(holder_);
+  }
+
+  const HolderIndex holder_;
+  const Dial dial_;
+  FeedReader& reader_;
+  std::unique_ptr<Channel> channel_;
+  TimePoint due_{};  // something is to be done then, whatever comes
+  uint64_t position_ = 0;
+
+  bool asked_ = false;
+  uint64_t request_ = 0, number_ = 0;
+  TimePoint asked_at_{};
+  std::vector<std::byte> frame_;
+  size_t have_ = 0;
+  std::vector<RecordRow> rows_;
+};
+
+Follower::Follower(FeedReader& reader) : reader_(reader), wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
+  if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
+  thread_ = std::thread([this] { run(); });
+}
+
+Follower::~Follower() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+  ::close(wake_fd_);
+}
+
+void Follower::follow(HolderIndex holder, Dial dial) {
+  {
+    std::lock_guard lock(mutex_);
+    std::unique_ptr<Lane>& lane = lanes_[holder];
+    if (lane && same(lane->dial(), dial)) return;
+    lane = std::make_unique<Lane>(holder, std::move(dial), reader_);
+  }
+  wake();
+}
+
+void Follower::leave(HolderIndex holder) {
+  std::lock_guard lock(mutex_);
+  lanes_.erase(holder);
+}
+
+void Follower::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(wake_fd_, &one, sizeof one);
+}
+
+void Follower::run() {
+  std::vector<pollfd> waits;
+  std::vector<HolderIndex> polled;  // whose they are, but for the first
+  while (true) {
+    TimePoint until = TimePoint::max();
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      const TimePoint now = Clock::now();
+      // Of those that are not due, only the ones that something came from.
+      for (size_t i = 0; i < polled.size(); ++i) {
+        const auto lane = lanes_.find(polled[i]);
+        if (waits[i + 1].revents != 0 && lane != lanes_.end()) lane->second->proceed(now);
+      }
+      waits.assign({pollfd{wake_fd_, POLLIN, 0}});
+      polled.clear();
+      unsigned followed = 0;
+      for (auto& [holder, lane] : lanes_) {
+        if (++followed > kHoldersMax) {
+          lane->rest(now);
+          continue;
+        }
+        if (now >= lane->due()) lane->proceed(now);
+        until = std::min(until, lane->due());
+        if (lane->fd() < 0) continue;
+        waits.push_back({lane->fd(), lane->poll_events(), 0});
+        polled.push_back(holder);
+      }
+    }
+    const auto left = std::clamp<Clock::duration>(until - Clock::now(), Clock::duration::zero(),
+                                                  std::chrono::seconds(60));
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+    const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
+    (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
+    uint64_t rung;
+    if (waits[0].revents != 0) (void)!::read(wake_fd_, &rung, sizeof rung);
+  }
+}
+
+}  // namespace peercached::tcp

@@ -1,0 +1,124 @@
+"""Copies of other nodes' records: what they settle, and what they must not."""
+
+import itertools
+from functools import partial
+
+from harness.directory import wait_settled
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
+from peercached.demo.cluster import Daemon
+
+PAGE_BYTES = 4096
+
+
+def asked(daemon: Daemon) -> tuple[int, int]:
+    """Batches for owners, and those that the control plane was asked for."""
+    operations = daemon.status()["operations"]
+    return operations["lookups_asked"], operations["lookups_passed_on"]
+
+
+def copied(daemon: Daemon) -> int:
+    """Nodes of which there is a copy."""
+    holders: int = daemon.status()["copies"]["holders"]
+    return holders
+
+
+def has_copies(daemon: Daemon, records: int) -> bool:
+    return int(daemon.status()["copies"]["records"]) >= records
+
+
+def test_what_any_node_has_is_found_without_asking_anybody(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Each digest has two owners of five; the fifth node joins behind the sets."""
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    newcomer = cluster[4]
+    assert newcomer.stop(30) == 0
+    wait_settled(cluster.daemons[:4])
+    keys = keys_of("page", 128)
+    for number, daemon in enumerate(cluster.daemons[:4]):
+        writer = attach(daemon, page_bytes=PAGE_BYTES)
+        assert all(writer.set(keys[32 * number : 32 * number + 32]))
+    newcomer.start()
+    newcomer.wait_ready()
+    wait_settled(cluster.daemons)
+    for daemon in cluster.daemons:
+        eventually(partial(has_copies, daemon, 96))
+        before = asked(daemon)
+        elsewhere = keys[0] if daemon is not cluster[0] else keys[-1]
+        with AdminClient(str(daemon.admin_path)) as admin:
+            steps = [step.name for step in admin.trace("test", elsewhere).steps]
+        assert steps == ["pool", "location cache", "copies", "read"]
+        reader = attach(daemon, page_bytes=PAGE_BYTES, room_pages=128)
+        assert reader.client.batch_exists(keys) == 128
+        assert reader.has(keys)
+        assert asked(daemon) == before
+
+
+def test_one_owner_says_where_a_prefix_ends(make_cluster: MakeCluster, attach: Attach) -> None:
+    """The first page that no copy has decides, and what lies behind it is not asked for."""
+    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
+    wait_settled(cluster.daemons)
+    writer = attach(cluster[0], page_bytes=PAGE_BYTES)
+    reader = attach(cluster[1], page_bytes=PAGE_BYTES)
+    names = itertools.count()
+
+    def is_settled_by_one(length: int) -> bool:
+        """Unless the copy, or the owner, was late, for the machine is busy."""
+        keys = keys_of(f"round {next(names)}", 128)
+        assert all(writer.set(keys[:length]))
+        before = cluster[1].status()["operations"]
+        assert reader.client.batch_exists(keys) == length
+        after = cluster[1].status()["operations"]
+        frames, passed_on = (
+            int(after[name] - before[name]) for name in ("lookup_frames", "lookup_keys_passed_on")
+        )
+        assert frames <= 4
+        return frames <= 1 and passed_on == 0
+
+    for length in (0, 1, 64):
+        eventually(partial(is_settled_by_one, length))
+
+
+def test_a_node_that_is_killed_has_no_copy_and_one_that_is_back_has_another(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    wait_settled(cluster.daemons)
+    eventually(lambda: copied(cluster[0]) == 2)
+    keys = keys_of("page", 32)
+    assert all(attach(cluster[2], page_bytes=PAGE_BYTES).set(keys))
+    reader = attach(cluster[0], page_bytes=PAGE_BYTES)
+    eventually(lambda: reader.client.batch_exists(keys) == 32)
+    cluster[2].kill()
+    cluster[0].wait_members(["a", "b"])
+    assert reader.client.batch_exists(keys) == 0
+    assert copied(cluster[0]) == 1
+    cluster[2].start()
+    wait_settled(cluster.daemons)
+    eventually(lambda: copied(cluster[0]) == 2)
+    again = attach(cluster[2], page_bytes=PAGE_BYTES)
+    assert all(again.set(keys))
+    before = asked(cluster[0])
+    eventually(partial(has_copies, cluster[0], 32))
+    assert reader.client.batch_exists(keys) == 32
+    assert asked(cluster[0]) == before
+
+
+def test_pages_of_a_node_whose_records_do_not_fit_are_found_through_their_owners(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, directory_copies=1024)
+    wait_settled(cluster.daemons)
+    writer = attach(cluster[2], page_bytes=PAGE_BYTES)
+    keys = keys_of("page", 6400)
+    for at in range(0, len(keys), 64):
+        assert all(writer.set(keys[at : at + 64]))
+    eventually(lambda: cluster[0].status()["copies"]["no_room"] > 0)
+    reader = attach(cluster[0], page_bytes=PAGE_BYTES)
+    for at in range(0, len(keys), 64):
+        assert reader.has(keys[at : at + 64])
+    assert copied(cluster[0]) == 1, "of b, which has nothing"
