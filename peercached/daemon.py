@@ -380,6 +380,7 @@ class Daemon:
 
     async def _flush(self) -> None:
         deadline = time.monotonic() + FLUSH_S
+        self.events.drain()
         while not (self.streams.idle() and self.publisher.idle):
             if time.monotonic() >= deadline:
                 log.info("stops with records on their way; the owners drop them with this node")

@@ -1,6 +1,6 @@
 #include "engine/control.h"
 
-#include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,16 +11,19 @@ namespace peercached {
 ControlQueue::ControlQueue(size_t events_max, size_t bytes_max)
     : events_max_(events_max),
       bytes_max_(bytes_max),
-      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+      event_fd_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "timerfd");
 }
 
 ControlQueue::~ControlQueue() { ::close(event_fd_); }
 
-void ControlQueue::wake() {
-  // EAGAIN means the counter is full, so the reader is woken anyway.
-  const uint64_t one = 1;
-  [[maybe_unused]] auto written = ::write(event_fd_, &one, sizeof one);
+void ControlQueue::wake(Alarm alarm) {
+  if (alarm <= alarm_) return;
+  alarm_ = alarm;
+  constexpr std::chrono::nanoseconds kLater = kToldWithin;
+  itimerspec in{};
+  in.it_value.tv_nsec = alarm == Alarm::now ? 1 : kLater.count();
+  timerfd_settime(event_fd_, 0, &in, nullptr);
 }
 
 bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
@@ -34,35 +37,45 @@ bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
 }
 
 bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return false;
-    if (refuse(kind, payload.size())) return false;
-    bytes_ += payload.size();
-    ++posted_;
-    events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
-    if (events_.size() > 1) return true;  // the one before has woken the reader
-  }
-  wake();
+  std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  if (refuse(kind, payload.size())) return false;
+  bytes_ += payload.size();
+  ++posted_;
+  events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
+  wake(Alarm::now);
   return true;
+}
+
+void ControlQueue::tell(std::span<const std::byte> rows) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || refuse(EventKind::publish, rows.size())) return;
+  bytes_ += rows.size();
+  const bool alone = events_.empty() || events_.back().kind != EventKind::publish ||
+                     events_.back().ticket != 0 ||
+                     events_.back().payload.size() + rows.size() > kToldTogether;
+  if (alone) {
+    ++posted_;
+    events_.push_back({EventKind::publish, 0, TimePoint::max(), {rows.begin(), rows.end()}});
+  } else {
+    std::vector<std::byte>& told = events_.back().payload;
+    told.insert(told.end(), rows.begin(), rows.end());
+  }
+  wake(bytes_ < kToldTogether ? Alarm::later : Alarm::now);
 }
 
 ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
                                  std::span<const std::byte> payload, Deadline deadline)
     : queue_(queue), deadline_(deadline) {
-  bool first;
-  {
-    std::lock_guard lock(queue_.mutex_);
-    if (queue_.closed_) return;
-    if (queue_.refuse(kind, payload.size())) return;
-    queue_.bytes_ += payload.size();
-    ticket_ = queue_.next_ticket_++;
-    queue_.questions_.emplace(ticket_, this);
-    ++queue_.posted_;
-    queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
-    first = queue_.events_.size() == 1;
-  }
-  if (first) queue_.wake();
+  std::lock_guard lock(queue_.mutex_);
+  if (queue_.closed_) return;
+  if (queue_.refuse(kind, payload.size())) return;
+  queue_.bytes_ += payload.size();
+  ticket_ = queue_.next_ticket_++;
+  queue_.questions_.emplace(ticket_, this);
+  ++queue_.posted_;
+  queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
+  queue_.wake(Alarm::now);
 }
 
 ControlQueue::Question::~Question() {
@@ -82,6 +95,7 @@ std::vector<Event> ControlQueue::take(size_t limit) {
   std::lock_guard lock(mutex_);
   uint64_t count;
   [[maybe_unused]] auto got = ::read(event_fd_, &count, sizeof count);
+  alarm_ = Alarm::none;
   std::vector<Event> taken;
   if (lost_updates_) {
     lost_updates_ = false;
@@ -98,7 +112,7 @@ std::vector<Event> ControlQueue::take(size_t limit) {
     }
     taken.push_back(std::move(event));
   }
-  if (!events_.empty()) wake();
+  if (!events_.empty()) wake(Alarm::now);
   return taken;
 }
 
@@ -130,7 +144,7 @@ void ControlQueue::close() {
 
 bool ControlQueue::behind() const {
   std::lock_guard lock(mutex_);
-  return events_.size() > kBehindEvents;
+  return events_.size() > kBehindEvents || bytes_ > kBehindBytes;
 }
 
 uint64_t ControlQueue::posted() const {

@@ -1,13 +1,16 @@
 // The door between native threads and the control plane, crossed once per batch.
 //
-// Native threads post events; the control plane is woken through an eventfd, takes all that
+// Native threads post events; the control plane is woken through a timerfd, takes all that
 // are there and answers those that have a ticket. A caller waits for its answer no longer
-// than its deadline; an answer that comes later finds its ticket gone and is dropped. The
+// than its deadline; an answer that comes later finds its ticket gone and is dropped. Records that
+// nobody waits for are told: many of them become one event, for which it is woken some milliseconds
+// later, so that a full pool, where each set evicts, costs it no more than an empty one. The
 // queue is bounded in events and bytes: at the bound an event with a ticket is refused at once (the
 // caller goes on without), and withdrawals are dropped with `lost_updates` set, which makes the
 // control plane resync its streams.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -60,6 +63,10 @@ struct Event {
 };
 
 inline constexpr size_t kBehindEvents = 64;
+inline constexpr size_t kBehindBytes = 256 << 10;
+// Of what is told: later than that, or when there are more bytes, the control plane is woken.
+inline constexpr auto kToldWithin = std::chrono::milliseconds(20);
+inline constexpr size_t kToldTogether = 64 << 10;
 
 class ControlQueue {
  public:
@@ -71,6 +78,8 @@ class ControlQueue {
   // --- native threads
   // False: refused, at the bound or once closed.
   bool post(EventKind kind, std::span<const std::byte> payload);
+  // RecordRow[], withdrawals among them, as one event with others: in order, but not at once.
+  void tell(std::span<const std::byte> rows);
   // One question in flight: posted when made, waited for at leisure, so that a caller may go
   // on with its next piece of work meanwhile.
   class Question {
@@ -110,18 +119,21 @@ class ControlQueue {
   uint64_t dropped() const;
 
  private:
-  void wake();
-  bool refuse(EventKind kind, size_t payload_bytes);  // at a bound; under the mutex
+  enum class Alarm : uint8_t { none, later, now };
+
+  void wake(Alarm alarm);                             // under the mutex, like the next
+  bool refuse(EventKind kind, size_t payload_bytes);  // at a bound
 
   const size_t events_max_;
   const size_t bytes_max_;
-  int event_fd_;
+  int event_fd_;  // a timerfd
   mutable std::mutex mutex_;
   std::deque<Event> events_;
   size_t bytes_ = 0;  // of the payloads in it
   std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
   uint64_t posted_ = 0, dropped_ = 0;
+  Alarm alarm_ = Alarm::none;
   bool lost_updates_ = false;
   bool closed_ = false;
 };

@@ -248,7 +248,7 @@ void Engine::end_serving() {
 void Engine::tell(std::span<const RecordRow> rows) {
   feed_.append(rows);
   if (rows.empty() || publish_alone(rows)) return;
-  control_.post(EventKind::publish, std::as_bytes(rows));
+  control_.tell(std::as_bytes(rows));
 }
 
 bool Engine::publish_alone(std::span<const RecordRow> rows) {

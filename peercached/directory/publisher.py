@@ -18,7 +18,11 @@ class Streams(Protocol):
     """The open streams, by owner."""
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
-        """Queues the records; True if the ticket will come back (acknowledged or lost)."""
+        """Queues the records; True if the ticket will come back (acknowledged or lost). Without
+        records it comes back when what is on its way has come."""
+
+    def under_way(self) -> Iterable[int]:
+        """Owners that can be reached and have not acknowledged all that they were offered."""
 
 
 class FormerOwners(Protocol):
@@ -78,7 +82,15 @@ class Publisher:
         """From the next batch on."""
         self._timeout_s = timeout_ms / 1000
 
-    def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
+    def publish(
+        self,
+        rows: bytes,
+        now: float,
+        left_s: float,
+        done: Callable[[], None],
+        behind_all: bool = False,
+    ) -> None:
+        """`behind_all`: and all that was offered to any owner before."""
         self.batches += 1
         ticket = next(self._tickets)
         waiting: dict[int, bytes] = {}
@@ -89,6 +101,8 @@ class Publisher:
         for owner, part in self._former_owners.former_owners_in_use(rows, parts, now):
             parts[owner] = parts.get(owner, b"") + part
         self._take_back(rows, parts, now)
+        if behind_all:
+            parts = dict.fromkeys(self._streams.under_way(), b"") | parts
         for owner, part in parts.items():
             if owner == SELF:
                 self._local.apply(part)
@@ -178,7 +192,7 @@ class Publisher:
         else:
             for part in pending.accepted:
                 self._engine.mark_published(part)
-            self.unreached += not pending.accepted
+            self.unreached += bool(pending.rows) and not pending.accepted
         pending.done()
 
     @property

@@ -157,13 +157,14 @@ class HolderStream:
     # --- records
 
     def offer(self, rows: bytes, ticket: int = 0) -> bool:
-        """Queues records; True if `ticket` will come back from ack() or disconnect()."""
+        """Queues records, or none, behind what is on its way; True if `ticket` will come back from
+        ack() or disconnect()."""
         if self._queue_bytes + len(rows) > QUEUE_BYTES_MAX:
             self._drop_queue()
             self._restart()
             return False
         track = ticket != 0 and self.connected
-        for start in range(0, len(rows), BATCH_BYTES_MAX):
+        for start in range(0, len(rows) or 1, BATCH_BYTES_MAX):
             last = start + BATCH_BYTES_MAX >= len(rows)
             part = rows if last and start == 0 else rows[start : start + BATCH_BYTES_MAX]
             self._queue.append((part, (ticket,) if track and last else ()))

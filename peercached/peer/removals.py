@@ -175,8 +175,8 @@ class Removals:
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
-        if rows:
-            await self._publish(rows)
+        # Without rows, too: they may have been evicted a moment ago, and owners not know it yet.
+        await self._publish(rows)
         return entry
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:

@@ -201,13 +201,14 @@ class LocalNode:
             await self.published(rows)
 
     async def published(self, rows: bytes) -> None:
-        """Withdrawals, at the owners."""
+        """Withdrawals, and all that went before them: at the owners."""
         # The records of these pages may still be on their way to us: they go first, or they
-        # would come to the owners behind their withdrawals, to stay.
+        # would come to the owners behind their withdrawals, to stay. So may withdrawals of pages
+        # that were evicted just before.
         self._handle_events()
         # Answered once the owners know, so that a lookup after it finds nothing.
         known = asyncio.Event()
-        self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set)
+        self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set, behind_all=True)
         await known.wait()
 
 

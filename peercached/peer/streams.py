@@ -98,6 +98,13 @@ class Streams:
             asyncio.get_running_loop().call_soon(self._lost, owner, lost)
         return tracked
 
+    def under_way(self) -> list[int]:
+        return [
+            owner
+            for owner, line in self._lines.items()
+            if line.stream.connected and not line.stream.idle and not line.node.suspect
+        ]
+
     def _lost(self, owner: int, tickets: list[int]) -> None:
         assert self.publisher is not None
         self.publisher.lost(owner, tickets)

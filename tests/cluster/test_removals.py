@@ -13,6 +13,7 @@ from harness.pages import Pages, keys_of
 from harness.warm_pools import PoolFiles
 
 from peercache_client import Status
+from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
@@ -32,6 +33,20 @@ def test_a_removal_of_invalid_keys_alone_is_over_at_once(
     assert pages.client.remove([b"", b"k" * 5000]) == [Status.bad_key] * 2
     removals = cluster[0].status()["removals"]
     assert removals["running"] == removals["unsure"] == 0
+
+
+def test_what_was_evicted_just_before_its_removal_is_not_found_behind_it(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Owners are told of what is evicted some milliseconds later."""
+    cluster = make_cluster(3, directory_copies=0)
+    holder, remover, reader = map(attach, cluster.daemons)
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        for key in keys_of("evicted", 40):
+            assert all(holder.set([key]))
+            admin.evict("test", [key])
+            assert remover.client.remove([key])[0] in (Status.ok, Status.absent)
+            assert reader.client.batch_exists([key]) == 0
 
 
 def restart(cluster: Cluster, stop: Callable[[Daemon], object], **options: Any) -> None:

@@ -65,6 +65,7 @@ class RealEngine:
 
     def pass_on(self) -> bool:
         on_readable = self._node.process.on_readable
+        self._take()  # what is told late on the real clock comes now on this one
         if not self._events or self._told or on_readable is None:
             return False
         self._told = True

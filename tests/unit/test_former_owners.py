@@ -36,6 +36,9 @@ class Holder:
         self.view(2, "b", "c", "d")
         self.placement.everybody_has_the_view()
 
+    def under_way(self) -> list[int]:
+        return []
+
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         name = self.placement.nodes[owner].address.node_id
         self.offered += [(name, row[0]) for row in unpack_rows(rows)]

@@ -17,11 +17,15 @@ TIMEOUT_S = 1.0
 class Streams:
     def __init__(self) -> None:
         self.up = {B: True, C: True}
+        self.busy: list[int] = []
         self.tickets: list[tuple[int, int]] = []
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         self.tickets.append((owner, ticket))
         return self.up[owner]
+
+    def under_way(self) -> list[int]:
+        return self.busy
 
 
 class NoFormerOwners:
@@ -114,3 +118,20 @@ def test_a_broken_stream_is_not_waited_for(node: Node) -> None:
     node.publisher.lost(C, [ticket])
     assert node.answered == 1
     assert node.publisher.unreached == 1
+
+
+def test_what_was_on_its_way_before_can_be_waited_for(node: Node) -> None:
+    def done() -> None:
+        node.answered += 1
+
+    node.publisher.publish(b"", 0.0, 10.0, done, behind_all=True)
+    assert node.answered == 1, "nothing is"
+    node.streams.busy = [B, C]
+    node.publisher.publish(b"", 0.0, 10.0, done, behind_all=True)
+    assert {owner for owner, _ in node.streams.tickets} == {B, C}
+    ticket = node.streams.tickets[-1][1]
+    node.publisher.acknowledged(B, [ticket])
+    assert node.answered == 1
+    node.publisher.lost(C, [ticket])
+    assert node.answered == 2
+    assert node.publisher.unreached == 0, "there was nothing to reach it with"

@@ -47,6 +47,14 @@ def test_offers_that_wait_together_travel_in_one_batch(pair: Pair) -> None:
     assert pair.done == list(range(1, 51))
 
 
+def test_an_offer_of_nothing_is_done_behind_what_is_on_its_way(pair: Pair) -> None:
+    pair.set(digest_of("a"))
+    pair.send()
+    assert pair.stream.offer(b"", 7)
+    pair.settle()
+    assert pair.done == [7]
+
+
 def test_an_empty_pool_is_in_sync_without_any_bucket(pair: Pair) -> None:
     assert pair.stream.in_sync
     assert pair.side.final(pair.view)

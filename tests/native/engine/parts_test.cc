@@ -20,9 +20,9 @@ std::vector<std::byte> payload(const char* text) {
   return {bytes, bytes + std::strlen(text)};
 }
 
-bool readable(int fd) {
+bool readable(int fd, int within_ms = 0) {
   pollfd one{fd, POLLIN, 0};
-  return poll(&one, 1, 0) == 1;
+  return poll(&one, 1, within_ms) == 1;
 }
 
 TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
@@ -60,9 +60,9 @@ TEST(ControlQueue, NobodyAnswersWithinTheDeadlineIsNoAnswer) {
 
 TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
   ControlQueue queue(2, 1 << 20);
-  queue.post(EventKind::publish, payload("1"));
-  queue.post(EventKind::publish, payload("2"));
-  queue.post(EventKind::publish, payload("3"));
+  queue.post(EventKind::promote, payload("1"));
+  queue.post(EventKind::promote, payload("2"));
+  queue.tell(payload("3"));
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(10'000)));
   EXPECT_EQ(queue.dropped(), 2u);
   auto events = queue.take(16);
@@ -74,11 +74,11 @@ TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
 
 TEST(ControlQueue, IsBoundedInBytesButLetsOneLargeEventThrough) {
   ControlQueue queue(16, 8);
-  queue.post(EventKind::publish, payload("larger than eight"));
-  queue.post(EventKind::publish, payload("x"));
+  queue.tell(payload("larger than eight"));
+  queue.tell(payload("x"));
   EXPECT_EQ(queue.dropped(), 1u);
   EXPECT_EQ(queue.take(16).size(), 2u);  // lost_updates, and the large one
-  queue.post(EventKind::publish, payload("x"));
+  queue.tell(payload("x"));
   EXPECT_EQ(queue.take(16).size(), 1u);
 }
 
@@ -93,11 +93,54 @@ TEST(ControlQueue, QuestionsNobodyWaitsForAreNotPassedOnButTheirRecordsAre) {
 
 TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
   ControlQueue queue(16, 1 << 20);
-  for (int i = 0; i < 3; ++i) queue.post(EventKind::publish, payload("x"));
+  for (int i = 0; i < 3; ++i) queue.post(EventKind::promote, payload("x"));
   EXPECT_EQ(queue.take(2).size(), 2u);
-  EXPECT_TRUE(readable(queue.event_fd()));
+  EXPECT_TRUE(readable(queue.event_fd(), 60'000));
   EXPECT_EQ(queue.take(2).size(), 1u);
   EXPECT_FALSE(readable(queue.event_fd()));
+}
+
+TEST(ControlQueue, WhatIsToldIsOneEventAndSoonThere) {
+  ControlQueue queue(16, 1 << 20);
+  queue.tell(payload("a"));
+  queue.tell(payload("b"));
+  EXPECT_TRUE(readable(queue.event_fd(), 60'000));
+  auto events = queue.take(16);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].payload, payload("ab"));
+  queue.tell(payload("c"));
+  EXPECT_TRUE(readable(queue.event_fd(), 60'000)) << "again";
+}
+
+TEST(ControlQueue, WhatIsToldStaysInItsPlaceAmongQuestions) {
+  ControlQueue queue(16, 1 << 20);
+  queue.tell(payload("before"));
+  ControlQueue::Question question(queue, EventKind::publish, payload("between"),
+                                  Deadline::after_ms(1));
+  queue.tell(payload("behind"));
+  auto events = queue.take(16);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].payload, payload("before"));
+  EXPECT_EQ(events[1].payload, payload("between"));
+  EXPECT_EQ(events[2].payload, payload("behind"));
+}
+
+TEST(ControlQueue, WhatIsToldIsBoundedInAnEvent) {
+  ControlQueue queue(16, 1 << 20);
+  const std::vector<std::byte> much(kToldTogether);
+  queue.tell(much);
+  queue.tell(payload("x"));
+  EXPECT_EQ(queue.take(16).size(), 2u);
+}
+
+TEST(ControlQueue, IsBehindByBytesToo) {
+  ControlQueue queue(16, 1 << 20);
+  queue.tell(std::vector<std::byte>(kBehindBytes));
+  EXPECT_FALSE(queue.behind());
+  queue.tell(payload("x"));
+  EXPECT_TRUE(queue.behind());
+  queue.take(16);
+  EXPECT_FALSE(queue.behind());
 }
 
 TEST(ControlQueue, CloseWakesWhoeverWaits) {
