@@ -183,7 +183,7 @@ class EnginePair : public ::testing::Test {
       std::vector<std::byte> answer;
       if (event.kind == EventKind::publish) {
         std::vector<RecordRow> rows(event.payload.size() / sizeof(RecordRow));
-        std::memcpy(rows.data(), event.payload.data(), event.payload.size());
+        std::ranges::copy(event.payload, std::as_writable_bytes(std::span(rows)).begin());
         publish(side, rows);
       } else if (event.kind == EventKind::peer_trouble) {
         side.engine.suspect_node(side.peer_index, false);  // probed, and well
