@@ -167,11 +167,14 @@ TEST_F(DiskReadRuns, WhatLiesBeforeTheEndOfATornFileIsRead) {
   const uint64_t end = (begin + 9'999) / 4096 * 4096;
   std::filesystem::resize_file(path, end);  // a few bytes are missing
   const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
-  for (uint64_t i = 0; i < 10; ++i)
-    EXPECT_EQ(statuses[i], i < 6 ? PageStatus::ok : PageStatus::error) << i;
-  EXPECT_EQ(std::filesystem::file_size(path), end) << "page 6 was found at " << begin;
-  EXPECT_EQ(tier->stats().reads_failed, 4u);
-  EXPECT_EQ(tier->stats().reads_corrupt, 0u);
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_EQ(statuses[i], PageStatus::ok) << i;
+  // The first of the others is an error. That it is lost is written behind them all; so the file
+  // may be long again before the next is read, with zeros in its place, which are a damaged page.
+  const auto errors = std::ranges::count(statuses, PageStatus::error);
+  EXPECT_GE(errors, 1);
+  EXPECT_EQ(errors + std::ranges::count(statuses, PageStatus::absent), 4);
+  EXPECT_EQ(tier->stats().reads_failed, static_cast<uint64_t>(errors));
+  EXPECT_EQ(tier->stats().reads_corrupt, static_cast<uint64_t>(4 - errors));
   EXPECT_EQ(tier->stats().disk_reads, 11u) << "one for all, and one for each";
   if (!tier->stats().io.ends_with("io_uring")) GTEST_SKIP() << tier->stats().io;
 }
