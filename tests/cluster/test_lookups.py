@@ -24,8 +24,8 @@ def asked(daemon: Daemon) -> tuple[int, int]:
 def test_lookups_that_meet_no_trouble_are_settled_in_frames(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Of present keys and of absent ones; each digest has two owners of five."""
-    cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=0)
+    """Of present keys and of absent ones; each digest has two owners of eight."""
+    cluster = make_cluster(8, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=0)
     wait_settled(cluster.daemons)
     writer = attach(cluster[0], page_bytes=4096, room_pages=128)
     names = itertools.count()
@@ -39,8 +39,8 @@ def test_lookups_that_meet_no_trouble_are_settled_in_frames(
         assert reader.pages.has(keys[:100])
         assert not any(reader.pages.get(keys[100:]))
         frames, passed_on = asked(reader.daemon)
-        # Exists and the get of what is absent ask four owners each, or fewer.
-        assert 2 <= frames - before[0] <= 8
+        # Exists and the get of what is absent ask seven owners each, or fewer.
+        assert 2 <= frames - before[0] <= 14
         return passed_on == before[1]
 
     for daemon in cluster.daemons[1:]:
