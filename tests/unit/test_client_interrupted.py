@@ -26,7 +26,7 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 import peercache_client
-from peercache_client import Client, Region, Status
+from peercache_client import Client, Region, Status, notes
 
 PAGE = b"p" * 4096
 OURS = str(Path(peercache_client.__file__).parent)
@@ -37,6 +37,12 @@ T = TypeVar("T")
 
 class Hit(BaseException):
     """What the tests throw."""
+
+
+@pytest.fixture(autouse=True)
+def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handlers have locks of Python's, which an exception in the wrong moment leaves taken."""
+    monkeypatch.setattr(notes.log, "disabled", True)
 
 
 @pytest.fixture(autouse=True)
