@@ -3,11 +3,11 @@
 // Native threads post events; the control plane is woken through a timerfd, takes all that
 // are there and answers those that have a ticket. A caller waits for its answer no longer
 // than its deadline; an answer that comes later finds its ticket gone and is dropped. Records that
-// nobody waits for are told: many of them become one event, for which it is woken some milliseconds
-// later, so that a full pool, where each set evicts, costs it no more than an empty one. The
-// queue is bounded in events and bytes: at the bound an event with a ticket is refused at once (the
-// caller goes on without), and withdrawals are dropped with `lost_updates` set, which makes the
-// control plane resync its streams.
+// nobody waits for, as withdrawals of evicted pages, are collected in one event, and it is woken
+// some milliseconds later: in a full pool every set evicts. The queue is bounded in events and
+// bytes: at the bound an event with a ticket is refused at once (the caller goes on without), and
+// withdrawals are dropped with `lost_updates` set, which makes the control plane resync its
+// streams.
 #pragma once
 
 #include <chrono>
@@ -64,7 +64,8 @@ struct Event {
 
 inline constexpr size_t kBehindEvents = 64;
 inline constexpr size_t kBehindBytes = 256 << 10;
-// Of what is told: later than that, or when there are more bytes, the control plane is woken.
+// For records that nobody waits for, the control plane is woken after so long, or for so many
+// bytes.
 inline constexpr auto kToldWithin = std::chrono::milliseconds(20);
 inline constexpr size_t kToldTogether = 64 << 10;
 
@@ -78,7 +79,8 @@ class ControlQueue {
   // --- native threads
   // False: refused, at the bound or once closed.
   bool post(EventKind kind, std::span<const std::byte> payload);
-  // RecordRow[], withdrawals among them, as one event with others: in order, but not at once.
+  // RecordRow[] that nobody waits for, in one event with those before. They keep their place in the
+  // queue.
   void tell(std::span<const std::byte> rows);
   // One question in flight: posted when made, waited for at leisure, so that a caller may go
   // on with its next piece of work meanwhile.

@@ -52,9 +52,9 @@ class Copies final : public FeedReader {
   // Appends records of these digests, three of each at most; those of one are adjacent.
   void find(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 
-  // Removals of these are over: every holder has dropped these pages. What it has told us before
-  // that may name them still, so its copy says nothing of them until it has answered a question
-  // that was asked after this.
+  // Removals of these are over: every holder has dropped these pages. A copy may be older than that
+  // and name them still. So it says nothing of them until its holder has answered a question that
+  // we ask after this call.
   void removed(std::span<const Digest> digests);
 
   size_t sweep(size_t records_max) { return shard_.sweep(records_max); }
