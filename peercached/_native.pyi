@@ -39,6 +39,7 @@ class Engine:
         removals_path: str = "",  # of the journal; empty: removals are not kept over restarts
         shard_entries: int,
         copied_records: int,  # of other nodes' pages; 0: none
+        follow_wait_ms: int = 2000,
         location_cache_entries: int,
         verify: str,  # "checksum" | "header"
         data_host: str,
@@ -227,10 +228,21 @@ class Engine:
     def local_rows(self, digests: bytes) -> bytes:
         """Records of those held in our pool, holder 0."""
 
+    # --- signs of life (native/transfer/tcp/life_signs.h)
+    def say_life(
+        self, view_number: int, sequence: int, in_office: bool, for_s: float, /
+    ) -> None: ...
+    def take_life_signs(self) -> list[tuple[int, int, int, int, bool, float, float]]:
+        """Of whoever gave one since the last call: (incarnation, view number, sequence, epochs
+        mark, in office, seconds since, seconds since the last one in an answer to us, infinity if
+        there was none)."""
+
     # --- namespaces
     def digest(self, namespace: str, key: bytes) -> bytes: ...
     def namespace_epoch(self, namespace_id: bytes) -> int:
         """0: it was never cleared."""
+    def epochs_mark(self) -> int:
+        """A hash of all namespace epochs: nodes with the same epochs have the same."""
     def namespace_epochs(self) -> dict[bytes, int]:
         """namespace id (16 bytes) -> epoch, for those above 0."""
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:

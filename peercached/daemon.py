@@ -40,6 +40,7 @@ from peercached.peer.epoch_catch_up import catch_up
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
 from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.life_signs import LifeSigns
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
 from peercached.peer.removal_catch_up import RemovalCatchUp
@@ -52,6 +53,7 @@ from peercached.peer.streams import Streams
 from peercached.peer.tls import Tls
 from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
+from peercached.periodic import Periodic
 from peercached.removals.store import RemovalStore
 from peercached.service.settings import Settings
 from peercached.view_changes import ViewChanges
@@ -236,7 +238,20 @@ class Daemon:
         )
         self.started_at = time.monotonic()
         self._starting = True
-        self._ticker: asyncio.Task[None] | None = None
+        self._trimming: asyncio.Future[None] | None = None
+        self._ticker = Periodic(
+            TICK_S,
+            [
+                self._suspect_late_owners,
+                self.streams.check,
+                self.promotes.tell_used,
+                self.owner_side.tend,
+                self.removal_driver.tend,
+                self.removal_catch_up.tend,
+                self._log_notices,
+                self._trim,
+            ],
+        )
         self.settings = Settings.fixed(config)
         self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
 
@@ -268,7 +283,13 @@ class Daemon:
             self.placement.suspects,
         )
         return Heartbeats(
-            membership, timing, self.peers, self.epochs, self.views.apply, self._on_refused
+            membership,
+            timing,
+            self.peers,
+            self.epochs,
+            LifeSigns(self.engine),
+            self.views.apply,
+            self._on_refused,
         )
 
     def _web_routes(self) -> dict[str, Handler]:
@@ -284,7 +305,7 @@ class Daemon:
     async def start(self) -> None:
         """OSError or RuntimeError with the remedy when the node cannot start."""
         self.views.apply(self.cluster.view)
-        self._ticker = asyncio.ensure_future(self._tick())
+        self._ticker.start()
         self.events.start()
         if self.config.clustered:
             await self.server.start(self.config.host, self.config.meta_port)
@@ -341,8 +362,7 @@ class Daemon:
         await self.server.stop(SERVER_GRACE_S)
         self.accepts.stop()
         self.views.stop()
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._ticker.stop()
         await self.removal_catch_up.stop()
         await self.removal_driver.stop()
         await self.removals.stop()
@@ -387,27 +407,21 @@ class Daemon:
                 return
             await asyncio.sleep(0.01)
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            try:
-                await self._tend(time.monotonic())
-            except Exception:
-                log.exception("what is due every %g s failed this time", TICK_S)
-
-    async def _tend(self, now: float) -> None:
+    def _suspect_late_owners(self, now: float) -> None:
         for owner in self.publisher.expire(now):
             if owner in self.placement.nodes:
                 self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
-        self.streams.check(now)
-        self.promotes.tell_used(now)
-        self.owner_side.tend(now)
-        self.removal_driver.tend(now)
-        self.removal_catch_up.tend(now)
+
+    def _log_notices(self, now: float) -> None:
+        del now
         for sentence in self.engine.take_notices():
             log.warning("%s", sentence)
-        if self.placement.trim_due(now):
-            await asyncio.get_running_loop().run_in_executor(None, self.engine.shard_trim)
+
+    def _trim(self, now: float) -> None:
+        trims = self._trimming is not None and not self._trimming.done()
+        if not trims and self.placement.trim_due(now):
+            loop = asyncio.get_running_loop()
+            self._trimming = loop.run_in_executor(None, self.engine.shard_trim)
 
     def _handle_events(self) -> None:
         self.events.drain()

@@ -9,6 +9,7 @@ from peercached.config import Config
 from peercached.config.quotas import split_quota
 from peercached.config.values import group_number, user_number
 from peercached.directory.epoch_store import EpochStore, pack_epochs
+from peercached.membership import Timing
 from peercached.observe.port_holder import port_holder
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
     from peercached._native import Engine
 
+    timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
     epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
     return Engine(
         node_id=config.node_id,
@@ -33,6 +35,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         removals_path=_removals_path(config),
         shard_entries=config.directory_capacity,
         copied_records=config.directory_copies,
+        follow_wait_ms=int(timing.sign_wait_s * 1000),
         location_cache_entries=config.location_cache_entries,
         verify=config.verify,
         data_host=config.host,

@@ -140,7 +140,7 @@ void bind_engine(nb::module_& module) {
              uint64_t pool_bytes, bool huge_pages, const std::string& pool_file,
              const nb::bytes& epochs, const std::string& why_epochs_unknown,
              const std::string& removals_path, uint64_t shard_entries, uint64_t copied_records,
-             uint64_t location_cache_entries, const std::string& verify,
+             unsigned follow_wait_ms, uint64_t location_cache_entries, const std::string& verify,
              const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
              unsigned copy_threads, unsigned workers_max, const std::string& faults,
              const std::string& protocol, const std::vector<std::string>& device_names,
@@ -165,6 +165,7 @@ void bind_engine(nb::module_& module) {
             config.removals_path = removals_path;
             config.shard_entries = shard_entries;
             config.copied_records = copied_records;
+            config.follow_wait_ms = follow_wait_ms;
             config.location_cache_entries = location_cache_entries;
             config.verify = verify_of(verify);
             config.data_host = data_host;
@@ -188,10 +189,10 @@ void bind_engine(nb::module_& module) {
           nb::arg("socket_mode"), nb::arg("cluster_key"), nb::arg("pool_bytes"),
           nb::arg("huge_pages"), nb::arg("pool_file") = "", nb::arg("epochs") = nb::bytes("", 0),
           nb::arg("why_epochs_unknown") = "", nb::arg("removals_path") = "",
-          nb::arg("shard_entries"), nb::arg("copied_records"), nb::arg("location_cache_entries"),
-          nb::arg("verify"), nb::arg("data_host"), nb::arg("data_port"),
-          nb::arg("channels_per_peer"), nb::arg("copy_threads"), nb::arg("workers_max"),
-          nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
+          nb::arg("shard_entries"), nb::arg("copied_records"), nb::arg("follow_wait_ms") = 2000,
+          nb::arg("location_cache_entries"), nb::arg("verify"), nb::arg("data_host"),
+          nb::arg("data_port"), nb::arg("channels_per_peer"), nb::arg("copy_threads"),
+          nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
           nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
           nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
           nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"), nb::arg("disk_path"),
@@ -470,6 +471,30 @@ void bind_engine(nb::module_& module) {
             return self.namespaces().epoch_of(unpack_digest(id));
           },
           nb::arg("namespace_id"))
+      .def("epochs_mark", [](Engine& self) { return self.namespaces().epochs_mark(); })
+      .def(
+          "say_life",
+          [](Engine& self, uint64_t view_number, uint64_t sequence, bool in_office, double for_s) {
+            self.say_life(view_number, sequence, in_office,
+                          std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
+          },
+          nb::arg("view_number"), nb::arg("sequence"), nb::arg("in_office"), nb::arg("for_s"))
+      .def("take_life_signs",
+           [](Engine& self) {
+             const TimePoint now = Clock::now();
+             const auto ago_s = [&](TimePoint at) {
+               return at == TimePoint::min() ? std::numeric_limits<double>::infinity()
+                                             : std::chrono::duration<double>(now - at).count();
+             };
+             nb::list signs;
+             for (const auto& heard : self.take_life_signs()) {
+               const tcp::LifeSign& sign = heard.sign;
+               signs.append(nb::make_tuple(heard.who, sign.view_number, sign.sequence,
+                                           sign.epochs_mark, sign.in_office == 1, ago_s(heard.at),
+                                           ago_s(heard.answered)));
+             }
+             return signs;
+           })
       .def("namespace_epochs",
            [](Engine& self) {
              nb::dict epochs;

@@ -125,7 +125,10 @@ Engine::Engine(const EngineConfig& config)
   auto by_tcp = make_tcp_engine(tcp, *this);
   tcp_ = by_tcp.get();
   transfer_ = std::move(by_tcp);
-  if (copies_) follower_ = std::make_unique<tcp::Follower>(*copies_);
+  if (copies_) {
+    follower_ = std::make_unique<tcp::Follower>(*copies_, signs_,
+                                                std::chrono::milliseconds(config.follow_wait_ms));
+  }
   fabric_ = make_fabric();
   if (fabric_) {
     transfer_ = make_routed_engine(
@@ -198,9 +201,9 @@ void Engine::listen() {
           [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
             return publish_local(holder, fence, rows);
           },
-          [this](uint64_t position, uint32_t wait_ms,
-                 const std::function<bool(const tcp::Followed&)>& tell) {
-            return feed_local(position, wait_ms, tell);
+          [this](Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                 uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
+            return feed_local(follower, sign, position, wait_ms, tell);
           }});
 }
 
@@ -338,6 +341,12 @@ bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   }
   janitor_wake_.notify_one();
   return true;
+}
+
+void Engine::say_life(uint64_t view_number, uint64_t sequence, bool in_office,
+                      std::chrono::milliseconds ms) {
+  signs_.say({view_number, sequence, namespaces_.epochs_mark(), uint32_t{in_office}, 0},
+             Clock::now() + ms);
 }
 
 void Engine::sweep_namespace_later(uint32_t pool_slot) {

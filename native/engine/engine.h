@@ -80,7 +80,8 @@ struct EngineConfig {
   std::string why_epochs_unknown;  // not "": no page of an earlier start is served
   std::string removals_path;       // of the journal; "": removals are not kept over restarts
   uint64_t shard_entries = 0;
-  uint64_t copied_records = 0;  // of other nodes' pages; 0: none are followed
+  uint64_t copied_records = 0;     // of other nodes' pages; 0: none are followed
+  unsigned follow_wait_ms = 2000;  // a question for news waits; and so signs of life are apart
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;
   std::string data_host;
@@ -190,8 +191,13 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // Takes a peer's records into our shard; whether all of them are there.
   bool publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
   // What has changed in our records behind `position`, to a follower. feed.cc
-  bool feed_local(uint64_t position, uint32_t wait_ms,
-                  const std::function<bool(const tcp::Followed&)>& tell);
+  bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
+  // What we say of ourselves to followers and to those whom we follow, for so long; and what others
+  // have said since the last call.
+  void say_life(uint64_t view_number, uint64_t sequence, bool in_office,
+                std::chrono::milliseconds ms);
+  std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
@@ -329,6 +335,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   UsedPages used_;
   std::unique_ptr<Shard> shard_;
   RecordFeed feed_{kFeedChanges};
+  tcp::LifeSigns signs_;
   std::unique_ptr<Copies> copies_;  // null: of nobody
   CopyCrew crew_;
   VerifyingSink verifier_;

@@ -15,7 +15,7 @@ using Tell = std::function<bool(const tcp::Followed&)>;
 bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
   while (!rows.empty()) {
     const auto part = rows.first(std::min<size_t>(rows.size(), tcp::kRowsPerFollowedMax));
-    if (!tell({part, 0, anew, true})) return false;
+    if (!tell({part, 0, anew, true, {}})) return false;
     anew = false;
     rows = rows.subspan(part.size());
   }
@@ -24,7 +24,9 @@ bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
 
 }  // namespace
 
-bool Engine::feed_local(uint64_t position, uint32_t wait_ms, const Tell& tell) {
+bool Engine::feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                        uint32_t wait_ms, const Tell& tell) {
+  signs_.asked(follower, sign, Clock::now());
   const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
   std::vector<RecordRow> changes;
   bool anew = false, told = true;
@@ -41,7 +43,7 @@ bool Engine::feed_local(uint64_t position, uint32_t wait_ms, const Tell& tell) {
           [&](std::span<const RecordRow> rows) { told = told && tell_rows(rows, anew, tell); });
       break;
   }
-  return told && tell({{}, position, anew, false});
+  return told && tell({{}, position, anew, false, signs_.own(Clock::now())});
 }
 
 }  // namespace peercached

@@ -1,6 +1,16 @@
 #include "engine/namespaces.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace peercached {
+namespace {
+
+uint64_t mark_of(const Digest& id, uint64_t epoch) {
+  return XXH3_64bits_withSeed(&id, sizeof id, epoch);
+}
+
+}  // namespace
 
 Namespace* NamespaceTable::open(std::string_view name) {
   if (name.size() > kNamespaceBytesMax) return nullptr;
@@ -35,6 +45,11 @@ std::vector<std::pair<Digest, uint64_t>> NamespaceTable::epochs() const {
   return {epochs_.begin(), epochs_.end()};
 }
 
+uint64_t NamespaceTable::epochs_mark() const {
+  std::lock_guard lock(mutex_);
+  return epochs_mark_;
+}
+
 bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot) {
   stale_slot = 0;
   std::lock_guard lock(mutex_);
@@ -44,8 +59,10 @@ bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slo
     epochs_.emplace(id, epoch);
   } else {
     if (epoch <= known->second) return false;
+    epochs_mark_ ^= mark_of(id, known->second);
     known->second = epoch;
   }
+  epochs_mark_ ^= mark_of(id, epoch);
   if (auto unopened = unopened_.find(id); unopened != unopened_.end()) {
     stale_slot = unopened->second;
     unopened_.erase(unopened);

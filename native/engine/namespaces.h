@@ -69,6 +69,8 @@ class NamespaceTable {
   uint64_t epoch_of(const Digest& id) const;
   // Of all that were cleared.
   std::vector<std::pair<Digest, uint64_t>> epochs() const;
+  // Two nodes with the same epochs have the same mark; with others, hardly ever.
+  uint64_t epochs_mark() const;
   // The namespace and epoch whose pages have this pool slot; none if they are void.
   struct Identity {
     Digest id;
@@ -89,6 +91,7 @@ class NamespaceTable {
   mutable std::mutex mutex_;
   std::map<Digest, std::unique_ptr<Namespace>> by_id_;
   std::map<Digest, uint64_t> epochs_;
+  uint64_t epochs_mark_ = 0;  // the XOR of a hash of each
   // Of pages that came from peers, of namespaces that no worker here has opened (their names are
   // not known here); by id, for the epoch that is in force.
   std::map<Digest, uint32_t> unopened_;

@@ -395,6 +395,8 @@ class Membership(Part):
     is_master: bool = False
     masters: list[Master] = []  # in order
     silence_s: dict[str, float] = {}  # as a master: since each member was heard
+    heartbeats_sent: int = 0
+    signs_counted: int = 0  # signs of life of members, which stand in for heartbeats
     members: list[Member] = []
 
 

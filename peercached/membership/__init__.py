@@ -15,6 +15,7 @@ from peercached.membership.messages import (
     SendBeat,
     ViewChanged,
 )
+from peercached.membership.signs import OwnSign, Sign
 from peercached.membership.state import Membership
 from peercached.membership.timing import Timing
 from peercached.membership.updates import ViewUpdate
@@ -28,10 +29,12 @@ __all__ = [
     "Member",
     "Membership",
     "NodeAddress",
+    "OwnSign",
     "Probe",
     "PushView",
     "Refused",
     "SendBeat",
+    "Sign",
     "State",
     "Timing",
     "Verdict",

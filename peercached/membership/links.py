@@ -30,6 +30,7 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
+    full_at: float = 0.0  # a heartbeat is sent then, whatever signs of life there are
 
     @property
     def tried(self) -> bool:
@@ -86,7 +87,7 @@ class Links:
 
     def beat_now(self, now: float, with_view: bool = False) -> None:
         for link in self._links.values():
-            link.next_at = now
+            link.next_at = link.full_at = now
             link.send_view = link.send_view or with_view
 
     def answered(
@@ -99,7 +100,19 @@ class Links:
         if verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
             link.heard = now
         # Jitter keeps a thousand nodes that started together from beating together.
-        link.next_at = now + self._timing.heartbeat_interval_s * self._rng.uniform(0.9, 1.0)
+        jitter = self._rng.uniform(0.9, 1.0)
+        link.next_at = now + self._timing.heartbeat_interval_s * jitter
+        link.full_at = now + self._timing.full_beat_s * jitter
+
+    def gave_sign(self, node_id: str, at: float) -> None:
+        """That master has answered us then, in the view that we know (signs.py)."""
+        for link in self._links.values():
+            if link.responder != node_id or not link.answered or link.in_flight:
+                continue
+            if link.verdict is Verdict.ACCEPTED:
+                link.heard = max(link.heard, at)
+                until = min(at + self._timing.sign_fresh_s, link.full_at)
+                link.next_at = max(link.next_at, until)
 
     def failed(self, link: Link, problem: str, now: float) -> None:
         link.in_flight = False

@@ -23,7 +23,8 @@ JUST_HEARD = 0.5
 class _Life:
     incarnation: int
     heard: float  # the last sign of life, its own or vouched for
-    direct: float  # its last heartbeat here
+    direct: float  # its last heartbeat or sign here
+    beat: float  # its last heartbeat here
     next_round: float
     round: int = 0
     open: int = 0  # probes of this round that may still answer
@@ -55,7 +56,7 @@ class Liveness:
         self._lives = lives
 
     def _new(self, incarnation: int, now: float) -> _Life:
-        return _Life(incarnation, now, now, now + self._timing.suspect_after_s)
+        return _Life(incarnation, now, now, now, now + self._timing.suspect_after_s)
 
     def heard(self, node_id: str, incarnation: int, now: float) -> None:
         """A heartbeat of a member."""
@@ -63,10 +64,23 @@ class Liveness:
         if life is None or life.incarnation != incarnation:
             self._lives[node_id] = self._new(incarnation, now)
             return
-        life.direct = now
+        life.beat = now
+        self._heard(life, now)
+
+    def gave_sign(self, node_id: str, incarnation: int, at: float) -> None:
+        """A sign of a member (signs.py)."""
+        life = self._lives.get(node_id)
+        if life is None or life.incarnation != incarnation or at <= life.direct:
+            return
+        if at - life.beat <= self._timing.full_beat_s + self._timing.suspect_after_s:
+            self._heard(life, at)
+
+    def _heard(self, life: _Life, at: float) -> None:
+        life.direct = at
         if life.in_vain:
-            self.ask_again(now)
-        self._alive(life, now)
+            self.ask_again(at)
+        if at >= life.heard:
+            self._alive(life, at)
 
     def _alive(self, life: _Life, now: float) -> None:
         life.heard = now
@@ -108,6 +122,7 @@ class Liveness:
         for life in self._lives.values():
             life.heard += pause_s
             life.direct += pause_s
+            life.beat += pause_s
             life.next_round += pause_s
             life.ends += pause_s
 
@@ -123,6 +138,14 @@ class Liveness:
             if not life.open and late >= life.next_round:
                 found.append((life.next_round, node_id))
         return [node_id for _, node_id in sorted(found)]
+
+    def next_at(self) -> float:
+        """When due() or dead() may have something to say at the earliest."""
+        return min(map(self._life_next_at, self._lives.values()), default=float("inf"))
+
+    def _life_next_at(self, life: _Life) -> float:
+        at = life.ends if life.open else life.next_round
+        return min(at, life.heard + self._timing.member_ttl_s) if life.in_vain else at
 
     def begin(self, node_id: str, probes: int, now: float) -> int:
         """The number of the round, for answered() and silent()."""

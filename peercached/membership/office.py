@@ -104,7 +104,8 @@ class Office:
     def next_at(self, now: float) -> float:
         if not self.held:
             return float("inf")
-        at = now + self._timing.heartbeat_interval_s / SCANS
+        interval_s = self._timing.heartbeat_interval_s
+        at = min(max(self.master.liveness.next_at(), now + interval_s / SCANS), now + interval_s)
         if self._dirty_since is not None:
             at = min(at, max(self._stamp_at(now), now + 0.001))
         return at

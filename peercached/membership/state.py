@@ -5,7 +5,7 @@ roles.py (who is a master), office.py (what it does as one)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from peercached.membership.claims import taken
 from peercached.membership.knowledge import Knowledge
@@ -20,6 +20,7 @@ from peercached.membership.messages import (
 from peercached.membership.office import Office, cold_rank
 from peercached.membership.order import masters_of
 from peercached.membership.roles import Roles
+from peercached.membership.signs import NEVER, OwnSign, Sign
 from peercached.membership.timing import Timing
 from peercached.membership.updates import ViewUpdate
 from peercached.membership.view import (
@@ -77,6 +78,9 @@ class Membership:
         self._office = Office(self._knowledge, self.links, self._roles, timing, rank, now, rng)
         self._clock = now
         self._asked_until = now
+        self.beats_sent = 0
+        self.signs_counted = 0
+        self._processes: tuple[View, dict[int, Member]] = (View.nothing(), {})
 
     @property
     def view(self) -> View:
@@ -116,6 +120,7 @@ class Membership:
             update = self._knowledge.whole(now) if link.send_view and self.latest.number else None
             link.send_view = False
             beats.append(SendBeat(link.endpoint, self._knowledge.beat(update)))
+        self.beats_sent += len(beats)
         return beats + self._lead(now) + self._knowledge.waited(now)
 
     def next_at(self, now: float) -> float:
@@ -250,6 +255,39 @@ class Membership:
         if (sequence := knowledge.accused()) is not None:
             self._object(sequence, now)
         return actions
+
+    # --- signs of life
+
+    def own_sign(self, now: float) -> OwnSign:
+        """What to say of this node until the next tick."""
+        if self.refused or not self.latest.has(self.address) or self.own.state is State.LEFT:
+            return OwnSign()
+        return OwnSign(self.latest.number, self.own.sequence, self.is_master(now))
+
+    def hear(self, signs: Iterable[Sign], now: float) -> None:
+        """To be called before tick(): what others have said of themselves meanwhile."""
+        self._advance(now)
+        if self.own.state is State.LEFT or not self.latest.has(self.address):
+            return
+        for sign in signs:
+            member = self._process(sign.incarnation)
+            known = (self.latest.number, member.sequence if member is not None else -1)
+            if member is None or known != (sign.view_number, sign.sequence):
+                continue
+            self.signs_counted += 1
+            if self._office.held:
+                liveness = self._office.master.liveness
+                liveness.gave_sign(member.node_id, sign.incarnation, sign.at)
+            if sign.in_office and sign.answered_at > NEVER:
+                self.links.gave_sign(member.node_id, sign.answered_at)
+
+    def _process(self, incarnation: int) -> Member | None:
+        """The member of the latest view that has it."""
+        view, processes = self._processes
+        if view is not self.latest:
+            processes = {m.address.incarnation: m for m in self.latest.members}
+            self._processes = (self.latest, processes)
+        return processes.get(incarnation)
 
     # --- what this node announces
 

@@ -44,6 +44,22 @@ class Timing:
         return 0.6 * self.member_ttl_s
 
     @property
+    def sign_wait_s(self) -> float:
+        """Signs of life (signs.py) come that often where nothing happens: twice, at least, before a
+        member that gives none is suspected."""
+        return min(2.0, self.suspect_after_s / 2)
+
+    @property
+    def sign_fresh_s(self) -> float:
+        """So long a sign stands in for heartbeats."""
+        return 1.5 * self.sign_wait_s
+
+    @property
+    def full_beat_s(self) -> float:
+        """After that a heartbeat is sent although there are signs of life."""
+        return 2 * self.member_ttl_s
+
+    @property
     def takeover_after_s(self) -> float:
         """Silence of all masters after which the next nodes in order act as masters. They give the
         others another TTL: a part of a network without masters is whole again after two."""

@@ -14,6 +14,13 @@ from peercached.metrics.single import Single, at, gauge, singles
 _SINGLES = (
     Single("gauge", "view_number", "membership.view_number", "Number of the view."),
     Single("gauge", "is_master", "membership.is_master", "Whether this node is a master."),
+    Single("counter", "heartbeats_sent", "membership.heartbeats_sent", "Heartbeats to masters."),
+    Single(
+        "counter",
+        "life_signs",
+        "membership.signs_counted",
+        "Signs of life of members, which stand in for heartbeats.",
+    ),
     Single("gauge", "drain_pages", "drain.pages", "Pages held when the drain began."),
     Single("gauge", "drain_handed_pages", "drain.handed_pages", "Pages that peers have taken."),
     Single(

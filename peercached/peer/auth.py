@@ -22,7 +22,7 @@ from pathlib import Path
 
 from peercached.membership import NodeAddress
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 PROOF_BYTES = 32

@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote
 
 log = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ class Doors:
     def _live(self, now: float) -> set[int]:
         """Inodes of the meta port's connections; those that are new are entered."""
         live, others = set(), set()
-        for entry in Path("/proc/self/fd").iterdir():
+        for entry in os.scandir("/proc/self/fd"):
             fd = int(entry.name)
             try:
                 status = os.fstat(fd)

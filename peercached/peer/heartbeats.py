@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from peercached.membership import (
     HeartbeatAnswer,
     Membership,
     NodeAddress,
+    OwnSign,
     Probe,
     PushView,
     Refused,
@@ -30,9 +30,9 @@ from peercached.peer import member_wire, membership_report, wire
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.cluster import Say
+from peercached.peer.life_signs import LifeSigns
 from peercached.peer.pings import reaches
 from peercached.peer.tasks import Tasks
-from peercached.peer.within import within
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Heartbeats:
         timing: Timing,
         peers: Peers,
         epochs: Epochs,
+        signs: LifeSigns,
         on_view: Callable[[View], None],
         on_refused: Callable[[str], None],
     ) -> None:
@@ -54,17 +55,17 @@ class Heartbeats:
         self._timing = timing
         self._peers = peers
         self._epochs = epochs
+        self._signs = signs
         self._on_view = on_view
         self._on_refused = on_refused
         self._tasks = Tasks()
         self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
         self._changed = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._sleeps_until = 0.0
-        self._loop_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of the next tick
+        self._ticks_at = 0.0
 
     def start(self) -> None:
-        self._loop_task = asyncio.ensure_future(self._loop())
+        self._tick()
 
     @property
     def view(self) -> View:
@@ -96,16 +97,25 @@ class Heartbeats:
             except asyncio.TimeoutError:
                 return
 
-    async def _loop(self) -> None:
-        while True:
-            now = time.monotonic()
+    def _tick(self) -> None:
+        self._timer = None
+        now, interval_s = time.monotonic(), self._timing.heartbeat_interval_s
+        try:
+            self._membership.hear(self._signs.take(now), now)
             self.act(self._membership.tick(now))
+            # Valid until a tick is late.
+            self._signs.say(self._membership.own_sign(now), 1.5 * interval_s)
             # At least a millisecond, so that a time just missed is no busy loop.
-            await asyncio.sleep(0.001)
-            self._wake.clear()
-            self._sleeps_until = self._membership.next_at(time.monotonic())
-            with contextlib.suppress(asyncio.TimeoutError):
-                await within(max(self._sleeps_until - time.monotonic(), 0.0), self._wake.wait())
+            self._tick_at(max(self._membership.next_at(now), now + 0.001), now)
+        except Exception:
+            log.exception("membership's tick failed; will retry")
+            self._tick_at(now + interval_s / 4, now)
+
+    def _tick_at(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ticks_at = at
+        self._timer = asyncio.get_running_loop().call_later(at - now, self._tick)
 
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -120,8 +130,11 @@ class Heartbeats:
             elif isinstance(action, Refused):
                 self._on_refused(action.reason)
         self._changed.set()
-        if self._membership.next_at(time.monotonic()) < self._sleeps_until:
-            self._wake.set()
+        if self._timer is not None:  # and no tick is under way
+            now = time.monotonic()
+            at = max(self._membership.next_at(now), now + 0.001)
+            if at < self._ticks_at:
+                self._tick_at(at, now)
 
     # --- what others ask
 
@@ -219,6 +232,7 @@ class Heartbeats:
 
     async def leave(self, timeout_s: float) -> None:
         """Tells the masters, in parallel; who does not hear it finds out by the TTL."""
+        self._signs.say(OwnSign(), 0.0)
         words: dict[str, Heartbeat] = {}
         for action in self._membership.announce_leave(time.monotonic()):
             if isinstance(action, SendBeat):
@@ -234,7 +248,7 @@ class Heartbeats:
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
 
     async def stop(self) -> None:
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         await self._tasks.stop()

@@ -30,6 +30,8 @@ def document(membership: Membership, now: float) -> dict[str, Any]:
         "is_master": membership.is_master(now),
         "masters": masters,
         "silence_s": membership.silence_s(now),
+        "heartbeats_sent": membership.beats_sent,
+        "signs_counted": membership.signs_counted,
     }
 
 

@@ -20,7 +20,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
     # Two daemons must not share a port by accident.
     ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 5000),
+    # Callers look after their links themselves (client.py): this is for those that vanished.
+    ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 2000),

@@ -29,6 +29,8 @@ class Heart:
 
     def start(self) -> None:
         """Tells the status."""
+        if not self._notifier.heard:
+            return
         self._tasks.append(asyncio.ensure_future(self._tell()))
 
     def beat(self) -> None:

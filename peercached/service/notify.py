@@ -35,6 +35,11 @@ class Notifier:
             address = ""
         return Notifier(address, _watchdog_s(environment))
 
+    @property
+    def heard(self) -> bool:
+        """There is a manager."""
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         """The workers are served, or a reload is done."""
         self.send("READY=1", f"STATUS={_line(status)}")

@@ -67,7 +67,8 @@ def test_what_a_frozen_owner_was_told_too_late_leaves_nothing_behind(
     frozen.thaw()
     wait_settled(cluster.daemons)
     for reader in readers:
-        assert found(reader, early) == 0
+        # A node may go by what it found within the last 200 ms.
+        eventually(lambda reader=reader: found(reader, early) == 0)
         assert found(reader, later[-20:]) == 20
 
 

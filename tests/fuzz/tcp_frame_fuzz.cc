@@ -132,9 +132,10 @@ void fuzz_published(std::span<const std::byte> body) {
 void fuzz_follow(std::span<const std::byte> body) {
   uint64_t request = 0, position = 0;
   uint32_t wait_ms = 0;
-  if (parse_follow(body, request, position, wait_ms) != nullptr) return;
+  LifeSign sign;
+  if (parse_follow(body, request, position, wait_ms, sign) != nullptr) return;
   std::vector<std::byte> again;
-  append_follow(again, request, position, wait_ms);
+  append_follow(again, request, position, wait_ms, sign);
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }

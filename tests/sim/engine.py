@@ -10,6 +10,7 @@ from peercached.directory.placement import Node
 from peercached.events import _TROUBLE, LOOKUP, PEER_TROUBLE, PUBLISH
 from sim.fake_engine import RESIDENT, FakeEngine, digest_of, unpack_rows
 from sim.native_directory import SWEEP_RECORDS
+from sim.signs import Heard, Signs
 
 if TYPE_CHECKING:
     from sim.cluster import SimNode
@@ -36,9 +37,18 @@ class SimEngine(FakeEngine):
         self._node = node
         self._asked: dict[int, Answer] = {}
         self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
+        self.signs = Signs(node)
 
     def start(self) -> None:
         self.serves = True
+
+    # --- signs of life
+
+    def say_life(self, view_number: int, sequence: int, in_office: bool, for_s: float, /) -> None:
+        self.signs.say(view_number, sequence, in_office, for_s, self.epochs_mark())
+
+    def take_life_signs(self) -> list[Heard]:
+        return self.signs.take()
 
     # --- events
 

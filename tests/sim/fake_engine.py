@@ -13,6 +13,7 @@ from peercached import _native
 from sim.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
 from sim.native_directory import SHARD_CAPACITY, NativeDirectory
 from sim.rings import RingTable, build_ring
+from sim.signs import Heard
 
 __all__ = [
     "RESIDENT",
@@ -273,6 +274,18 @@ class FakeEngine(NativeDirectory):
 
     def namespace_epochs(self) -> dict[bytes, int]:
         return dict(self.epochs)
+
+    def epochs_mark(self) -> int:
+        return hash(frozenset(self.epochs.items())) & (1 << 64) - 1
+
+    # --- signs of life
+
+    def say_life(
+        self, view_number: int, sequence: int, in_office: bool, for_s: float, /
+    ) -> None: ...
+
+    def take_life_signs(self) -> list[Heard]:
+        return []
 
     def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:
         if epoch <= self.epochs.get(namespace_id, 0):

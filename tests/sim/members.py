@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from peercached.membership import (
@@ -14,20 +15,25 @@ from peercached.membership import (
     HeartbeatAnswer,
     Membership,
     NodeAddress,
+    OwnSign,
     Probe,
     PushView,
     Refused,
     SendBeat,
+    Sign,
     Timing,
     View,
     ViewChanged,
 )
+from peercached.membership.signs import NEVER
 from sim.agreement import Agreement
 from sim.calls import Calls
 from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 PEER_PORT, DATA_PORT = 31998, 31999
+# In larger clusters there are no signs of life: each node would give one to each other.
+SIGNS_NODES_MAX = 32
 
 
 class Node:
@@ -51,6 +57,10 @@ class Node:
         )  # fmt: skip
         self._tick_at = float("inf")
         self.calls = Calls(self)
+        self.own_sign, self._sign_until = OwnSign(), 0.0
+        self.signs: list[Sign] = []
+        if len(cluster.names) <= SIGNS_NODES_MAX:
+            self.net.after(self.net.rng.random(), self._follow)
         self.prepare()
 
     def prepare(self) -> None:
@@ -78,7 +88,43 @@ class Node:
             self.do(work)
 
     def wake(self) -> None:
-        self.act(self.membership.tick(self.clock))
+        now, signs = self.clock, self.signs
+        self.signs = []
+        self.membership.hear(signs, now)
+        self.act(self.membership.tick(now))
+        self.own_sign = self.membership.own_sign(now)
+        self._sign_until = now + 1.5 * self.cluster.timing.heartbeat_interval_s
+
+    def _follow(self) -> None:
+        """A question to each member, with a sign of life; and so is the answer."""
+        if not self.up:
+            return
+        for member in self.membership.latest.members:
+            peer = self.cluster.process(member.address)
+            if peer is not None and peer is not self:
+                self.do(partial(self._ask, peer))
+        self.net.after(self.cluster.timing.sign_wait_s, self._follow)
+
+    def _ask(self, peer: Node) -> None:
+        self._give_sign(peer, lambda: peer.do(lambda: peer._give_sign(self, answer=True)))
+
+    def _give_sign(
+        self, to: Node, then: Callable[[], None] = lambda: None, answer: bool = False
+    ) -> None:
+        sign = self.own_sign if self.clock < self._sign_until else OwnSign()
+
+        def there() -> None:
+            if sign.view_number:
+                answered_at = to.clock if answer else NEVER
+                to.signs.append(
+                    Sign(
+                        self.address.incarnation, sign.view_number, sign.sequence,
+                        sign.in_office, to.clock, answered_at,
+                    )
+                )  # fmt: skip
+            then()
+
+        self.net.send(self.name, to.name, lambda: to.do(there))
 
     def _schedule(self) -> None:
         wait_s = max((self.membership.next_at(self.clock) - self.clock) / self.drift, 0.001)

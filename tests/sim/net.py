@@ -14,7 +14,7 @@ Work = Callable[[], object]
 # Whoever sends on a connection sends a lost packet again after this.
 RESEND_S = 0.2
 # Twice in a row nothing answers its probes: then a connection is over.
-KEEPALIVE_S = 3.5
+KEEPALIVE_S = 6.0
 UNSTALL_S = 0.25
 
 

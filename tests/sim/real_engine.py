@@ -14,6 +14,7 @@ from peercached.config import Config
 from peercached.data_plane import make_engine
 from sim.homes import Home
 from sim.real_time import RealTime
+from sim.signs import Heard, Signs
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -41,6 +42,7 @@ class RealEngine:
         self.calls = 0
         self.pool: dict[bytes, Any] = {}  # of which SimCluster is to know: none
         self._node = node
+        self.signs = Signs(node)
         self._real_time = real_time
         self._events: deque[Event] = deque()
         self._told = False  # Python knows that there are events
@@ -126,6 +128,12 @@ class RealEngine:
         self._asked.discard(ticket)
         if self._native is not None:
             self._native.give_up(ticket)
+
+    def say_life(self, view_number: int, sequence: int, in_office: bool, for_s: float, /) -> None:
+        self.signs.say(view_number, sequence, in_office, for_s, self.epochs_mark())
+
+    def take_life_signs(self) -> list[Heard]:
+        return self.signs.take()
 
     def connect_node(
         self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int

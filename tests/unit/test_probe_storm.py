@@ -87,8 +87,9 @@ class Storm:
         )
         peers = cast(Any, Network(alive))
         epochs = cast(Any, SimpleNamespace(learn=list, some=list))
+        signs = cast(Any, SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None))
         self.beats = Heartbeats(
-            membership, TIMING, peers, epochs, lambda view: None, lambda reason: None
+            membership, TIMING, peers, epochs, signs, lambda view: None, lambda reason: None
         )
 
     def members(self) -> set[str]:

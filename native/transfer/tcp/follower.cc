@@ -15,9 +15,7 @@
 namespace peercached::tcp {
 namespace {
 
-// For news, at the holder. So long a copy may be without an answer.
-constexpr auto kWait = std::chrono::seconds(2);
-// Beyond that, or between two parts of an answer, for a holder that is busy.
+// Beyond the wait for news, or between two parts of an answer, for a holder that is busy.
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr auto kConnectAgain = std::chrono::seconds(1);
 // After its records did not fit.
@@ -38,8 +36,12 @@ bool same(const Dial& a, const Dial& b) {
 // One holder. Never blocks.
 class Follower::Lane {
  public:
-  Lane(HolderIndex holder, Dial dial, FeedReader& reader)
-      : holder_(holder), dial_(std::move(dial)), reader_(reader) {}
+  Lane(HolderIndex holder, Dial dial, const Follower& follower)
+      : holder_(holder),
+        dial_(std::move(dial)),
+        reader_(follower.reader_),
+        signs_(follower.signs_),
+        wait_(follower.wait_) {}
 
   void proceed(TimePoint now) {
     if (!channel_) {
@@ -75,11 +77,11 @@ class Follower::Lane {
   void ask(TimePoint now) {
     frame_.clear();
     request_ = channel_->next_request();
-    constexpr auto wait_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kWait);
-    append_follow(frame_, request_, position_, static_cast<uint32_t>(wait_ms.count()));
+    append_follow(frame_, request_, position_, static_cast<uint32_t>(wait_.count()),
+                  signs_.own(now));
     number_ = reader_.asks();
     asked_at_ = now;
-    due_ = now + kWait + kPatience;
+    due_ = now + wait_ + kPatience;
     // A few bytes into an empty socket buffer: they fit.
     const ssize_t sent =
         ::send(channel_->fd(), frame_.data(), frame_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -110,7 +112,7 @@ class Follower::Lane {
         return false;
       }
     }
-    due_ = now + kWait + kPatience;
+    due_ = now + wait_ + kPatience;
     return take(now);
   }
 
@@ -143,6 +145,7 @@ class Follower::Lane {
     position_ = part.position;
     asked_ = false;
     reader_.is_up_to_date(holder_, number_, asked_at_);
+    signs_.answered(dial_.hello.expected, part.sign, now);
     return true;
   }
 
@@ -156,6 +159,8 @@ class Follower::Lane {
   const HolderIndex holder_;
   const Dial dial_;
   FeedReader& reader_;
+  LifeSigns& signs_;
+  const std::chrono::milliseconds wait_;
   std::unique_ptr<Channel> channel_;
   TimePoint due_{};  // something is to be done then, whatever comes
   uint64_t position_ = 0;
@@ -168,7 +173,8 @@ class Follower::Lane {
   std::vector<RecordRow> rows_;
 };
 
-Follower::Follower(FeedReader& reader) : reader_(reader), wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
+Follower::Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait)
+    : reader_(reader), signs_(signs), wait_(wait), wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
   if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
   thread_ = std::thread([this] { run(); });
 }
@@ -188,7 +194,7 @@ void Follower::follow(HolderIndex holder, Dial dial) {
     std::lock_guard lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
-    lane = std::make_unique<Lane>(holder, std::move(dial), reader_);
+    lane = std::make_unique<Lane>(holder, std::move(dial), *this);
   }
   wake();
 }

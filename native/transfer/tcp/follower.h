@@ -1,6 +1,6 @@
 // Follows the record feeds of peers (docs/protocol.md, "follow"): one thread and a channel to each,
 // on which a question waits at the holder until there is news. Of more than 128 peers those with
-// the lowest indices are followed.
+// the lowest indices are followed. Questions and answers carry signs of life (life_signs.h).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/types.h"
 #include "transfer/tcp/channel.h"
+#include "transfer/tcp/life_signs.h"
 
 namespace peercached {
 
@@ -37,7 +38,9 @@ namespace tcp {
 
 class Follower {
  public:
-  explicit Follower(FeedReader& reader);
+  // `wait`: how long a question waits for news. Signs of life come that often, where nothing
+  // happens.
+  Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
@@ -54,6 +57,8 @@ class Follower {
   void wake() const;
 
   FeedReader& reader_;
+  LifeSigns& signs_;
+  const std::chrono::milliseconds wait_;
   std::mutex mutex_;
   std::map<HolderIndex, std::unique_ptr<Lane>> lanes_;
   bool stopping_ = false;

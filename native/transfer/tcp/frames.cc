@@ -35,6 +35,8 @@ T take(std::span<const std::byte>& from) {
   return value;
 }
 
+bool is_a_sign(const LifeSign& sign) { return sign.in_office <= 1 && sign.reserved == 0; }
+
 }  // namespace
 
 void append_hello(std::vector<std::byte>& out, const Hello& hello) {
@@ -125,16 +127,16 @@ void append_published(std::vector<std::byte>& out, uint64_t request, bool taken)
 }
 
 void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
-                   uint32_t wait_ms) {
+                   uint32_t wait_ms, const LifeSign& sign) {
   append_header(out, FrameKind::follow, sizeof(FollowHead));
-  append(out, FollowHead{request, position, wait_ms, 0});
+  append(out, FollowHead{request, position, wait_ms, 0, sign});
 }
 
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part) {
   assert(part.rows.size() <= kRowsPerFollowedMax);
   append_header(out, FrameKind::followed, sizeof(FollowedHead) + part.rows.size_bytes());
   append(out, FollowedHead{request, part.position, static_cast<uint32_t>(part.rows.size()),
-                           uint16_t{part.anew}, uint16_t{part.more}});
+                           uint16_t{part.anew}, uint16_t{part.more}, part.sign});
   append_bytes(out, part.rows.data(), part.rows.size_bytes());
 }
 
@@ -311,13 +313,15 @@ const char* parse_published(std::span<const std::byte> body, uint64_t request, b
 }
 
 const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
-                         uint32_t& wait_ms) {
+                         uint32_t& wait_ms, LifeSign& sign) {
   if (body.size() != sizeof(FollowHead)) return "follow has a wrong length";
   auto head = take<FollowHead>(body);
   if (head.reserved != 0) return "reserved bits are set in a follow";
+  if (!is_a_sign(head.sign)) return "follow with a sign of life that cannot be";
   request = head.request;
   position = head.position;
   wait_ms = head.wait_ms;
+  sign = head.sign;
   return nullptr;
 }
 
@@ -328,10 +332,11 @@ const char* parse_followed(std::span<const std::byte> body, uint64_t request, Fo
   if (head.request != request) return "answer to another follow";
   if (head.anew > 1 || head.more > 1) return "answer to a follow with flags that nobody knows";
   if (head.count > kRowsPerFollowedMax) return "answer to a follow with too many records";
+  if (!is_a_sign(head.sign)) return "answer to a follow with a sign of life that cannot be";
   if (body.size() != head.count * sizeof(RecordRow)) return "answer to a follow has a wrong length";
   rows.resize(head.count);
   if (head.count != 0) std::memcpy(rows.data(), body.data(), body.size());
-  part = {rows, head.position, head.anew == 1, head.more == 1};
+  part = {rows, head.position, head.anew == 1, head.more == 1, head.sign};
   return nullptr;
 }
 

@@ -176,13 +176,26 @@ struct PublishedHead {
 };
 static_assert(sizeof(PublishedHead) == 16);
 
+// What a node says of itself (transfer/tcp/life_signs.h).
+struct LifeSign {
+  uint64_t view_number = 0;  // the newest it knows; 0: it says nothing
+  uint64_t sequence = 0;     // of its own record in the membership's table
+  uint64_t epochs_mark = 0;  // of its table of namespace epochs
+  uint32_t in_office = 0;    // 1: it acts as a master
+  uint32_t reserved = 0;
+
+  bool operator==(const LifeSign&) const = default;
+};
+static_assert(sizeof(LifeSign) == 32);
+
 struct FollowHead {
   uint64_t request = 0;
   uint64_t position = 0;  // in the holder's feed, as its last answer had it; 0: none yet
   uint32_t wait_ms = 0;   // for news; longer times are cut to the holder's maximum
   uint32_t reserved = 0;
+  LifeSign sign;  // of the follower
 };
-static_assert(sizeof(FollowHead) == 24);
+static_assert(sizeof(FollowHead) == 56);
 
 struct FollowedHead {
   uint64_t request = 0;
@@ -190,8 +203,9 @@ struct FollowedHead {
   uint32_t count = 0;
   uint16_t anew = 0;  // 1: what the holder told before is void
   uint16_t more = 0;  // 1: the answer goes on in another frame
+  LifeSign sign;      // of the holder
 };
-static_assert(sizeof(FollowedHead) == 24);
+static_assert(sizeof(FollowedHead) == 56);
 
 inline constexpr size_t kReadBodyBytesMax =
     sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
@@ -238,6 +252,7 @@ struct Followed {
   std::span<const RecordRow> rows;
   uint64_t position = 0;
   bool anew = false, more = false;
+  LifeSign sign;  // of the holder
 };
 
 struct HelloReply {
@@ -264,7 +279,7 @@ void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fenc
                     std::span<const RecordRow> rows);
 void append_published(std::vector<std::byte>& out, uint64_t request, bool taken);
 void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
-                   uint32_t wait_ms);
+                   uint32_t wait_ms, const LifeSign& sign);
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part);
 
 // --- reading: each returns nullptr, or what is wrong with the frame
@@ -294,7 +309,7 @@ const char* parse_publish(std::span<const std::byte> body, uint64_t& request, ui
                           std::vector<RecordRow>& rows);
 const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
 const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
-                         uint32_t& wait_ms);
+                         uint32_t& wait_ms, LifeSign& sign);
 // `part.rows` are those in `rows`.
 const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,
                            std::vector<RecordRow>& rows);

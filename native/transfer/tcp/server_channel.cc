@@ -225,12 +225,13 @@ bool ServerChannel::serve_request() {
   }
   uint64_t request = 0, view_number = 0, fence = 0, position = 0;
   uint32_t hold_ms = 0, wait_ms = 0;
+  LifeSign sign;
   const auto kind = static_cast<FrameKind>(header.kind);
   if (got == Got::all && wrong == nullptr) {
     wrong = kind == FrameKind::hold      ? parse_hold(frame_, request, hold_ms, digests_)
             : kind == FrameKind::lookup  ? parse_lookup(frame_, request, view_number, digests_)
             : kind == FrameKind::publish ? parse_publish(frame_, request, fence, rows_)
-            : kind == FrameKind::follow  ? parse_follow(frame_, request, position, wait_ms)
+            : kind == FrameKind::follow  ? parse_follow(frame_, request, position, wait_ms, sign)
                                          : parse_read(frame_, request, wanted_);
   }
   if (got != Got::all || wrong != nullptr) {
@@ -241,7 +242,7 @@ bool ServerChannel::serve_request() {
   if (kind == FrameKind::hold) return answer_hold(request, hold_ms);
   if (kind == FrameKind::lookup) return answer_lookup(request, view_number);
   if (kind == FrameKind::publish) return answer_publish(request, fence);
-  if (kind == FrameKind::follow) return answer_follow(request, position, wait_ms);
+  if (kind == FrameKind::follow) return answer_follow(request, position, wait_ms, sign);
   return answer(request);
 }
 
@@ -262,8 +263,9 @@ bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
   return send_answer({}, 0);
 }
 
-bool ServerChannel::answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms) {
-  return answers_.follow(position, wait_ms, [&](const Followed& part) {
+bool ServerChannel::answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms,
+                                  const LifeSign& sign) {
+  return answers_.follow(incarnation_, sign, position, wait_ms, [&](const Followed& part) {
     frame_.clear();
     append_followed(frame_, request, part);
     return send_answer({}, 0);

@@ -56,7 +56,7 @@ class ServerChannel {
   bool answer_hold(uint64_t request, uint32_t hold_ms);
   bool answer_lookup(uint64_t request, uint64_t view_number);
   bool answer_publish(uint64_t request, uint64_t fence);
-  bool answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms);
+  bool answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms, const LifeSign& sign);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
   bool send(std::span<const std::byte> bytes);

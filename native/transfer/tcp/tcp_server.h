@@ -66,9 +66,10 @@ class TcpServer {
 
   // Tells what has changed in this node's records behind `position`, in parts; waits for as long
   // for news. `tell` is false when the follower cannot be told: the channel is over, as it is when
-  // Follow returns false. From the channels' threads.
-  using Follow = std::function<bool(uint64_t position, uint32_t wait_ms,
-                                    const std::function<bool(const tcp::Followed&)>& tell)>;
+  // Follow returns false. `sign`: what the follower says of itself. From the channels' threads.
+  using Follow =
+      std::function<bool(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                         uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;
 
   // Whether pages may be read still; what is asked of this node apart from them.
   struct Answers {

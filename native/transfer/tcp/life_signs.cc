@@ -1,0 +1,55 @@
+#include "transfer/tcp/life_signs.h"
+
+#include <utility>
+
+namespace peercached::tcp {
+namespace {
+
+// As many members as a view may have. Only members are let in, so more are never noted in earnest.
+constexpr size_t kHeardMax = 4096;
+
+}  // namespace
+
+void LifeSigns::say(const LifeSign& sign, TimePoint until) {
+  std::lock_guard lock(mutex_);
+  own_ = sign;
+  own_until_ = until;
+}
+
+LifeSign LifeSigns::own(TimePoint now) const {
+  std::lock_guard lock(mutex_);
+  return now < own_until_ ? own_ : LifeSign{};
+}
+
+void LifeSigns::asked(Incarnation who, const LifeSign& sign, TimePoint now) {
+  note(who, sign, now, false);
+}
+
+void LifeSigns::answered(Incarnation who, const LifeSign& sign, TimePoint now) {
+  note(who, sign, now, true);
+}
+
+void LifeSigns::note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer) {
+  if (sign.view_number == 0) return;
+  std::lock_guard lock(mutex_);
+  if (heard_.size() >= kHeardMax && !heard_.contains(who)) return;
+  Heard& heard = heard_[who];
+  heard.who = who;
+  heard.sign = sign;
+  heard.at = now;
+  if (answer) heard.answered = now;
+}
+
+std::vector<LifeSigns::Heard> LifeSigns::take() {
+  std::unordered_map<Incarnation, Heard> taken;
+  {
+    std::lock_guard lock(mutex_);
+    taken.swap(heard_);
+  }
+  std::vector<Heard> all;
+  all.reserve(taken.size());
+  for (auto& [who, heard] : taken) all.push_back(heard);
+  return all;
+}
+
+}  // namespace peercached::tcp

@@ -1,0 +1,53 @@
+// Signs of life: what nodes say of themselves in the questions and answers of followers.
+//
+// These travel between native threads every second or two in any case. So a heartbeat that would
+// say nothing new need not be sent: membership counts a sign instead (peercached/membership/
+// signs.py). A sign also shows that the control plane runs, because the sender stops giving signs
+// when its control plane has not renewed them for a moment.
+//
+// Thread safe.
+#pragma once
+
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/types.h"
+#include "transfer/tcp/frames.h"
+
+namespace peercached::tcp {
+
+class LifeSigns {
+ public:
+  // The last sign of one process. `answered`: the last one in an answer to a question of ours,
+  // which shows that it hears us, too; TimePoint::min() if there was none.
+  struct Heard {
+    Incarnation who = 0;
+    LifeSign sign;
+    TimePoint at{};
+    TimePoint answered = TimePoint::min();
+  };
+
+  // What we say until then. Nothing afterwards.
+  void say(const LifeSign& sign, TimePoint until);
+  LifeSign own(TimePoint now) const;
+
+  // A follower has asked us; a holder has answered us.
+  void asked(Incarnation who, const LifeSign& sign, TimePoint now);
+  void answered(Incarnation who, const LifeSign& sign, TimePoint now);
+
+  // Whoever has given a sign since the last call.
+  std::vector<Heard> take();
+
+ private:
+  void note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer);
+
+  mutable std::mutex mutex_;
+  LifeSign own_;
+  TimePoint own_until_{};
+  // At most one for each peer that may be let in; all are taken several times a second.
+  std::unordered_map<Incarnation, Heard> heard_;
+};
+
+}  // namespace peercached::tcp

@@ -1,0 +1,55 @@
+"""Signs of life between real daemons (peercached/membership/signs.py)."""
+
+from __future__ import annotations
+
+import pytest
+from harness.directory import wait_settled
+from harness.fixtures import MakeCluster
+from harness.hang import hung_main_thread
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Daemon
+
+SIGNS = 30
+
+
+def counted(daemon: Daemon) -> tuple[int, int]:
+    """Heartbeats sent, and signs of others."""
+    found = daemon.status()["membership"]
+    return found["heartbeats_sent"], found["signs_counted"]
+
+
+def members(daemon: Daemon) -> list[str]:
+    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
+
+
+def test_nodes_at_rest_send_few_heartbeats(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(4)
+    wait_settled(cluster.daemons)
+    for daemon in cluster.daemons:
+        beats, signs = counted(daemon)
+        eventually(lambda at=daemon, n=signs + SIGNS: counted(at)[1] >= n)
+        assert counted(daemon)[0] - beats < SIGNS / 2
+
+
+def test_nodes_that_follow_nobody_live_on_heartbeats(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2, directory_copies=0)
+    wait_settled(cluster.daemons)
+    beats, _ = counted(cluster[1])
+    eventually(lambda: counted(cluster[1])[0] >= beats + 5)
+    assert counted(cluster[1])[1] == 0
+
+
+@pytest.mark.parametrize("victim", [0, 2], ids=["master", "member"])
+def test_a_control_plane_that_hangs_is_dead_although_native_threads_run(
+    make_cluster: MakeCluster, victim: int
+) -> None:
+    cluster = make_cluster(3, max_masters=1)
+    wait_settled(cluster.daemons)
+    others = [daemon for place, daemon in enumerate(cluster.daemons) if place != victim]
+    with hung_main_thread(cluster[victim].pid):
+        for daemon in others:
+            eventually(lambda at=daemon: len(members(at)) == 2, what="it is out")
+            assert cluster[victim].node_id not in members(daemon)
+    for daemon in cluster.daemons:
+        eventually(lambda at=daemon: len(members(at)) == 3, what="it is back")
