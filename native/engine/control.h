@@ -66,8 +66,8 @@ inline constexpr size_t kBehindEvents = 64;
 inline constexpr size_t kBehindBytes = 256 << 10;
 // For records that nobody waits for, the control plane is woken after so long, or for so many
 // bytes.
-inline constexpr auto kToldWithin = std::chrono::milliseconds(20);
-inline constexpr size_t kToldTogether = 64 << 10;
+inline constexpr auto kToldWithin = std::chrono::milliseconds(50);
+inline constexpr size_t kToldTogether = 128 << 10;
 
 class ControlQueue {
  public:
