@@ -238,7 +238,7 @@ class Daemon:
         )
         self.started_at = time.monotonic()
         self._starting = True
-        self._trimming: asyncio.Future[None] | None = None
+        self._trimming: asyncio.Future[int] | None = None
         self._ticker = Periodic(
             TICK_S,
             [

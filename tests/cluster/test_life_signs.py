@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
@@ -19,6 +21,14 @@ def counted(daemon: Daemon) -> tuple[int, int]:
     return found["heartbeats_sent"], found["signs_counted"]
 
 
+def has_counted(daemon: Daemon, signs: int) -> bool:
+    return counted(daemon)[1] >= signs
+
+
+def has_members(daemon: Daemon, count: int) -> bool:
+    return len(members(daemon)) == count
+
+
 def members(daemon: Daemon) -> list[str]:
     return [m["node_id"] for m in daemon.status()["membership"]["members"]]
 
@@ -28,7 +38,7 @@ def test_nodes_at_rest_send_few_heartbeats(make_cluster: MakeCluster) -> None:
     wait_settled(cluster.daemons)
     for daemon in cluster.daemons:
         beats, signs = counted(daemon)
-        eventually(lambda at=daemon, n=signs + SIGNS: counted(at)[1] >= n)
+        eventually(partial(has_counted, daemon, signs + SIGNS))
         assert counted(daemon)[0] - beats < SIGNS / 2
 
 
@@ -49,7 +59,7 @@ def test_a_control_plane_that_hangs_is_dead_although_native_threads_run(
     others = [daemon for place, daemon in enumerate(cluster.daemons) if place != victim]
     with hung_main_thread(cluster[victim].pid):
         for daemon in others:
-            eventually(lambda at=daemon: len(members(at)) == 2, what="it is out")
+            eventually(partial(has_members, daemon, 2), what="it is out")
             assert cluster[victim].node_id not in members(daemon)
     for daemon in cluster.daemons:
-        eventually(lambda at=daemon: len(members(at)) == 3, what="it is back")
+        eventually(partial(has_members, daemon, 3), what="it is back")

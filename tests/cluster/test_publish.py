@@ -68,8 +68,12 @@ def test_what_a_frozen_owner_was_told_too_late_leaves_nothing_behind(
     wait_settled(cluster.daemons)
     for reader in readers:
         # A node may go by what it found within the last 200 ms.
-        eventually(lambda reader=reader: found(reader, early) == 0)
+        eventually(partial(found_none, reader, early))
         assert found(reader, later[-20:]) == 20
+
+
+def found_none(reader: Pages, keys: list[bytes]) -> bool:
+    return found(reader, keys) == 0
 
 
 def found(reader: Pages, keys: list[bytes]) -> int:
