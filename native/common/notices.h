@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/foreign_text.h"
 
 namespace peercached {
 
@@ -22,7 +23,7 @@ class Notices {
 
   // `kind`: a literal, one per place in the code, so that there are only so many.
   void say(std::string_view kind, std::string sentence) {
-    if (sentence.size() > kSentenceBytesMax) sentence.resize(kSentenceBytesMax);
+    sentence = presentable(sentence, kSentenceBytesMax);
     const std::lock_guard lock(mutex_);
     Kind& one = kinds_[kind];
     if (one.count++ == 0) one.sentence = std::move(sentence);

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -151,6 +152,10 @@ class ColdTier {
   virtual void remove(std::span<const Digest> digests) = 0;
   // Likewise all pages of the namespace whose epoch is below that; they cannot be put any more.
   virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
+
+  // The epochs that drop_namespace() was called with, also in earlier lives, as far as these wrote
+  // them down.
+  virtual std::map<Digest, uint64_t> floors() const = 0;
 
   // The directory has seen these removals; written down soon.
   virtual void note_removals(const TierNote& note) = 0;

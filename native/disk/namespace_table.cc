@@ -60,6 +60,11 @@ bool NamespaceTable::raise_floor(const Digest& id, uint64_t epoch) {
   return true;
 }
 
+std::map<Digest, uint64_t> NamespaceTable::floors() const {
+  std::shared_lock lock(mutex_);
+  return floors_;
+}
+
 void NamespaceTable::set_quota(const Digest& id, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   quotas_[id].bytes = bytes;

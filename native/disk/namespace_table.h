@@ -34,6 +34,7 @@ class NamespaceTable {
 
   // Epochs below this one do not count any more. False: the floor was as high already.
   bool raise_floor(const Digest& id, uint64_t epoch);
+  std::map<Digest, uint64_t> floors() const;
 
   // What all epochs that count may hold together.
   void set_quota(const Digest& id, uint64_t bytes);

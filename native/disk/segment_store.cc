@@ -147,6 +147,7 @@ class SegmentStore final : public ColdTier {
 
   void note_removals(const TierNote& note) override { maintenance_.note_removals(note); }
 
+  std::map<Digest, uint64_t> floors() const override { return namespaces_.floors(); }
   void set_quota(const Digest& namespace_id, uint64_t payload_bytes) override {
     namespaces_.set_quota(namespace_id, payload_bytes);
   }

@@ -174,7 +174,8 @@ void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>
 }
 
 std::map<Digest, uint64_t> ColdPages::epochs() const {
-  std::map<Digest, uint64_t> epochs;
+  // A namespace that was cleared and has no page since is known by its floor alone.
+  std::map<Digest, uint64_t> epochs = tier_->floors();
   tier_->scan([&](std::span<const DiskPage> pages) {
     for (const DiskPage& page : pages) {
       if (page.epoch == 0) continue;

@@ -1,5 +1,6 @@
 #include "ipc/request.h"
 
+#include "common/foreign_text.h"
 #include "common/types.h"
 
 namespace peercached::ipc {
@@ -7,27 +8,6 @@ namespace {
 
 [[noreturn]] void bad_frame(const std::string& text) {
   throw RequestError(ErrorCode::bad_frame, text);
-}
-
-// Names are shown to people and end up in JSON: valid UTF-8 without control characters.
-bool presentable(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto lead = static_cast<uint8_t>(text[i++]);
-    if (lead < 0x20 || lead == 0x7f) return false;
-    if (lead < 0x80) continue;
-    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < static_cast<size_t>(more)) return false;
-    uint32_t point = lead & (0x3fu >> more);
-    for (int k = 0; k < more; ++k) {
-      const auto next = static_cast<uint8_t>(text[i++]);
-      if ((next & 0xc0) != 0x80) return false;
-      point = point << 6 | (next & 0x3fu);
-    }
-    const uint32_t least = more == 3 ? 0x10000 : more == 2 ? 0x800 : 0x80;
-    if (point < least || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -96,9 +76,10 @@ Hello parse_hello(std::span<const std::byte> body) {
   const auto* names = reinterpret_cast<const char*>(body.data() + sizeof(head));
   hello.ns = {names, head.namespace_bytes};
   hello.name = {names + head.namespace_bytes, head.name_bytes};
-  if (!presentable(hello.ns) || !presentable(hello.name)) {
-    throw RequestError(ErrorCode::bad_value,
-                       "namespace and client name must be UTF-8 without control characters");
+  if (!is_presentable(hello.ns) || !is_presentable(hello.name)) {
+    throw RequestError(
+        ErrorCode::bad_value,
+        "namespace and client name must be UTF-8 without control and direction characters");
   }
   return hello;
 }

@@ -177,12 +177,23 @@ def _check_files(config: Config, bad: _Bad) -> None:
     if config.cluster_secret_file:
         key, path = "cluster_secret_file", Path(config.cluster_secret_file)
         size_bytes = _check_file(key, path, bad, private=True)
-        if size_bytes is not None and not _SECRET_BYTES_MIN <= size_bytes <= _SECRET_BYTES_MAX:
-            bad(
-                key,
-                f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}",
-                f"make one with: head -c 32 /dev/urandom | base64 > {path}",
-            )
+        if size_bytes is not None:
+            _check_secret(key, path, size_bytes, bad)
+
+
+def _check_secret(key: str, path: Path, size_bytes: int, bad: _Bad) -> None:
+    remedy = f"make one with: head -c 32 /dev/urandom | base64 > {path}"
+    if not _SECRET_BYTES_MIN <= size_bytes <= _SECRET_BYTES_MAX:
+        bad(key, f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}", remedy)
+        return
+    used_bytes = len(path.read_bytes().strip())
+    if used_bytes < _SECRET_BYTES_MIN:
+        bad(
+            key,
+            f"has {used_bytes} bytes without the white space around them; {_SECRET_BYTES_MIN} are "
+            "the least",
+            remedy,
+        )
 
 
 def _check_pool_file(config: Config, bad: _Bad) -> None:

@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 EPOCH_MAX = 1 << 62
+# Epochs are times in microseconds, this one in the year 2540. Whoever tells of a later one without
+# being asked is believed only a little above what is known: else one message with the last epoch of
+# all would leave none for the next clear.
+EPOCH_TOLD_MAX = 1 << 54
+EPOCH_STEP = 1 << 40
 EPOCHS_PER_MESSAGE_MAX = 64
 
 
 class TooManyNamespaces(ValueError):
     """No room for one more cleared namespace; until the restart of this daemon, that is."""
+
+
+class EpochTooHigh(ValueError):
+    """Out of reach of what is known here."""
 
 
 class Epochs:
@@ -28,6 +37,8 @@ class Epochs:
     def __init__(self, engine: Engine, store: EpochStore | None = None) -> None:
         self._engine = engine
         self._at = 0
+        self._sorted: list[tuple[bytes, int]] = []
+        self._sorted_mark = 0  # that the table had then
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
     def all(self) -> dict[bytes, int]:
@@ -36,25 +47,36 @@ class Epochs:
     def some(self) -> list[tuple[bytes, int]]:
         """A bounded part of the table, another one each time: after a few heartbeats
         everybody has heard all."""
-        table = sorted(self._engine.namespace_epochs().items())
+        mark = self._engine.epochs_mark()
+        if mark != self._sorted_mark:  # the table of an attacked node is long
+            self._sorted = sorted(self._engine.namespace_epochs().items())
+            self._sorted_mark = mark
+        table = self._sorted
         if len(table) <= EPOCHS_PER_MESSAGE_MAX:
             return table
         start = self._at % len(table)
         self._at = start + EPOCHS_PER_MESSAGE_MAX
-        return (table + table)[start : start + EPOCHS_PER_MESSAGE_MAX]
+        some = table[start : start + EPOCHS_PER_MESSAGE_MAX]
+        return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
 
-    def learn(self, epochs: Iterable[tuple[bytes, int]]) -> None:
+    def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False) -> None:
+        """`asked`: they come in an answer to us."""
         for namespace_id, epoch in epochs:
-            with contextlib.suppress(TooManyNamespaces):  # of no use to who told us
-                self.raise_to(namespace_id, epoch)
+            # Of no use to who told us.
+            with contextlib.suppress(TooManyNamespaces, EpochTooHigh):
+                self.raise_to(namespace_id, epoch, asked)
 
-    def raise_to(self, namespace_id: bytes, epoch: int) -> int:
+    def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False) -> int:
         """Returns the epoch that holds here now. ValueError for what cannot be one, and when the
         table is full: an epoch that is not in force must not be reported as if it were."""
         if len(namespace_id) != DIGEST_BYTES:
             raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
         if not 0 < epoch < EPOCH_MAX:
             raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
+        if not asked and epoch > max(EPOCH_TOLD_MAX, self.of(namespace_id) + EPOCH_STEP):
+            raise EpochTooHigh(
+                f"epoch {epoch} of a namespace is far above {self.of(namespace_id)}, the one here"
+            )
         if self._engine.raise_epoch(namespace_id, epoch):
             self.keeper.raised()
             return epoch

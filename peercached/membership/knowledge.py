@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from peercached.membership.flapping import Flapping
 from peercached.membership.messages import Action, Heartbeat, Refused, ViewChanged
+from peercached.membership.reach import FIRST_ASKED_MAX, ViewReach, sequence_within_reach
 from peercached.membership.table import Table
 from peercached.membership.timing import Timing
 from peercached.membership.updates import History, ViewUpdate
-from peercached.membership.view import VIEW_NUMBER_MAX, Member, State, View
+from peercached.membership.view import MARK_BITS, Member, State, View
 
 
 class Knowledge:
@@ -22,8 +23,12 @@ class Knowledge:
         self.refused = ""
         self.table = Table(timing.remember_gone_s)
         self.flapping = Flapping(timing)
-        self.told = told  # the highest number anybody mentioned
+        if told >> MARK_BITS > FIRST_ASKED_MAX:
+            told = 0  # no cluster gets there by itself
+        self._remembered = told
+        self.told = told  # the highest number within reach that anybody mentioned
         self.told_at = float("-inf")  # when it went above the latest view's
+        self.reach = ViewReach(timing.member_ttl_s)
         self._history = History()
         self._timing = timing
         self._returns_until = float("-inf")
@@ -40,13 +45,29 @@ class Knowledge:
         """The latest view for somebody who has that one."""
         return self._history.update_for(number, self.table, now)
 
-    def resolve(self, update: ViewUpdate) -> View | None:
-        if not 0 < update.number < VIEW_NUMBER_MAX:
+    def resolve(self, update: ViewUpdate, now: float, asked: bool = False) -> View | None:
+        """None, too, if a number in it is out of reach. `asked`: see reach.py."""
+        if update.number == 0 or not self._within_reach(update.number, now, asked):
+            return None
+        told = [(m.node_id, m.sequence) for m in update.members]
+        told += [(grave.node_id, grave.sequence) for grave in update.gone]
+        if not all(self.sequence_within_reach(*one) for one in told):
+            self.reach.refused += 1
             return None
         return self._history.resolve(update)
 
+    def sequence_within_reach(self, node_id: str, sequence: int) -> bool:
+        own = self.own.sequence if node_id == self.own.node_id else -1
+        return sequence_within_reach(sequence, max(own, self.table.newest(node_id)[0]))
+
+    def _within_reach(self, number: int, now: float, asked: bool = False) -> bool:
+        # What a node remembers of an earlier start counts as known.
+        return number <= self.latest.number or self.reach.has(
+            number, self.latest.number or self._remembered, now, asked
+        )
+
     def hear_of(self, number: int, now: float) -> None:
-        if self.told < number < VIEW_NUMBER_MAX:
+        if number > self.told and self._within_reach(number, now):
             if self.told <= self.latest.number:
                 self.told_at = now
             self.told = number

@@ -25,7 +25,6 @@ from peercached.membership.timing import Timing
 from peercached.membership.updates import ViewUpdate
 from peercached.membership.view import (
     NO_HEAD,
-    VIEW_NUMBER_MAX,
     Member,
     NodeAddress,
     State,
@@ -162,9 +161,12 @@ class Membership:
             return self._knowledge.refuse(first.problem)
         actions: list[Action] = []
         if answer.update is not None:
-            actions += self._learn(answer.update, now)
+            actions += self._learn(answer.update, now, asked=True)
         if answer.accused and self.own.sequence <= answer.accused:
-            self._object(answer.accused, now)
+            if self._knowledge.sequence_within_reach(self.address.node_id, answer.accused):
+                self._object(answer.accused, now)
+            else:
+                self._knowledge.reach.refused += 1
         if answer.wants_view:
             link.send_view, link.next_at = True, now
         return actions + self._lead(now)
@@ -207,13 +209,17 @@ class Membership:
             actions += self._learn(beat.update, now)
         self._knowledge.hear_of(beat.view_number, now)
         verdict, reason, accused = Verdict.NOT_A_MASTER, self._no_master(), 0
-        if self.is_master(now):
+        if not self._knowledge.sequence_within_reach(sender.node_id, sender.sequence):
+            self._knowledge.reach.refused += 1
+            verdict = Verdict.WAIT
+            reason = f"sequence {sender.sequence} is far above what is known of {sender.node_id}"
+        elif self.is_master(now):
             self._office.take(now)
             verdict, reason, accused = self._office.master.heard(sender, now)
             actions += self._lead(now)
         number = self.latest.number
         update = self._knowledge.since(beat.view_number, now) if number > beat.view_number else None
-        wants = number < beat.view_number < VIEW_NUMBER_MAX and now >= self._asked_until
+        wants = number < beat.view_number <= self._knowledge.told and now >= self._asked_until
         if wants:
             # Of the many that tell of a newer view, one is asked for it at a time.
             self._asked_until = now + self._timing.call_deadline_s
@@ -234,9 +240,9 @@ class Membership:
         self._office.master.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
-    def _learn(self, update: ViewUpdate, now: float) -> list[Action]:
+    def _learn(self, update: ViewUpdate, now: float, asked: bool = False) -> list[Action]:
         knowledge = self._knowledge
-        view = knowledge.resolve(update)
+        view = knowledge.resolve(update, now, asked)
         if view is None:
             return []
         office = self.is_master(now)
@@ -325,6 +331,11 @@ class Membership:
         return self._office.stamp(now)
 
     # --- for status
+
+    @property
+    def refused_numbers(self) -> int:
+        """View numbers and sequences that were out of reach (reach.py)."""
+        return self._knowledge.reach.refused
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
         """That process said so, and is no member."""

@@ -42,7 +42,8 @@ class Table:
     def __len__(self) -> int:
         return len(self._members)
 
-    def _newest(self, node_id: str) -> tuple[int, int, int]:
+    def newest(self, node_id: str) -> tuple[int, int, int]:
+        """The age of what is known; (-1, 0, 0): nothing."""
         member, grave = self._members.get(node_id), self._graves.get(node_id)
         if member is not None:
             return member.age
@@ -51,7 +52,7 @@ class Table:
     def take(self, member: Member, now: float) -> bool:
         """True if that was news. A member whose state says that it is gone is buried."""
         node_id = member.address.node_id
-        if member.age <= self._newest(node_id):
+        if member.age <= self.newest(node_id):
             return False
         if member.state >= State.DEAD:
             return self.bury(
@@ -66,7 +67,7 @@ class Table:
 
     def bury(self, gone: Gone, now: float) -> bool:
         """True if that was news. Ages travel instead of times, so that clocks need not agree."""
-        if gone.age <= self._newest(gone.node_id) or gone.age_s > self._remember_s:
+        if gone.age <= self.newest(gone.node_id) or gone.age_s > self._remember_s:
             return False
         self.changes += self._members.pop(gone.node_id, None) is not None
         self.burials += 1

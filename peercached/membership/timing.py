@@ -34,8 +34,9 @@ class Timing:
 
     @property
     def replace_after_s(self) -> float:
-        """Silence after which a node id may move to another address."""
-        return 2 * self.heartbeat_interval_s
+        """Silence after which a node id may move to another address: two heartbeats, or two signs
+        of life."""
+        return 2 * max(self.heartbeat_interval_s, self.sign_wait_s)
 
     @property
     def suspect_after_s(self) -> float:

@@ -105,7 +105,19 @@ def _time(record: logging.LogRecord) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     held_back = getattr(record, "held_back", 0)
-    return record.getMessage() + (f" (and {held_back} more like it)" if held_back else "")
+    return _presentable(record.getMessage()) + (
+        f" (and {held_back} more like it)" if held_back else ""
+    )
+
+
+def _presentable(text: str) -> str:
+    """One line, whatever others have put into it: a line feed would forge the next one, and an
+    escape sequence write over the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

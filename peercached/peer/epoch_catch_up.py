@@ -42,7 +42,7 @@ async def _ask(epochs: Epochs, peers: Peers, node: Node, timeout_s: float) -> bo
         reply: pb.EpochsReply = await asyncio.wait_for(
             link.call("Epochs", pb.EpochsRequest(), timeout_s, expect=node.address), timeout_s
         )
-        epochs.learn((entry.namespace_id, entry.epoch) for entry in reply.epochs)
+        epochs.learn(((entry.namespace_id, entry.epoch) for entry in reply.epochs), asked=True)
     except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError) as e:
         log.info("%s does not tell its epochs: %s", node.address.node_id, e)
         return False

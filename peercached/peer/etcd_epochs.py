@@ -41,7 +41,7 @@ class EtcdEpochs:
         try:
             namespace_id = bytes.fromhex(kv.key.removeprefix(self._prefix).decode())
             epoch = int(kv.value)
-            self._epochs.learn([(namespace_id, epoch)])
+            self._epochs.learn([(namespace_id, epoch)], asked=True)
             self._known[namespace_id] = epoch
         except ValueError as error:
             log.warning("the key %r in etcd is not used: %s", kv.key, error)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from peercached.peer.auth import SESSION_KEY
 from peercached.peer.doors import Doors, host_of
@@ -39,12 +40,15 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self,
         shake: Callable[[Any, Any], Any],
         known: Callable[[str], bool],
+        refuse: Callable[[Any, Exception], Awaitable[None]],
         doors: Doors,
     ) -> None:
-        """`shake` answers a handshake; `known`: is this session one of ours?"""
+        """`shake` answers a handshake; `known`: is this session one of ours? `refuse` ends a call
+        with that error."""
         self._handlers: grpc.GenericRpcHandler[Any, Any] | None = None
         self._shake = shake
         self._known = known
+        self._refuse = refuse
         self._doors = doors
         self._turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_MAX)
         self._hosts: dict[str, _Host] = {}
@@ -66,7 +70,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if handler_call_details.method == _HANDSHAKE:
             return grpc.stream_unary_rpc_method_handler(
                 self._handshake,
-                request_deserializer=pb.HandshakeRequest.FromString,
+                request_deserializer=_parser(pb.HandshakeRequest.FromString),
                 response_serializer=pb.HandshakeReply.SerializeToString,
             )
         session = ""
@@ -74,9 +78,28 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             if key == SESSION_KEY:
                 session = value
                 if self._known(session):
-                    return handler
+                    return self._checked(handler)
         self.unauthenticated += 1
         return _unknown if session else self._nobody()
+
+    def _checked(self, handler: Any) -> Any:
+        """gRPC itself would answer bytes that are no message with UNKNOWN, and log a traceback."""
+        parse = _parser(handler.request_deserializer)
+        if handler.request_streaming:  # raised where the servicer reads
+            return handler._replace(request_deserializer=parse)
+
+        def parse_later(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except ValueError as error:
+                return error
+
+        async def answer(request: Any, context: Any) -> Any:
+            if isinstance(request, ValueError):
+                await self._refuse(context, request)
+            return await handler.unary_unary(request, context)
+
+        return handler._replace(request_deserializer=parse_later, unary_unary=answer)
 
     def _nobody(self) -> Any:
         async def refuse(requests: Any, context: Any) -> None:
@@ -103,6 +126,8 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             async with host.turn, self._turn:
                 try:
                     request = await asyncio.wait_for(anext(aiter(requests)), HANDSHAKE_READ_S)
+                except ValueError as error:
+                    await self._refuse(context, error)
                 except StopAsyncIteration:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an empty handshake")
                 except asyncio.TimeoutError:
@@ -120,6 +145,19 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             host.here -= 1
             if not host.here:
                 del self._hosts[name]
+
+
+def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """ValueError for bytes that are no such message."""
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError as error:
+            what = f"{len(data)} bytes that are no message of this call: {error}"
+            raise ValueError(what) from error
+
+    return parsed
 
 
 class _Host:

@@ -142,7 +142,10 @@ class Heartbeats:
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
         self._epochs.learn(epochs)
-        answer, actions = self._membership.on_heartbeat(beat, time.monotonic())
+        now = time.monotonic()
+        # A heartbeat in the name of a member is judged by when that member was heard last.
+        self._membership.hear(self._signs.take(now), now)
+        answer, actions = self._membership.on_heartbeat(beat, now)
         self.act(actions)
         return answer, self._epochs.some()
 
@@ -188,7 +191,7 @@ class Heartbeats:
             )
         except asyncio.TimeoutError as error:
             raise Unreachable(f"{endpoint} did not answer in time") from error
-        self._epochs.learn((e.namespace_id, e.epoch) for e in reply.epochs)
+        self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
         return member_wire.answer_of(reply)
 
     async def _push(self, action: PushView) -> None:

@@ -37,6 +37,14 @@ def document(membership: Membership, now: float) -> dict[str, Any]:
 
 def say(membership: Membership, say: Say, now: float) -> None:
     links = list(membership.links)
+    if membership.refused_numbers:
+        say(
+            "warning",
+            f"{membership.refused_numbers} messages of members named a view or sequence number far "
+            "above all that this node has heard of; they were ignored.",
+            "Look for a node that does not belong here, or is faulty. If this node was cut off for "
+            "years, restart it.",
+        )
     if membership.refused:
         say("error", f"Out of the cluster: {membership.refused}.", "Restart it after that.")
         return

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
+from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.placement import Node
@@ -112,6 +113,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         self.gate = Gate(
             self.Handshake,
             lambda session: sessions.find(session) is not None,
+            self._refuse,
             self.doors,
         )
         self.on_call: Callable[[NodeAddress], None] = lambda caller: None
@@ -202,6 +204,11 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             caller = self._session(context).caller
             beat = member_wire.heartbeat_of(request)
             _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
+            if len(request.epochs) > EPOCHS_PER_MESSAGE_MAX:
+                raise ValueError(
+                    f"a heartbeat with {len(request.epochs)} namespace epochs; "
+                    f"{EPOCHS_PER_MESSAGE_MAX} are the limit"
+                )
             epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
             answer, known = self._node.heartbeat(beat, epochs)
             return member_wire.answer_message(answer, known)

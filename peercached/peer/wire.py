@@ -31,6 +31,9 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
         raise ValueError(f"node id {message.node_id[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
     if not 0 < len(message.host.encode()) <= NAME_BYTES_MAX:
         raise ValueError(f"host {message.host[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
+    for what, name in (("node id", message.node_id), ("host", message.host)):
+        if not name.isprintable():
+            raise ValueError(f"{what} {name[:64]!r} has characters that cannot be shown")
     if message.incarnation == 0:
         raise ValueError(f"node {message.node_id!r} has incarnation 0, which is never used")
     for port in (message.peer_port, message.data_port):

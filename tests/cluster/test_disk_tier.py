@@ -215,3 +215,23 @@ def test_a_disk_path_that_cannot_be_used_is_a_clear_error_at_start(
     assert "a.disk" in refused_start(other)  # another node's
     other.options["disk-path"] = str(tmp_path / "nowhere" / "disk")
     assert "nowhere" in refused_start(other)
+
+
+def test_a_namespace_that_was_cleared_is_written_again_though_its_epoch_was_lost(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    """Without a `state_dir` only the disk remembers the clear."""
+    cluster = make_cluster(1, pool_size=POOL, each=disk_options(tmp_path, "a", state_dir=""))
+    node = cluster[0]
+    with attach(node, timeout_s=10.0) as worker:
+        fill(node, worker, keys_of("before", 32))
+        assert worker.client.clear()
+        eventually(lambda: disk_of(node)["pages"] == 0, what="what was cleared has left the disk")
+    node.stop()
+    node.start()
+    with attach(node, timeout_s=10.0) as worker:
+        keys = keys_of("after", 32)
+        fill(node, worker, keys)
+        assert disk_of(node)["skipped_old"] == 0
+        assert disk_of(node)["pages"] == len(keys)
+        assert found(worker, keys_of("before", 32)) == 0

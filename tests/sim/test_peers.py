@@ -23,6 +23,7 @@ from peercached.membership import NodeAddress
 from peercached.peer.auth import SESSION_KEY, Secret
 from peercached.peer.client import PeerLink, Unreachable
 from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
 from peercached.this_node import new_incarnation
 from sim.fake_engine import digest_of, each
 from sim.nodes import CLEAR, LOOKUP, PUBLISH, REMOVE, LoopNode, eventually, free_port, in_sync
@@ -135,6 +136,30 @@ def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
             await link.close()
 
     run(claim())
+
+
+def test_bytes_that_are_no_message_are_refused_with_a_sentence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            await link.ready()
+            channel: Any = link._channel  # grpc's stubs send messages alone
+            calls = [name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()]
+            for name in calls:
+                call = channel.stream_stream(f"/peercached.peer.v1.Peer/{name}")(
+                    iter([b"\xff" * 9]), metadata=link.metadata
+                )
+                assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT, name
+                assert "9 bytes that are no message of this call" in await call.details()
+            assert node.daemon.servicer.malformed == len(calls)
+            await link.call("Ping", pb.PingRequest())
+            await link.close()
+
+    run(claim())
+    assert "Traceback" not in caplog.text
 
 
 def test_a_malformed_record_ends_that_stream_only() -> None:

@@ -95,6 +95,8 @@ def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
         (b"x" * 32, 0o644, "chmod 640"),
         (b"x" * 15, 0o600, "16 to 4096"),
         (b"x" * 4097, 0o600, "16 to 4096"),
+        (b"\n" * 20, 0o600, "0 bytes without the white space"),
+        (b"fifteen letters     \n", 0o600, "15 bytes without the white space"),
     ],
 )
 def test_a_weak_or_open_secret_is_refused(

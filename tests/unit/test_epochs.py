@@ -5,7 +5,13 @@ from typing import Any, cast
 import pytest
 from sim.fake_engine import FakeEngine, digest_of
 
-from peercached.directory.epochs import EPOCH_MAX, EPOCHS_PER_MESSAGE_MAX, Epochs, TooManyNamespaces
+from peercached.directory.epochs import (
+    EPOCH_MAX,
+    EPOCH_TOLD_MAX,
+    EPOCHS_PER_MESSAGE_MAX,
+    Epochs,
+    TooManyNamespaces,
+)
 
 
 def cleared(count: int) -> tuple[FakeEngine, Epochs]:
@@ -36,6 +42,22 @@ def test_an_epoch_that_cannot_be_is_refused(epoch: int) -> None:
     with pytest.raises(ValueError, match=f"epoch {epoch} "):
         epochs.raise_to(digest_of("n"), epoch)
     assert engine.epochs == {}
+
+
+def test_an_epoch_out_of_reach_is_believed_in_answers_only() -> None:
+    engine, epochs = cleared(0)
+    with pytest.raises(ValueError, match="far above 0, the one here"):
+        epochs.raise_to(digest_of("n"), EPOCH_MAX - 1)
+    epochs.learn([(digest_of("n"), EPOCH_MAX - 1)])
+    assert engine.epochs == {}
+    epochs.raise_to(digest_of("n"), EPOCH_TOLD_MAX)
+    assert epochs.next_of(digest_of("n"), now_us=5) == EPOCH_TOLD_MAX + 1
+    epochs.raise_to(digest_of("n"), EPOCH_TOLD_MAX + 1)
+    epochs.learn([(digest_of("o"), EPOCH_TOLD_MAX + 2)], asked=True)
+    assert engine.epochs == {
+        digest_of("n"): EPOCH_TOLD_MAX + 1,
+        digest_of("o"): EPOCH_TOLD_MAX + 2,
+    }
 
 
 def test_an_epoch_only_rises() -> None:

@@ -37,7 +37,7 @@ def test_json_lines_are_one_object_each_even_with_a_traceback() -> None:
     entry = json.loads(line)
     assert entry["level"] == "error"
     assert entry["logger"] == "peercached.test"
-    assert entry["message"] == "failed: x\ny"
+    assert entry["message"] == "failed: x\\ny", "whoever prints it must not print two lines"
     assert "naïve" in entry["traceback"]
     assert entry["time"].endswith("Z")
 

@@ -159,6 +159,19 @@ def test_a_master_keeps_a_member_that_gives_signs_and_probes_it_not() -> None:
     assert "b" in side.node.latest.by_id
 
 
+def test_a_member_that_gives_signs_is_not_replaced_by_another_of_its_name() -> None:
+    side = master_a()
+    twin = Member(NodeAddress("b", 33, "elsewhere", 1, 2))
+    verdicts = []
+    for now in times(12):
+        last = NOW + TIMING.sign_wait_s * ((now - NOW) // TIMING.sign_wait_s)
+        side.step(now, [of("b", last, answered_at=NEVER)])
+        answer, _ = side.node.on_heartbeat(Heartbeat(twin, 0), now)
+        verdicts.append(answer.verdict)
+    assert Verdict.ACCEPTED not in verdicts
+    assert verdicts[-1] is Verdict.DUPLICATE
+
+
 def test_without_signs_a_member_dies_as_ever() -> None:
     side = master_a()
     for now in times(3):

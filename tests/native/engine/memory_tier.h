@@ -77,6 +77,7 @@ class MemoryTier final : public ColdTier {
     }
   }
   void touch(std::span<const Digest>) override {}
+  std::map<Digest, uint64_t> floors() const override { return {}; }
   void remove(std::span<const Digest> digests) override {
     std::lock_guard lock(mutex_);
     for (const Digest& digest : digests) {

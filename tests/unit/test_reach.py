@@ -1,0 +1,153 @@
+"""Numbers far above all that is known: from a member that lies, or is broken."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from peercached.membership import (
+    Gone,
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    Membership,
+    NodeAddress,
+    State,
+    Timing,
+    Verdict,
+    View,
+    ViewUpdate,
+)
+from peercached.membership.reach import (
+    FIRST_ASKED_MAX,
+    FIRST_MAX,
+    LEAP,
+    SEQUENCE_FIRST_MAX,
+    SEQUENCE_STEP,
+    STEP,
+    ViewReach,
+)
+from peercached.membership.view import MARK_BITS, SEQUENCE_MAX, VIEW_NUMBER_MAX
+
+TIMING = Timing(1.0, 5.0)
+NOW = 1000.0
+
+
+def address(node_id: str) -> NodeAddress:
+    return NodeAddress(node_id, 1, node_id, 1, 2)
+
+
+def node(name: str, rank: int | None = None, remembered: View | None = None) -> Membership:
+    rng = random.Random(1)
+    return Membership(address(name), ["a:1"], rank, TIMING, NOW, rng, 1, remembered)
+
+
+def head_with_b() -> Membership:
+    head = node("a", 0)
+    head.tick(NOW)
+    head.on_heartbeat(Heartbeat(Member(address("b")), 0), NOW)
+    head.tick(NOW + 1)
+    assert {m.node_id for m in head.view.members} == {"a", "b"}
+    return head
+
+
+def ids(membership: Membership) -> set[str]:
+    return {m.node_id for m in membership.latest.members}
+
+
+def number(counter: int) -> int:
+    return counter << MARK_BITS
+
+
+@pytest.mark.parametrize("lie", [VIEW_NUMBER_MAX - 1, number(FIRST_MAX), number(3 + LEAP)])
+def test_a_view_number_out_of_reach_does_not_keep_others_from_joining(lie: int) -> None:
+    head = head_with_b()
+    before = head.latest.counter
+    answer, _ = head.on_heartbeat(Heartbeat(Member(address("b")), lie), NOW + 1)
+    assert not answer.wants_view
+    head.on_heartbeat(Heartbeat(Member(address("c")), 0), NOW + 2)
+    head.tick(NOW + 3)
+    assert ids(head) == {"a", "b", "c"}
+    assert head.latest.counter == before + 1
+    assert head.refused_numbers == 1
+
+
+def test_a_view_out_of_reach_is_not_adopted() -> None:
+    head = head_with_b()
+    forged = View.numbered(VIEW_NUMBER_MAX - 1 >> MARK_BITS, View.of(0, [Member(address("b"))]))
+    update = ViewUpdate(forged.number, forged.members)
+    head.on_heartbeat(Heartbeat(Member(address("b")), forged.number, update), NOW + 1)
+    assert ids(head) == {"a", "b"}
+
+
+def test_a_node_that_was_away_for_long_takes_the_view_of_now() -> None:
+    member = node("b", remembered=View.numbered(7, View.of(0, [Member(address("b"))])))
+    member.tick(NOW)
+    now = View.numbered(7 + LEAP, View.of(0, [Member(address("a")), Member(address("b"))]))
+    answer = HeartbeatAnswer(
+        Verdict.ACCEPTED, update=ViewUpdate(now.number, now.members), responder="a"
+    )
+    member.answered("a:1", answer, NOW)
+    assert member.latest.number == now.number
+
+
+def test_a_leap_is_believed_once_in_a_while() -> None:
+    reach = ViewReach(5.0)
+    assert reach.has(number(1 + STEP), number(1), NOW)
+    assert reach.has(number(1 + LEAP), number(1), NOW)
+    assert reach.has(number(1 + LEAP), number(1), NOW), "the same one, told again"
+    assert not reach.has(number(1 + 2 * LEAP), number(1 + LEAP), NOW + 1)
+    assert reach.has(number(1 + 2 * LEAP), number(1 + LEAP), NOW + 5)
+    assert not reach.has(number(2 + 3 * LEAP), number(1 + 2 * LEAP), NOW + 99)
+    assert reach.refused == 2
+
+
+def test_a_new_node_asks_its_way_into_a_cluster_whose_counters_were_raised() -> None:
+    member = node("b")
+    member.tick(NOW)
+    high = View.numbered(FIRST_MAX + 9, View.of(0, [Member(address("a")), Member(address("b"))]))
+    update = ViewUpdate(high.number, high.members)
+    member.on_heartbeat(Heartbeat(Member(address("a")), high.number, update), NOW)
+    assert member.latest.number == 0
+    member.answered("a:1", HeartbeatAnswer(Verdict.ACCEPTED, "", update, "a"), NOW)
+    assert member.latest.number == high.number
+
+
+def test_what_is_remembered_cannot_use_up_the_numbers() -> None:
+    head = node("a", 0, View.numbered(FIRST_ASKED_MAX + 1, View.of(0, [Member(address("a"))])))
+    head.tick(NOW)
+    head.tick(NOW + 5)
+    assert 0 < head.latest.counter < 10
+
+
+@pytest.mark.parametrize("sequence", [SEQUENCE_MAX - 1, 2 * SEQUENCE_STEP])
+def test_a_grave_out_of_reach_buries_nobody(sequence: int) -> None:
+    head = head_with_b()
+    grave = Gone("b", 1, sequence, State.DEAD)
+    view = head.latest.next([Member(address("a"))])
+    update = ViewUpdate(view.number, view.members, gone=(grave,))
+    head.on_heartbeat(Heartbeat(Member(address("c")), view.number, update), NOW + 1)
+    head.tick(NOW + 1)
+    assert "b" in ids(head)
+    answer, _ = head.on_heartbeat(Heartbeat(Member(address("b")), head.latest.number), NOW + 2)
+    assert answer.verdict is Verdict.ACCEPTED
+
+
+def test_a_node_does_not_object_with_a_number_that_leaves_none_above_it() -> None:
+    member = node("b")
+    member.tick(NOW)
+    accusing = HeartbeatAnswer(Verdict.WAIT, "", responder="a", accused=SEQUENCE_MAX - 1)
+    member.answered("a:1", accusing, NOW)
+    assert member.own.sequence == 0
+    member.answered("a:1", replace(accusing, accused=5), NOW)
+    assert member.own.sequence == 6
+
+
+def test_a_newcomer_with_a_sequence_out_of_reach_waits() -> None:
+    head = head_with_b()
+    newcomer = Member(address("c"), sequence=SEQUENCE_FIRST_MAX + 1)
+    answer, _ = head.on_heartbeat(Heartbeat(newcomer, 0), NOW + 1)
+    assert answer.verdict is Verdict.WAIT
+    assert "far above" in answer.reason
