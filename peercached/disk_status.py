@@ -36,6 +36,13 @@ def say_disk(
             "are in memory only.",
             "A faster disk keeps more of them; sets never wait for it.",
         )
+    if disk.get("skipped_large"):
+        say(
+            "warning",
+            f"{disk['skipped_large']} pages are too large for the disk tier at {path}, and are in "
+            f"memory only: it takes pages of {disk.get('page_bytes_max', 0)} bytes at most.",
+            "Make disk_size larger: from 16 GiB on, pages of 64 MiB are taken.",
+        )
     if disk.get("reads_corrupt") or disk.get("recovery_corrupt"):
         say(
             "warning",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Below this, a stream that is not in sync is just being made.
 BEHIND_S = 10.0
+UNREACHED_S = 600.0
 
 
 def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
@@ -36,6 +37,8 @@ class NodeStatus:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._behind_since: dict[str, float] = {}
+        self._unreached = 0  # batches, at the last look
+        self._unreached_at = float("-inf")  # when there was one more
 
     def document(self) -> dict[str, Any]:
         daemon, config = self._daemon, self._daemon.config
@@ -85,6 +88,13 @@ class NodeStatus:
                 for namespace_id, epoch in sorted(daemon.engine.namespace_epochs().items())
             ],
         }
+
+    def _unreached_lately(self, count: int) -> bool:
+        """Whether there was one more within the last minutes: what is over needs no attention."""
+        now = time.monotonic()
+        if count != self._unreached:
+            self._unreached, self._unreached_at = count, now
+        return now - self._unreached_at < UNREACHED_S
 
     def line(self) -> str:
         """For the service manager's one line."""
@@ -292,7 +302,7 @@ class NodeStatus:
                     "Pages set here stay readable through their other owners; if it stays, look "
                     "at that daemon.",
                 )
-        if daemon.publisher.unreached:
+        if self._unreached_lately(daemon.publisher.unreached):
             say(
                 "info",
                 f"{daemon.publisher.unreached} batches were set while no owner could be reached; "

@@ -97,6 +97,7 @@ struct DiskStats {
   uint64_t size_bytes = 0, used_bytes = 0, segments = 0;  // of files
   uint64_t pages = 0, payload_bytes = 0, index_bytes = 0;
   uint64_t queued_pages = 0, queued_bytes = 0;
+  uint64_t page_bytes_max = 0;  // larger pages are not written (skipped_large)
   // Writing. Write amplification is disk_bytes_written / payload_bytes_written.
   uint64_t pages_written = 0, payload_bytes_written = 0, disk_bytes_written = 0;
   uint64_t pages_carried = 0, pages_evicted = 0, segments_evicted = 0;

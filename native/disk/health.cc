@@ -25,6 +25,11 @@ std::string remedy(int error) {
     case EACCES:
     case EPERM:
       return "let the daemon's user write there";
+    case EMFILE:
+    case ENFILE:
+      return "let the daemon have more open files (LimitNOFILE of its unit)";
+    case EEXIST:
+      return "something else has put a file there: look for a second daemon or a copied folder";
     case ENOENT:
       return "the directory is gone: restart the daemon";
     default:

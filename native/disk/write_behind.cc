@@ -175,6 +175,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
   std::lock_guard lock(mutex_);
   stats.queued_pages = held_pages_;
   stats.queued_bytes = held_bytes_;
+  stats.page_bytes_max = page_bytes_max_;
   stats.skipped_full = skipped_full_;
   stats.skipped_off = skipped_off_;
   stats.skipped_old = skipped_old_;

@@ -65,6 +65,7 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("skipped_full", disk.skipped_full).field("skipped_off", disk.skipped_off);
   json.field("skipped_old", disk.skipped_old).field("skipped_large", disk.skipped_large);
   json.field("skipped_quota", disk.skipped_quota);
+  json.field("page_bytes_max", disk.page_bytes_max);
   json.field("write_errors", disk.write_errors);
   json.field("removed", disk.removed);
   json.field("pages_read", disk.pages_read);

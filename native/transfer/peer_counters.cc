@@ -40,4 +40,12 @@ std::string PeerCounters::silence(TimePoint started) const {
   return "silent for " + std::to_string(silent.count()) + " ms until the deadline";
 }
 
+std::string PeerCounters::dribble(TimePoint started, uint64_t received_before) const {
+  const auto time = Clock::now() - started;
+  const uint64_t sent = received.load(std::memory_order_relaxed) - received_before;
+  if (!is_dribble(sent, time)) return "";
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  return "sent only " + std::to_string(sent) + " bytes in " + std::to_string(ms) + " ms";
+}
+
 }  // namespace peercached

@@ -12,6 +12,7 @@ namespace peercached {
 
 struct PeerCounters {
   std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, deadlines{0}, corrupt{0};
+  std::atomic<uint64_t> received{0};  // bytes over TCP, of pages that never became whole, too
   ReadLatency reads;  // from the call to the last page that this peer delivered or failed
   std::atomic<TimePoint> last_heard{TimePoint{}};  // when something of its pages came, in any read
 
@@ -21,6 +22,8 @@ struct PeerCounters {
   // For how long the peer has been silent, in words, at the end of a read that began at `started`;
   // empty if it was not.
   std::string silence(TimePoint started) const;
+  // Likewise of one that has sent next to nothing. `received_before`: `received` at that begin.
+  std::string dribble(TimePoint started, uint64_t received_before) const;
 };
 
 }  // namespace peercached

@@ -199,6 +199,7 @@ class Disk(Part):
     skipped_old: int = 0
     skipped_large: int = 0
     skipped_quota: int = 0  # their namespaces hold what they may; see quotas
+    page_bytes_max: int = 0  # larger pages are not written: skipped_large
     write_errors: int = 0
     pages_read: int = 0
     reads_absent: int = 0

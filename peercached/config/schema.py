@@ -312,7 +312,8 @@ class Config(BaseModel):
         16 << 30,
         _DISK,
         "Room for all files in `disk_path` together. The oldest pages give way, recently read ones "
-        "last.",
+        "last. It also bounds how large a page on the disk may be: 4 MiB with 1 GiB, 64 MiB from "
+        "16 GiB on.",
         "With `disk_enabled`: as much of the disk as the pages may take, with some left free.",
         unit="bytes",
         ge=16 << 20,

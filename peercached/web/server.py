@@ -1,10 +1,11 @@
 """Serves GET requests to whoever may reach the port: bounded in everything, because anybody may.
 
-At most CONNECTIONS_MAX connections: one more takes the place of the one that has said nothing for
-the longest, or is answered 503 if all are being answered, so that a flood of silent clients keeps
-no scraper out. A head within HEAD_BYTES_MAX and HEAD_S; no bodies; a client that does not take its
-answer within WRITE_S is cut off. Handlers run on the event loop and await between pieces of more
-than a few milliseconds.
+At most CONNECTIONS_MAX connections, PER_HOST_MAX of them from one address: one more takes the place
+of the one that has said nothing for the longest, so that a flood of silent clients keeps no scraper
+out. If all are being answered it may only ask for a probe (health.py), whose answer of a few bytes
+fits any socket buffer: clients that do not read their answers keep no probe out. A head within
+HEAD_BYTES_MAX and HEAD_S; no bodies; a client that does not take its answer within WRITE_S is cut
+off. Handlers run on the event loop and await between pieces of more than a few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from peercached.web.message import Request, Response, text
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 32
+PER_HOST_MAX = 24
+PROBES = frozenset({"/healthz", "/readyz"})
+PROBES_MAX = 16  # connections beside those, for one probe each
 HEAD_BYTES_MAX = 16 << 10
 # From the first byte of a request, or from the connection for its first one, to the head's end.
 HEAD_S = 5.0
@@ -46,7 +50,7 @@ class WebCounters:
     """Since the start of the daemon."""
 
     requests: int = 0
-    refused: int = 0  # connections beyond CONNECTIONS_MAX
+    refused: int = 0  # connections beyond the bounds, and requests there that were no probe
     displaced: int = 0  # silent connections that had to make room
     bad: int = 0  # requests that are no HTTP, or too large
     cut: int = 0  # clients that were too slow
@@ -61,7 +65,8 @@ class WebServer:
         self._asked_port = port
         self._routes = routes
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], str] = {}  # with the address
+        self._probes: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # the oldest first
         self._ending: set[asyncio.Task[None]] = set()
         # Those that wait for a head, the one that has waited for the longest first.
         self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -100,48 +105,63 @@ class WebServer:
         if self._server is None:
             return
         self._server.close()
-        tasks = [*self._connections, *self._ending]
+        tasks = [*self._connections, *self._probes, *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._server = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= CONNECTIONS_MAX and self._silent:
-            silent = next(iter(self._silent))
-            self._silent.pop(silent).transport.abort()
-            self._connections.discard(silent)
-            self._ending.add(silent)
-            silent.add_done_callback(self._ending.discard)
-            self.counters.displaced += 1
+        host = _host_of(writer)
+        crowd = self._crowd(host)
+        if crowd:
+            silent = next((task for task in crowd if task in self._silent), None)
+            if silent is None:
+                self._accept_probe(reader, writer)
+                return
+            self._displace(silent, self._silent.pop(silent))
+            del self._connections[silent]
             _log.warning(
                 "shut a silent connection to the metrics port: with one from %s there are more "
                 "than %d",
-                _host_of(writer),
-                CONNECTIONS_MAX,
+                host,
+                len(crowd),
             )
-        if len(self._connections) >= CONNECTIONS_MAX:
-            self.counters.refused += 1
-            _log.warning(
-                "refused a connection to the metrics port from %s: %d are being answered",
-                _host_of(writer),
-                CONNECTIONS_MAX,
-            )
-            # Fits any socket buffer, so that nobody has to wait for this client.
-            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n")
-            writer.close()
-            return
         task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections.add(task)
+        self._connections[task] = host
         self._silent[task] = writer
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _crowd(self, host: str) -> list[asyncio.Task[None]]:
+        """The connections that leave no room for one more of that address; none if there is."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return list(self._connections)
+        same = [task for task, other in self._connections.items() if other == host]
+        return same if len(same) >= PER_HOST_MAX else []
+
+    def _accept_probe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One probe is short: whoever has been here for the longest sends no request."""
+        if len(self._probes) >= PROBES_MAX:
+            oldest = next(iter(self._probes))
+            self._displace(oldest, self._probes.pop(oldest))
+        task = asyncio.ensure_future(self._serve(reader, writer, probe=True))
+        self._probes[task] = writer
+        task.add_done_callback(lambda done: self._probes.pop(done, None))
+
+    def _displace(self, task: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        self.counters.displaced += 1
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, probe: bool = False
+    ) -> None:
         writer.transport.set_write_buffer_limits(0)  # drain() is: the kernel has it all
         link = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
             limit_s = HEAD_S
-            while await self._one(link, reader, writer, limit_s):
+            while await self._one(link, reader, writer, limit_s, probe) and not probe:
                 link.start_next_cycle()
                 limit_s = IDLE_S
                 self._silent[_this_task()] = writer
@@ -161,6 +181,7 @@ class WebServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         silent_s: float,
+        probe: bool,
     ) -> bool:
         """One request. True if another one may follow."""
         try:
@@ -177,7 +198,7 @@ class WebServer:
                 )
             return False
         self.counters.requests += 1
-        response = await self._answer(request)
+        response = await self._answer(request, probe)
         await self._send(link, writer, response, request.method)
         return link.our_state is h11.DONE and link.their_state is h11.DONE
 
@@ -211,12 +232,16 @@ class WebServer:
             if event is h11.NEED_DATA:
                 link.receive_data(await reader.read(_READ_BYTES))
 
-    async def _answer(self, asked: h11.Request) -> Response:
+    async def _answer(self, asked: h11.Request, probe: bool) -> Response:
         if asked.method not in (b"GET", b"HEAD"):
             return Response(
                 b"only GET\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"}
             )
         path, _, query = asked.target.decode("latin-1").partition("?")
+        if probe and path not in PROBES:
+            self.counters.refused += 1
+            _log.warning("refused %s at the metrics port: too many connections", path)
+            return text("too many connections: only probes", HTTPStatus.SERVICE_UNAVAILABLE)
         handler = self._routes.get(path)
         if handler is None:
             there = ", ".join(sorted(self._routes))

@@ -229,9 +229,22 @@ def test_a_namespace_that_was_cleared_is_written_again_though_its_epoch_was_lost
         eventually(lambda: disk_of(node)["pages"] == 0, what="what was cleared has left the disk")
     node.stop()
     node.start()
+    cluster.wait_complete()
     with attach(node, timeout_s=10.0) as worker:
         keys = keys_of("after", 32)
         fill(node, worker, keys)
         assert disk_of(node)["skipped_old"] == 0
         assert disk_of(node)["pages"] == len(keys)
         assert found(worker, keys_of("before", 32)) == 0
+
+
+def test_pages_that_are_too_large_for_the_disk_are_told_with_the_limit(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    cluster = make_cluster(1, pool_size="64MiB", each=disk_options(tmp_path, "a"))
+    with attach(cluster[0], page_bytes=5 << 20, room_pages=4, timeout_s=10.0) as worker:
+        assert all(worker.set(keys_of("large", 3)))
+    eventually(lambda: disk_of(cluster[0])["skipped_large"] == 3)
+    assert disk_of(cluster[0])["page_bytes_max"] == 4 << 20
+    said = [entry["sentence"] for entry in cluster[0].status()["health"]]
+    assert any("3 pages are too large" in sentence and "4194304" in sentence for sentence in said)

@@ -170,12 +170,12 @@ def test_the_certificate_of_one_node_opens_nothing_to_another(
 # --- the data port ----------------------------------------------------------------------------
 
 _FRAME = struct.Struct("<IHHII")
-_MAGIC, _HELLO, _REFUSED = 0x54504350, 1, 3
+_MAGIC, _HELLO, _REFUSED, _CHALLENGE = 0x54504350, 1, 3, 14
 _UNAUTHORISED, _WRONG_INCARNATION, _BAD_HELLO = 1, 2, 4
 
 
-def hello(node_id: bytes, own: int, holder: int, token: bytes) -> bytes:
-    body = struct.pack("<QQ32sII", own, holder, token, len(node_id), 0) + node_id
+def hello(node_id: bytes, own: int, holder: int, proof: bytes) -> bytes:
+    body = struct.pack("<QQ32sII", own, holder, proof, len(node_id), 0) + node_id
     return _FRAME.pack(_MAGIC, 1, _HELLO, len(body), 0) + body
 
 
@@ -185,9 +185,12 @@ def reason_of_refusal(daemon: Daemon, said: bytes) -> int:
         answer = b""
         while piece := one.recv(4096):
             answer += piece
-    _, _, kind, _, _ = _FRAME.unpack_from(answer)
+    _, _, kind, body_bytes, _ = _FRAME.unpack_from(answer)
+    assert kind == _CHALLENGE
+    refusal = answer[_FRAME.size + body_bytes :]
+    _, _, kind, _, _ = _FRAME.unpack_from(refusal)
     assert kind == _REFUSED
-    (reason,) = struct.unpack_from("<H", answer, _FRAME.size)
+    (reason,) = struct.unpack_from("<H", refusal, _FRAME.size)
     return int(reason)
 
 

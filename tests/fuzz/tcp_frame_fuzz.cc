@@ -25,12 +25,13 @@ std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
 void fuzz_hello(std::span<const std::byte> body) {
   Hello hello;
   if (parse_hello(body, hello) != nullptr) return;
-  require(hello.token.size() == kTokenBytes && hello.node_id.size() <= kNodeIdBytesMax);
+  require(hello.node_id.size() <= kNodeIdBytesMax);
   std::vector<std::byte> again;
   append_hello(again, hello);
   Hello same;
   require(parse_hello(body_of(again), same) == nullptr);
   require(same.node_id == hello.node_id && same.incarnation == hello.incarnation);
+  require(same.proof == hello.proof);
 }
 
 void fuzz_read(std::span<const std::byte> body) {

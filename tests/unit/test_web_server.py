@@ -205,12 +205,41 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
     async def story(server: web.WebServer) -> None:
         asked = [asyncio.ensure_future(exchange(server, get("/slow"))) for _ in range(4)]
         await eventually(lambda: server.connections == 4 and not server._silent)
-        assert b"503" in await exchange(server, b"")
+        assert b"503" in await exchange(server, get("/hello"))
         assert server.counters.refused == 1
         done.set()
         assert all(b"at last" in answer for answer in await asyncio.gather(*asked))
         await eventually(lambda: server.connections == 0)
         assert b"200" in await exchange(server, get("/hello"))
+
+    with_server(story)
+
+
+@pytest.mark.parametrize("bound", ["CONNECTIONS_MAX", "PER_HOST_MAX"])
+def test_clients_that_read_nothing_keep_no_probe_out(
+    monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(web, bound, 4)
+    monkeypatch.setattr(web, "PROBES_MAX", 3)
+
+    async def healthy(_: Request) -> Response:
+        return text("ok")
+
+    monkeypatch.setitem(ROUTES, "/healthz", healthy)
+
+    async def story(server: web.WebServer) -> None:
+        takers = []
+        for _ in range(40):  # more than are answered, and than may probe
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(get("/big"))
+            takers.append((reader, writer))
+        await eventually(lambda: server.connections == 4 and not server._silent)
+        takers += [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
+        for _ in range(10):
+            assert (await exchange(server, get("/healthz"))).endswith(b"ok\n")
+        assert b"503" in await exchange(server, get("/hello"))
+        for _, writer in takers:
+            writer.transport.abort()
 
     with_server(story)
 

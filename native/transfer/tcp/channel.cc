@@ -3,16 +3,18 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "common/error_text.h"
+#include "transfer/tcp/hello_proof.h"
 
 namespace peercached::tcp {
 
 Channel::Channel(const Dial& dial)
-    : expected_(dial.hello.expected),
+    : hello_(dial.hello),
+      token_(dial.token),
       connect_timeout_ms_(dial.connect_timeout_ms),
       greeted_by_(Deadline::after_ms(dial.connect_timeout_ms)) {
-  append_hello(hello_, dial.hello);
   start_connect(dial);
 }
 
@@ -29,7 +31,7 @@ void Channel::start_connect(const Dial& dial) {
   do {
     rc = ::connect(socket_.fd(), dial.address.get(), dial.address.bytes);
   } while (rc != 0 && errno == EINTR);
-  if (rc == 0) return send_hello();
+  if (rc == 0) return await_challenge();
   if (errno != EINPROGRESS) fail("cannot connect: " + error_text(errno));
 }
 
@@ -41,7 +43,7 @@ void Channel::proceed() {
     socklen_t bytes = sizeof error;
     if (getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
     if (error != 0) return fail("cannot connect: " + error_text(error));
-    send_hello();
+    await_challenge();
   } else if (state_ == State::greeting) {
     receive_reply();
   }
@@ -62,13 +64,9 @@ void Channel::time_out() {
        std::to_string(connect_timeout_ms_) + " ms");
 }
 
-void Channel::send_hello() {
+void Channel::await_challenge() {
   state_ = State::greeting;
   reply_.resize(sizeof(FrameHeader));
-  // A few hundred bytes into an empty socket buffer: they fit. An error is no reason to stop
-  // here, since a refusal ("full") may have come before our hello.
-  (void)::send(socket_.fd(), hello_.data(), hello_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  hello_ = {};
 }
 
 void Channel::receive_reply() {
@@ -89,21 +87,46 @@ void Channel::receive_reply() {
 // Called with a whole header, and then again with the body behind it.
 void Channel::read_reply() {
   FrameHeader header;
-  const char* wrong = parse_header(reply_, {FrameKind::hello_ok, FrameKind::refused},
-                                   kHelloReplyBodyBytesMax, header);
+  const FrameKind wanted = challenged_ ? FrameKind::hello_ok : FrameKind::challenge;
+  const char* wrong =
+      parse_header(reply_, {wanted, FrameKind::refused}, kHelloReplyBodyBytesMax, header);
   if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
   const size_t whole_bytes = sizeof(FrameHeader) + header.body_bytes;
   if (reply_.size() < whole_bytes) {
     reply_.resize(whole_bytes);
     return;
   }
+  const auto kind = static_cast<FrameKind>(header.kind);
+  const std::vector<std::byte> frame = std::exchange(reply_, {});
+  const auto body = std::span(frame).subspan(sizeof(FrameHeader));
+  if (kind == FrameKind::challenge) {
+    take_challenge(body);
+  } else {
+    take_reply(kind, body);
+  }
+}
+
+void Channel::take_challenge(std::span<const std::byte> body) {
+  Challenge challenge;
+  const char* wrong = parse_challenge(body, challenge);
+  if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
+  challenged_ = true;
+  hello_.proof = prove(token_, challenge, hello_);
+  std::vector<std::byte> frame;
+  append_hello(frame, hello_);
+  // A few hundred bytes into an empty socket buffer: they fit. An error is no reason to stop
+  // here, since a refusal ("full") may have come before our hello.
+  (void)::send(socket_.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  reply_.resize(sizeof(FrameHeader));
+  reply_have_ = 0;
+}
+
+void Channel::take_reply(FrameKind kind, std::span<const std::byte> body) {
   HelloReply reply;
-  wrong = parse_hello_reply(static_cast<FrameKind>(header.kind),
-                            std::span(reply_).subspan(sizeof(FrameHeader)), reply);
+  const char* wrong = parse_hello_reply(kind, body, reply);
   if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
   if (!reply.accepted) return fail("refused: " + reply.text);
-  if (reply.incarnation != expected_) return fail("is another incarnation than expected");
-  reply_ = {};
+  if (reply.incarnation != hello_.expected) return fail("is another incarnation than expected");
   state_ = State::ready;
 }
 

@@ -1,4 +1,5 @@
-// One connection to a peer, seen from the reader: connect and hello, without ever blocking.
+// One connection to a peer, seen from the reader: connect, challenge and hello, without ever
+// blocking.
 // Once ready it is a bare socket for requests and answers (see lane.h).
 #pragma once
 
@@ -16,7 +17,8 @@ struct Dial {
   Address address;
   Address source;          // bytes == 0: any
   std::string unresolved;  // why there is no address, if there is none
-  Hello hello;
+  Hello hello;             // without the proof
+  std::string token;       // of the handshake
   int connect_timeout_ms = 0;
 };
 
@@ -48,20 +50,23 @@ class Channel {
 
  private:
   void start_connect(const Dial& dial);
-  void send_hello();
+  void await_challenge();
   void receive_reply();
   void read_reply();
+  void take_challenge(std::span<const std::byte> body);
+  void take_reply(FrameKind kind, std::span<const std::byte> body);
   void fail(std::string trouble);
 
   Socket socket_;
   State state_ = State::connecting;
-  const Incarnation expected_;
+  Hello hello_;
+  std::string token_;
   int connect_timeout_ms_;
   Deadline greeted_by_;
   std::string trouble_;
   bool pooled_ = false;
   uint64_t requests_ = 0;
-  std::vector<std::byte> hello_;
+  bool challenged_ = false;
   std::vector<std::byte> reply_;
   size_t reply_have_ = 0;
 };

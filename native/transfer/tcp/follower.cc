@@ -26,7 +26,7 @@ constexpr unsigned kHoldersMax = 128;
 constexpr unsigned kFramesPerTurn = 16;
 
 bool same(const Dial& a, const Dial& b) {
-  return a.hello.expected == b.hello.expected && a.hello.token == b.hello.token &&
+  return a.hello.expected == b.hello.expected && a.token == b.token &&
          a.address.bytes == b.address.bytes &&
          std::memcmp(&a.address.storage, &b.address.storage, a.address.bytes) == 0;
 }

@@ -39,12 +39,17 @@ bool is_a_sign(const LifeSign& sign) { return sign.in_office <= 1 && sign.reserv
 
 }  // namespace
 
+void append_challenge(std::vector<std::byte>& out, const Challenge& challenge) {
+  append_header(out, FrameKind::challenge, challenge.size());
+  append_bytes(out, challenge.data(), challenge.size());
+}
+
 void append_hello(std::vector<std::byte>& out, const Hello& hello) {
-  assert(hello.token.size() == kTokenBytes && hello.node_id.size() <= kNodeIdBytesMax);
+  assert(hello.node_id.size() <= kNodeIdBytesMax);
   HelloHead head;
   head.incarnation = hello.incarnation;
   head.expected = hello.expected;
-  std::copy(hello.token.begin(), hello.token.end(), head.token.begin());
+  head.proof = hello.proof;
   head.node_id_bytes = static_cast<uint32_t>(hello.node_id.size());
   append_header(out, FrameKind::hello, sizeof head + hello.node_id.size());
   append(out, head);
@@ -155,6 +160,12 @@ const char* parse_header(std::span<const std::byte> bytes, std::initializer_list
   return nullptr;
 }
 
+const char* parse_challenge(std::span<const std::byte> body, Challenge& challenge) {
+  if (body.size() != challenge.size()) return "challenge has a wrong length";
+  std::copy(body.begin(), body.end(), challenge.begin());
+  return nullptr;
+}
+
 const char* parse_hello(std::span<const std::byte> body, Hello& hello) {
   if (body.size() < sizeof(HelloHead)) return "hello is short";
   auto head = take<HelloHead>(body);
@@ -166,7 +177,7 @@ const char* parse_hello(std::span<const std::byte> body, Hello& hello) {
   if (head.reserved != 0) return "reserved bits are set in the hello";
   hello.incarnation = head.incarnation;
   hello.expected = head.expected;
-  hello.token.assign(head.token.begin(), head.token.end());
+  hello.proof = head.proof;
   hello.node_id.assign(reinterpret_cast<const char*>(body.data()), body.size());
   return nullptr;
 }

@@ -1,7 +1,8 @@
 // The frames of "TCP transfer" (docs/protocol.md): how they look, and nothing about sockets.
 //
 //   every frame   FrameHeader, then body_bytes of body; all numbers little-endian
-//   hello         HelloHead, node id                       reader -> holder, first
+//   challenge     Challenge                                holder -> reader, first
+//   hello         HelloHead, node id                       reader -> holder, then
 //   hello_ok      HelloOk                                  holder -> reader
 //   refused       RefusedHead, text; then the socket ends  holder -> reader
 //   read          ReadHead, count x PageWanted             reader -> holder
@@ -44,6 +45,7 @@ inline constexpr uint32_t kPagesPerRequestMax = 256;
 inline constexpr uint64_t kBytesPerRequestMax = 32ull << 20;
 inline constexpr size_t kNodeIdBytesMax = 255;
 inline constexpr size_t kTokenBytes = 32;
+inline constexpr size_t kProofBytes = 32;
 inline constexpr size_t kRefusalTextBytesMax = 512;
 
 // Of one hold or lookup frame; more go in several.
@@ -68,10 +70,11 @@ enum class FrameKind : uint16_t {
   published = 11,
   follow = 12,
   followed = 13,
+  challenge = 14,
 };
 
 enum class Refusal : uint16_t {
-  unauthorised = 1,       // node id, incarnation and token do not belong together
+  unauthorised = 1,       // the proof is not that of this node id and incarnation
   wrong_incarnation = 2,  // the reader expects another start of this daemon
   full = 3,               // all channels of this daemon are taken
   bad_hello = 4,          // not a hello of this protocol version
@@ -86,10 +89,12 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16);
 
+using Challenge = std::array<std::byte, 16>;
+
 struct HelloHead {
-  Incarnation incarnation = 0;  // of the reader
-  Incarnation expected = 0;     // of the holder
-  std::array<char, kTokenBytes> token = {};
+  Incarnation incarnation = 0;               // of the reader
+  Incarnation expected = 0;                  // of the holder
+  std::array<char, kProofBytes> proof = {};  // hello_proof.h
   uint32_t node_id_bytes = 0;
   uint32_t reserved = 0;
 };
@@ -220,6 +225,7 @@ inline constexpr size_t kRequestBodyBytesMax =
 inline constexpr size_t kFollowedBodyBytesMax =
     sizeof(FollowedHead) + kRowsPerFollowedMax * sizeof(RecordRow);
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
+// Of an answer to a hello, or of what comes before it.
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
   return sizeof(FrameHeader) + sizeof(PagesHead) + count;
@@ -237,7 +243,7 @@ struct Hello {
   std::string node_id;
   Incarnation incarnation = 0;
   Incarnation expected = 0;
-  std::string token;  // kTokenBytes
+  std::array<char, kProofBytes> proof = {};
 };
 
 // Of one owner about some digests.
@@ -263,6 +269,7 @@ struct HelloReply {
 };
 
 // --- writing: complete frames, appended to `out`
+void append_challenge(std::vector<std::byte>& out, const Challenge& challenge);
 void append_hello(std::vector<std::byte>& out, const Hello& hello);
 void append_hello_ok(std::vector<std::byte>& out, Incarnation incarnation);
 void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_view text);
@@ -286,6 +293,7 @@ void append_followed(std::vector<std::byte>& out, uint64_t request, const Follow
 // A header of one of `kinds`, with a body of at most `body_bytes_max`.
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
                          size_t body_bytes_max, FrameHeader& header);
+const char* parse_challenge(std::span<const std::byte> body, Challenge& challenge);
 const char* parse_hello(std::span<const std::byte> body, Hello& hello);
 const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, HelloReply& reply);
 const char* parse_read(std::span<const std::byte> body, uint64_t& request,

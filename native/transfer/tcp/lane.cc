@@ -176,7 +176,7 @@ bool Lane::receive_piece(bool& drained) {
   }
   heard_ = true;
   drained = static_cast<size_t>(n) < asked;
-  peer_.progressed();
+  peer_.progressed(static_cast<size_t>(n));
   landed_.clear();
   const char* wrong = answer_.took(static_cast<size_t>(n), landed_);
   land();

@@ -31,7 +31,10 @@ void ReadCall::stop(PageStatus status) {
 }
 
 PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannels> channels)
-    : call_(call), batch_(batch), channels_(std::move(channels)) {
+    : call_(call),
+      batch_(batch),
+      channels_(std::move(channels)),
+      received_before_(channels_->counters.received.load(std::memory_order_relaxed)) {
   size_t open = 0;
   for (ReadOp& op : batch_.ops) {
     if (!askable(op)) {
@@ -115,7 +118,10 @@ void PeerRead::finish() {
     channels_->counters.reads.add(std::min(settled_at_.load(), Clock::now()) - call_.started);
   }
   const bool late = channels_->counters.count(batch_.ops, rest);
-  if (late && !call_.over()) report(channels_->counters.silence(call_.started));
+  if (!late || call_.over()) return;
+  const PeerCounters& counters = channels_->counters;
+  report(counters.silence(call_.started));
+  report(counters.dribble(call_.started, received_before_));
 }
 
 }  // namespace peercached::tcp

@@ -45,8 +45,9 @@ class PeerRead {
   // A claimed chunk of which not a byte has come: to be claimed anew.
   void put_back(std::span<ReadOp> chunk);
 
-  void progressed() {
+  void progressed(size_t bytes) {
     channels_->counters.last_heard.store(Clock::now(), std::memory_order_relaxed);
+    channels_->counters.received.fetch_add(bytes, std::memory_order_relaxed);
   }
   // All pages of a claimed chunk have their final status.
   void settle(std::span<const ReadOp> chunk);
@@ -66,6 +67,7 @@ class PeerRead {
   ReadCall& call_;
   ReadBatch& batch_;
   const std::shared_ptr<PeerChannels> channels_;
+  const uint64_t received_before_;  // from this peer, in all reads
   uint64_t bytes_ = 0;
   uint64_t chunk_bytes_ = 0;
   std::mutex mutex_;

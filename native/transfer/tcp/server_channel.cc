@@ -9,6 +9,8 @@
 #include <climits>
 #include <cstring>
 
+#include "transfer/tcp/hello_proof.h"
+
 namespace peercached::tcp {
 namespace {
 
@@ -84,12 +86,12 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 }  // namespace
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                             const TcpServer::Authorise& authorise,
-                             const TcpServer::Answers& answers, ServerCounters& counters)
+                             const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
+                             ServerCounters& counters)
     : socket_(std::move(socket)),
       config_(config),
       pool_(pool),
-      authorise_(authorise),
+      token_of_(token_of),
       answers_(answers),
       counters_(counters),
       host_(host_at(socket_.fd())) {
@@ -145,6 +147,10 @@ void ServerChannel::no_hello(Got got) {
 
 bool ServerChannel::greet(const std::function<bool()>& let_in) {
   const Deadline deadline = Deadline::after_ms(config_.hello_timeout_ms);
+  const Challenge challenge = fresh_challenge();
+  frame_.clear();
+  append_challenge(frame_, challenge);
+  if (!send(frame_)) return false;
   frame_.resize(sizeof(FrameHeader));
   Got got = receive(frame_.data(), frame_.size(), deadline);
   if (got != Got::all) {
@@ -176,11 +182,12 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
     node_id_ = hello.node_id;
     incarnation_ = hello.incarnation;
   }
-  if (!authorise_(hello.node_id, hello.incarnation, hello.token)) {
+  if (!is_proven(token_of_(hello.node_id, hello.incarnation), challenge, hello)) {
     counters_.unauthorised++;
-    return refuse(Refusal::unauthorised, "no handshake with node '" + hello.node_id +
-                                             "', incarnation " + std::to_string(hello.incarnation) +
-                                             ", gave this token: shake hands again");
+    return refuse(Refusal::unauthorised, "it does not know the token of a handshake with node '" +
+                                             hello.node_id + "', incarnation " +
+                                             std::to_string(hello.incarnation) +
+                                             ": shake hands again");
   }
   if (!let_in()) {
     counters_.refused++;

@@ -30,7 +30,7 @@ struct ServerCounters {
 class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
-                const TcpServer::Authorise& authorise, const TcpServer::Answers& answers,
+                const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
                 ServerCounters& counters);
 
   // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
@@ -65,7 +65,7 @@ class ServerChannel {
   Socket socket_;
   const TcpServerConfig& config_;
   Pool& pool_;
-  const TcpServer::Authorise& authorise_;
+  const TcpServer::TokenOf& token_of_;
   const TcpServer::Answers& answers_;
   ServerCounters& counters_;
   const std::string host_;

@@ -83,7 +83,8 @@ class TcpReading final : public TcpEngine {
   tcp::Dial dial_to(const PeerEndpoint& endpoint) const override {
     tcp::Dial dial;
     dial.source = source_;
-    dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, endpoint.token};
+    dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, {}};
+    dial.token = endpoint.token;
     dial.connect_timeout_ms = config_.connect_timeout_ms;
     if (endpoint.token.size() != tcp::kTokenBytes) {
       throw std::invalid_argument("peer token has " + std::to_string(endpoint.token.size()) +

@@ -59,10 +59,10 @@ uint16_t port_of(int fd) {
 }  // namespace
 
 struct TcpServer::Impl {
-  Impl(const TcpServerConfig& config_in, Pool& pool_in, Authorise authorise_in, Answers answers_in)
+  Impl(const TcpServerConfig& config_in, Pool& pool_in, TokenOf token_of_in, Answers answers_in)
       : config(config_in),
         pool(pool_in),
-        authorise(std::move(authorise_in)),
+        token_of(std::move(token_of_in)),
         answers(std::move(answers_in)),
         listener(listen_on(config)),
         stop_event(eventfd(0, EFD_CLOEXEC)),
@@ -125,7 +125,7 @@ struct TcpServer::Impl {
 
   void admit(Socket socket) {
     std::lock_guard lock(mutex);
-    auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, authorise,
+    auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, token_of,
                                                         answers, counters);
     unsigned greeting = 0, of_host = 0;
     for (const Session& one : sessions) {
@@ -179,7 +179,7 @@ struct TcpServer::Impl {
 
   const TcpServerConfig config;
   Pool& pool;
-  const Authorise authorise;
+  const TokenOf token_of;
   const Answers answers;
   Socket listener;
   Socket stop_event;
@@ -190,9 +190,8 @@ struct TcpServer::Impl {
   std::thread acceptor;
 };
 
-TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise,
-                     Answers answers)
-    : impl_(std::make_unique<Impl>(config, pool, std::move(authorise), std::move(answers))) {}
+TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, TokenOf token_of, Answers answers)
+    : impl_(std::make_unique<Impl>(config, pool, std::move(token_of), std::move(answers))) {}
 TcpServer::~TcpServer() = default;
 
 uint16_t TcpServer::port() const { return impl_->port; }

@@ -45,9 +45,9 @@ struct TcpServerStats {
 
 class TcpServer {
  public:
-  // `authorise(node_id, incarnation, token)`: may this peer read? Called once per channel,
-  // from the channel's thread. Must be fast and thread safe.
-  using Authorise = std::function<bool(const std::string&, Incarnation, const std::string&)>;
+  // The token that a handshake has given to this peer; empty: none, it may not read. Called once
+  // per channel, from the channel's thread. Must be fast and thread safe.
+  using TokenOf = std::function<std::string(const std::string& node_id, Incarnation)>;
 
   // Keeps pages in the pool for a while: held[i] = 1 for those that are there and stay. From the
   // channels' threads; held[i] is 0 before.
@@ -81,7 +81,7 @@ class TcpServer {
   };
 
   // Binds and listens; throws std::runtime_error with the address and the remedy.
-  TcpServer(const TcpServerConfig& config, Pool& pool, Authorise authorise, Answers answers);
+  TcpServer(const TcpServerConfig& config, Pool& pool, TokenOf token_of, Answers answers);
   ~TcpServer();  // stops serving and joins all threads
 
   uint16_t port() const;

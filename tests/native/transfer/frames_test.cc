@@ -27,14 +27,14 @@ std::vector<PageWanted> some_pages(size_t count, uint32_t length) {
 
 TEST(TransferFrames, AHelloArrivesAsItWasSent) {
   std::vector<std::byte> frame;
-  append_hello(frame, {"node-7", 11, 22, std::string(kTokenBytes, 'x')});
+  append_hello(frame, {"node-7", 11, 22, {'p', 'r', 'f'}});
   header_of(frame, FrameKind::hello);
   Hello hello;
   ASSERT_EQ(parse_hello(body_of(frame), hello), nullptr);
   EXPECT_EQ(hello.node_id, "node-7");
   EXPECT_EQ(hello.incarnation, 11u);
   EXPECT_EQ(hello.expected, 22u);
-  EXPECT_EQ(hello.token, std::string(kTokenBytes, 'x'));
+  EXPECT_EQ(hello.proof, (std::array<char, kProofBytes>{'p', 'r', 'f'}));
 }
 
 TEST(TransferFrames, ARefusalArrivesWithReasonAndText) {
@@ -215,7 +215,7 @@ TEST(TransferFrames, ReservedBitsAreRefusedInEveryFrame) {
     return frame;
   };
   std::vector<std::byte> hello, refused, read, answer;
-  append_hello(hello, {"node", 1, 2, std::string(kTokenBytes, 'x')});
+  append_hello(hello, {"node", 1, 2, {}});
   append_refused(refused, Refusal::full, "text");
   append_read(read, 1, some_pages(3, 100));
   std::vector<PageStatus> statuses(3);
@@ -268,7 +268,7 @@ TEST(TransferFrames, AnAnswerMustBeToTheRequestAndAboutItsPages) {
 
 TEST(TransferFrames, NoDamagedFrameIsReadBeyondItsEnd) {
   std::vector<std::byte> hello, read;
-  append_hello(hello, {"node", 1, 2, std::string(kTokenBytes, 'x')});
+  append_hello(hello, {"node", 1, 2, {}});
   append_read(read, 1, some_pages(5, 100));
   std::mt19937_64 random(1);
   for (int round = 0; round < 20'000; ++round) {

@@ -9,6 +9,7 @@
 #include <future>
 
 #include "transfer/tcp/frames.h"
+#include "transfer/tcp/hello_proof.h"
 #include "transfer/tcp/socket.h"
 #include "transfer/tcp_fixture.h"
 
@@ -112,10 +113,11 @@ class ScriptedHolder {
   PeerEndpoint endpoint() const { return {"127.0.0.1", port_, kToken, kHolderIncarnation}; }
 
   static bool greet(const Wire& wire) {
-    if (wire.receive_frame().empty()) return false;
-    std::vector<std::byte> frame;
-    tcp::append_hello_ok(frame, kHolderIncarnation);
-    return wire.send(frame);
+    std::vector<std::byte> challenge, welcome;
+    tcp::append_challenge(challenge, {});
+    if (!wire.send(challenge) || wire.receive_frame().empty()) return false;
+    tcp::append_hello_ok(welcome, kHolderIncarnation);
+    return wire.send(welcome);
   }
   static bool receive_request(const Wire& wire, Request& request) {
     const std::vector<std::byte> frame = wire.receive_frame();
@@ -177,7 +179,17 @@ inline Wire connect_to(uint16_t port) {
   return Wire(std::move(socket));
 }
 
-inline std::vector<std::byte> hello_frame(const tcp::Hello& hello) {
+// The hello of a reader that has been challenged on that connection.
+inline std::vector<std::byte> hello_frame(
+    const Wire& wire, const std::string& token = kToken,
+    tcp::Hello hello = {"reader", kReaderIncarnation, kHolderIncarnation, {}}) {
+  const std::vector<std::byte> challenged = wire.receive_frame();
+  tcp::Challenge challenge{};
+  EXPECT_FALSE(challenged.empty());
+  if (!challenged.empty()) {
+    EXPECT_EQ(tcp::parse_challenge(body_of(challenged), challenge), nullptr);
+  }
+  hello.proof = tcp::prove(token, challenge, hello);
   std::vector<std::byte> frame;
   tcp::append_hello(frame, hello);
   return frame;
@@ -185,9 +197,7 @@ inline std::vector<std::byte> hello_frame(const tcp::Hello& hello) {
 
 inline Wire connect_and_greet(const Holder& holder) {
   Wire wire = connect_to(holder.server->port());
-  std::vector<std::byte> frame;
-  tcp::append_hello(frame, {"reader", kReaderIncarnation, kHolderIncarnation, kToken});
-  EXPECT_TRUE(wire.send(frame));
+  EXPECT_TRUE(wire.send(hello_frame(wire)));
   const std::vector<std::byte> reply = wire.receive_frame();
   tcp::HelloReply parsed;
   EXPECT_EQ(tcp::parse_hello_reply(tcp::FrameKind::hello_ok, body_of(reply), parsed), nullptr);

@@ -55,7 +55,7 @@ TEST_F(TcpCrowd, OnePeerHasItsBoundOfChannels) {
   Holder holder(1 << 20, config);
   Wire first = connect_and_greet(holder), second = connect_and_greet(holder);
   Wire third = connect_to(holder.server->port());
-  third.send(hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}));
+  third.send(hello_frame(third));
   const std::vector<std::byte> refusal = third.receive_frame();
   tcp::HelloReply reply;
   ASSERT_EQ(tcp::parse_hello_reply(tcp::FrameKind::refused, body_of(refusal), reply), nullptr);
@@ -70,12 +70,11 @@ TEST_F(TcpCrowd, WhoHasNoTokenIsNamed) {
   Holder holder(1 << 20, config);
   for (int i = 0; i < 3; ++i) {
     Wire wire = connect_to(holder.server->port());
-    wire.send(
-        hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, std::string(32, 'x')}));
+    wire.send(hello_frame(wire, std::string(32, 'x')));
     EXPECT_TRUE(wire.ends());
   }
   EXPECT_EQ(holder.server->stats().unauthorised, 3u);
-  expect_said("no handshake with node 'reader'");
+  expect_said("does not know the token of a handshake with node 'reader'");
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ class Holder : public PagePool {
     config.incarnation = incarnation;
     server = std::make_unique<TcpServer>(
         config, pool,
-        [](const std::string& node, Incarnation reader, const std::string& token) {
-          return node == "reader" && reader == kReaderIncarnation && token == kToken;
+        [](const std::string& node, Incarnation reader) {
+          return node == "reader" && reader == kReaderIncarnation ? kToken : std::string();
         },
         TcpServer::Answers{
             [this] { return serves.load(); },

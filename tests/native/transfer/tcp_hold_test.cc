@@ -68,7 +68,7 @@ TEST_F(TcpHold, AHolderThatCameBackIsConnectedToAnew) {
   config.incarnation = kHolderIncarnation;
   holder.server.reset();
   holder.server = std::make_unique<TcpServer>(
-      config, holder.pool, [](auto&, Incarnation, auto&) { return true; },
+      config, holder.pool, [](auto&, Incarnation) { return kToken; },
       TcpServer::Answers{
           [] { return true; },
           [](auto, uint32_t, std::span<uint8_t> held) { std::ranges::fill(held, uint8_t{1}); },

@@ -159,6 +159,41 @@ TEST_F(TcpHostileHolder, AResetInMidPayloadLosesTheRestAndKeepsWhatHasLanded) {
   EXPECT_EQ(watcher.troubles().size(), 1u);
 }
 
+// Greets, and answers one request: `at_once` bytes, then one byte now and then until nobody
+// listens.
+ScriptedHolder dribbling_holder(size_t at_once) {
+  return ScriptedHolder([=](Wire& wire, int) {
+    Request request;
+    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
+    const auto bytes = ScriptedHolder::answer(request, 0);
+    wire.send(std::span(bytes).first(at_once));
+    for (size_t at = at_once; at < bytes.size(); ++at) {
+      if (!wire.send(std::span(bytes).subspan(at, 1))) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+}
+
+TEST_F(TcpHostileHolder, AHolderThatSendsAByteNowAndThenIsInTrouble) {
+  ScriptedHolder holder = dribbling_holder(0);
+  auto engine = reader_of(holder.endpoint());
+  Reading reading({made_up_record(0, kLength)});
+  reading.read(*engine, 1000);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("sent only"), std::string::npos) << watcher.troubles()[0];
+}
+
+TEST_F(TcpHostileHolder, AHolderThatIsSlowIsInNoTrouble) {
+  constexpr uint32_t kLarge = 4 << 20;  // 4 MB/s would bring it within the deadline
+  ScriptedHolder holder = dribbling_holder(kLarge / 2);
+  auto engine = reader_of(holder.endpoint());
+  Reading reading({made_up_record(0, kLarge)});
+  reading.read(*engine, 1000);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+  EXPECT_TRUE(watcher.troubles().empty());
+}
+
 TEST_F(TcpHostileHolder, AResetBeforeAnyAnswerIsAnErrorAtOnce) {
   ScriptedHolder holder([](Wire& wire, int) {
     Request request;
@@ -220,18 +255,22 @@ TEST_F(TcpHostileHolder, GarbageInPlaceOfAnAnswerIsAnErrorAndNoOtherChannelSuffe
   EXPECT_NE(watcher.troubles()[0].find("1: sent a bad answer: "), std::string::npos);
 }
 
-TEST_F(TcpHostileHolder, GarbageInPlaceOfAHelloIsAnError) {
-  ScriptedHolder liar([](Wire& wire, int) {
-    wire.receive_frame();
-    wire.send(std::vector<std::byte>(1000, std::byte{0x5a}));
-    wire.ends();
-  });
-  auto engine = reader_of(liar.endpoint());
-  Reading reading({made_up_record(0, kLength)});
-  reading.read(*engine);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("bad frame"), std::string::npos);
+TEST_F(TcpHostileHolder, GarbageInPlaceOfAChallengeOrAnAnswerToHelloIsAnError) {
+  for (const bool challenges : {false, true}) {
+    ScriptedHolder liar([=](Wire& wire, int) {
+      std::vector<std::byte> challenge;
+      tcp::append_challenge(challenge, {});
+      if (challenges && (!wire.send(challenge) || wire.receive_frame().empty())) return;
+      wire.send(std::vector<std::byte>(1000, std::byte{0x5a}));
+      wire.ends();
+    });
+    auto engine = reader_of(liar.endpoint());
+    Reading reading({made_up_record(0, kLength)});
+    reading.read(*engine);
+    EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+    ASSERT_EQ(watcher.troubles().size(), challenges + 1u);
+    EXPECT_NE(watcher.troubles().back().find("bad frame"), std::string::npos);
+  }
 }
 
 TEST_F(TcpHostileHolder, AHolderThatSendsAnotherPageIsFoundOut) {

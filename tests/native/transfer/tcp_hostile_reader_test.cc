@@ -37,32 +37,39 @@ TEST_F(TcpHostileReader, BadHellosAreRefusedAndCountedAndOthersGoOn) {
   engine->add_peer(kPeer, holder.endpoint());
   expect_served(holder, *engine, 1);
 
-  const tcp::Hello good{"reader", kReaderIncarnation, kHolderIncarnation, kToken};
-  std::vector<std::vector<std::byte>> bad;
-  bad.push_back(std::vector<std::byte>(500, std::byte{0x33}));
+  using Say = std::function<std::vector<std::byte>(const Wire&)>;
+  std::vector<Say> bad;
+  bad.push_back([](const Wire&) { return std::vector<std::byte>(500, std::byte{0x33}); });
+  bad.push_back([](const Wire& wire) { return hello_frame(wire, std::string(32, 'x')); });
   for (auto spoil :
-       {+[](tcp::Hello& h) { h.token = std::string(32, 'x'); },
-        +[](tcp::Hello& h) { h.node_id = "stranger"; }, +[](tcp::Hello& h) { ++h.incarnation; },
+       {+[](tcp::Hello& h) { h.node_id = "stranger"; }, +[](tcp::Hello& h) { ++h.incarnation; },
         +[](tcp::Hello& h) { h.incarnation = 0; }, +[](tcp::Hello& h) { ++h.expected; }}) {
-    tcp::Hello hello = good;
+    tcp::Hello hello{"reader", kReaderIncarnation, kHolderIncarnation, {}};
     spoil(hello);
-    bad.push_back(hello_frame(hello));
+    bad.push_back([=](const Wire& wire) { return hello_frame(wire, kToken, hello); });
   }
   const RecordRow row = made_up_record(1, 10);
-  bad.push_back(read_frame({&row, 1}));  // no hello at all
-  std::vector<std::byte> huge = hello_frame(good);
-  const uint32_t body_bytes = 0xffffffff;
-  std::memcpy(huge.data() + offsetof(tcp::FrameHeader, body_bytes), &body_bytes, 4);
-  bad.push_back(huge);
+  bad.push_back([&](const Wire&) { return read_frame({&row, 1}); });  // no hello at all
+  bad.push_back([](const Wire& wire) {
+    std::vector<std::byte> huge = hello_frame(wire);
+    const uint32_t body_bytes = 0xffffffff;
+    std::memcpy(huge.data() + offsetof(tcp::FrameHeader, body_bytes), &body_bytes, 4);
+    return huge;
+  });
+  // What opened another connection, and was overheard.
+  Wire overheard = connect_to(holder.server->port());
+  const std::vector<std::byte> once = hello_frame(overheard);
+  EXPECT_TRUE(overheard.send(once));
+  bad.push_back([&](const Wire&) { return once; });
 
   for (size_t i = 0; i < bad.size(); ++i) {
     Wire wire = connect_to(holder.server->port());
-    wire.send(bad[i]);
+    wire.send(bad[i](wire));
     EXPECT_TRUE(wire.ends()) << "case " << i;
     EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == i + 1; })) << i;
   }
   expect_served(holder, *engine, 2);
-  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 1; }));
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 2; }));
 }
 
 TEST_F(TcpHostileReader, AHelloThatDoesNotComeInTimeEndsTheConnection) {
@@ -106,6 +113,8 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
   };
   constexpr size_t kBody = sizeof(tcp::FrameHeader);
   constexpr size_t kPage = kBody + sizeof(tcp::ReadHead);
+  std::vector<std::byte> another_hello;
+  tcp::append_hello(another_hello, {"reader", kReaderIncarnation, kHolderIncarnation, {}});
   const std::vector<std::vector<std::byte>> bad = {
       std::vector<std::byte>(100, std::byte{0x77}),
       with(offsetof(tcp::FrameHeader, body_bytes), 0xfffffff0),
@@ -116,7 +125,7 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
       with(kBody + offsetof(tcp::ReadHead, count), 0),
       with(kPage + offsetof(tcp::PageWanted, length), 0),
       with(kPage + offsetof(tcp::PageWanted, length), 0xffffffff),
-      hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}),
+      another_hello,
       hold_with(kBody + offsetof(tcp::HoldHead, count), 0),
       hold_with(kBody + offsetof(tcp::HoldHead, count), 3),
       hold_with(kBody + offsetof(tcp::HoldHead, count), 0xffffffff),
@@ -223,7 +232,7 @@ TEST_F(TcpHostileReader, ConnectionsBeyondTheBoundAreRefusedAndCounted) {
   std::vector<Wire> wires;
   for (int i = 0; i < 3; ++i) wires.push_back(connect_and_greet(holder));
   Wire beyond = connect_to(holder.server->port());
-  beyond.send(hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}));
+  beyond.send(hello_frame(beyond));
   const std::vector<std::byte> refusal = beyond.receive_frame();
   tcp::HelloReply reply;
   ASSERT_EQ(tcp::parse_hello_reply(tcp::FrameKind::refused, body_of(refusal), reply), nullptr);
@@ -234,7 +243,7 @@ TEST_F(TcpHostileReader, ConnectionsBeyondTheBoundAreRefusedAndCounted) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 2; }));
   EXPECT_TRUE(eventually([&] {
     Wire wire = connect_to(holder.server->port());
-    wire.send(hello_frame({"reader", kReaderIncarnation, kHolderIncarnation, kToken}));
+    wire.send(hello_frame(wire));
     const std::vector<std::byte> frame = wire.receive_frame();
     tcp::FrameHeader header;
     return tcp::parse_header(frame, {tcp::FrameKind::hello_ok}, 100, header) == nullptr;

@@ -287,7 +287,7 @@ TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   config.incarnation = kHolderIncarnation;
   holder->server.reset();
   holder->server = std::make_unique<TcpServer>(
-      config, holder->pool, [](auto&, Incarnation, auto&) { return true; }, TcpServer::Answers{});
+      config, holder->pool, [](auto&, Incarnation) { return kToken; }, TcpServer::Answers{});
   Reading second({row});
   second.read(*engine);
   EXPECT_EQ(second.ops[0].status, PageStatus::ok);
@@ -396,7 +396,7 @@ TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
   config.port = holder.server->port();
   try {
     TcpServer second(
-        config, holder.pool, [](auto&, Incarnation, auto&) { return true; }, TcpServer::Answers{});
+        config, holder.pool, [](auto&, Incarnation) { return kToken; }, TcpServer::Answers{});
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();

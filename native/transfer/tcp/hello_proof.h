@@ -1,0 +1,27 @@
+// How a reader proves at the data port that it knows the token of its handshake (docs/protocol.md).
+//
+// The token itself never travels there: the holder sends a random number, and the reader answers
+// with a hash of it under the token. So what somebody overhears opens no other connection.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "transfer/tcp/frames.h"
+
+namespace peercached::tcp {
+
+// Never the same twice.
+Challenge fresh_challenge();
+
+// BLAKE2b under the token, of the challenge and of all that the hello says.
+std::array<char, kProofBytes> prove(const std::string& token, const Challenge& challenge,
+                                    const Hello& hello);
+
+// Whether the hello's proof is that. Takes as long whatever is wrong. False for a token that is
+// none.
+bool is_proven(const std::string& token, const Challenge& challenge, const Hello& hello);
+
+}  // namespace peercached::tcp

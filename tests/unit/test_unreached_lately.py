@@ -1,0 +1,22 @@
+"""Batches that no owner had: told while it is news."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peercached import node_status
+from peercached.node_status import UNREACHED_S, NodeStatus
+
+
+def test_what_is_long_over_is_not_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(node_status, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    status = NodeStatus(cast(Any, None))
+    assert not status._unreached_lately(0)
+    assert status._unreached_lately(1)
+    clock[0] += UNREACHED_S - 1
+    assert status._unreached_lately(1)
+    clock[0] += 2
+    assert not status._unreached_lately(1)
+    assert status._unreached_lately(2), "another one"
