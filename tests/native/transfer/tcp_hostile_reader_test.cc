@@ -58,7 +58,7 @@ TEST_F(TcpHostileReader, BadHellosAreRefusedAndCountedAndOthersGoOn) {
   });
   // What opened another connection, and was overheard.
   Wire overheard = connect_to(holder.server->port());
-  const std::vector<std::byte> once = hello_frame(overheard);
+  std::vector<std::byte> once = hello_frame(overheard);
   EXPECT_TRUE(overheard.send(once));
   bad.push_back([&](const Wire&) { return once; });
 
