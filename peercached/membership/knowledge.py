@@ -25,7 +25,6 @@ class Knowledge:
         self.flapping = Flapping(timing)
         if told >> MARK_BITS > FIRST_ASKED_MAX:
             told = 0  # no cluster gets there by itself
-        self._remembered = told
         self.told = told  # the highest number within reach that anybody mentioned
         self.told_at = float("-inf")  # when it went above the latest view's
         self.reach = ViewReach(timing.member_ttl_s)
@@ -61,9 +60,9 @@ class Knowledge:
         return sequence_within_reach(sequence, max(own, self.table.newest(node_id)[0]))
 
     def _within_reach(self, number: int, now: float, asked: bool = False) -> bool:
-        # What a node remembers of an earlier start counts as known.
+        # Not from what it remembers of an earlier start: that may be as old as its state_dir.
         return number <= self.latest.number or self.reach.has(
-            number, self.latest.number or self._remembered, now, asked
+            number, self.latest.number, now, asked
         )
 
     def hear_of(self, number: int, now: float) -> None:

@@ -85,12 +85,14 @@ def test_a_view_out_of_reach_is_not_adopted() -> None:
 def test_a_node_that_was_away_for_long_takes_the_view_of_now() -> None:
     member = node("b", remembered=View.numbered(7, View.of(0, [Member(address("b"))])))
     member.tick(NOW)
-    now = View.numbered(7 + LEAP, View.of(0, [Member(address("a")), Member(address("b"))]))
-    answer = HeartbeatAnswer(
-        Verdict.ACCEPTED, update=ViewUpdate(now.number, now.members), responder="a"
-    )
-    member.answered("a:1", answer, NOW)
-    assert member.latest.number == now.number
+    both = [Member(address("a")), Member(address("b"))]
+    for at, counter in ((NOW, 9 * LEAP), (NOW + 1, 10 * LEAP)):
+        view = View.numbered(counter, View.of(0, both))
+        answer = HeartbeatAnswer(
+            Verdict.ACCEPTED, update=ViewUpdate(view.number, view.members), responder="a"
+        )
+        member.answered("a:1", answer, at)
+        assert member.latest.number == view.number
 
 
 def test_a_leap_is_believed_once_in_a_while() -> None:
