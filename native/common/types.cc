@@ -3,12 +3,25 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <random>
+
 namespace peercached {
 
 namespace {
+
+TableSecret random_table_secret() {
+  std::random_device random;  // of the kernel
+  const auto word = [&] { return uint64_t{random()} << 32 | random(); };
+  const uint64_t mask = word();
+  return {mask, word() | 1};
+}
+
 constexpr size_t kCheckedBytes = offsetof(SlotHeader, check);
 static_assert(kCheckedBytes == 56);
+
 }  // namespace
+
+const TableSecret kTableSecret = random_table_secret();
 
 void seal(SlotHeader& header) { header.check = XXH3_64bits(&header, kCheckedBytes); }
 

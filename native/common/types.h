@@ -21,9 +21,25 @@ struct Digest {
 };
 static_assert(sizeof(Digest) == 16);
 
-// Digests are already uniform; any 64 bits of one make a hash.
+// Random in each process.
+struct TableSecret {
+  uint64_t mask = 0;
+  uint64_t factor = 0;  // odd
+};
+extern const TableSecret kTableSecret;
+
+// Where a digest goes in a table of this process. Digests are uniform, but without a cluster secret
+// anybody can choose keys whose digests share any bits: then a table that goes by these would be
+// one long chain.
+inline uint64_t table_hash(const Digest& d) noexcept {
+  __extension__ using Wide = unsigned __int128;
+  // The whole product: each bit of it depends on bits of the digest on both sides (as in wyhash).
+  const Wide product = Wide{d.lo ^ kTableSecret.mask} * kTableSecret.factor;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 struct DigestHash {
-  size_t operator()(const Digest& d) const noexcept { return d.lo; }
+  size_t operator()(const Digest& d) const noexcept { return table_hash(d); }
 };
 
 // One daemon start. 0 is never used.

@@ -91,7 +91,7 @@ class Index {
     void erase(IndexEntry* entry);
   };
   static size_t home_of(const Digest& digest, size_t places) {
-    return static_cast<size_t>((digest.lo >> 32) * places >> 32);
+    return static_cast<size_t>((table_hash(digest) >> 32) * places >> 32);
   }
   Shard& shard_of(const Digest& digest) const { return shards_[digest.hi % kShards]; }
   void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry);

@@ -25,7 +25,7 @@ inline void mark_duplicates(std::span<const Digest> digests, std::span<PageRef> 
   std::vector<uint32_t> seen(mask + 1, UINT32_MAX);
   for (size_t i = 0; i < pages.size(); ++i) {
     if (pages[i].status != PageStatus::pending) continue;
-    size_t place = digests[i].lo & mask;
+    size_t place = table_hash(digests[i]) & mask;
     while (seen[place] != UINT32_MAX && digests[seen[place]] != digests[i]) {
       place = (place + 1) & mask;
     }

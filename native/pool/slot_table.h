@@ -38,7 +38,7 @@ class SlotTable {
   void erase(uint32_t id);
 
  private:
-  size_t bucket(const Digest& digest) const { return digest.lo & (heads_.size() - 1); }
+  size_t bucket(const Digest& digest) const { return table_hash(digest) & (heads_.size() - 1); }
 
   Slot* slots_ = nullptr;
   uint32_t slots_max_ = 0;
