@@ -193,10 +193,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // What has changed in our records behind `position`, to a follower. feed.cc
   bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                   uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
-  // What we say of ourselves to followers and to those whom we follow, for so long; and what others
-  // have said since the last call.
+  // Sets our sign of life, which expires after `ms`.
   void say_life(uint64_t view_number, uint64_t sequence, bool in_office,
                 std::chrono::milliseconds ms);
+  // Returns the signs received since the last call.
   std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }
   // Whether a digest that we own and do not know is nowhere: all members are in sync here.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }

@@ -15,12 +15,12 @@ class LifeSigns:
         self._engine = engine
 
     def say(self, sign: OwnSign, for_s: float) -> None:
-        """Until the next call, at most for so long: a control plane that hangs says nothing."""
+        """Sets our own sign. It expires after `for_s`, so a control plane that hangs gives none."""
         self._engine.say_life(sign.view_number, sign.sequence, sign.in_office, for_s)
 
     def take(self, now: float) -> list[Sign]:
-        """Whoever was heard since the last call. Nodes that know of other epochs of namespaces
-        have something to tell each other, so theirs are left out."""
+        """The signs received since the last call. Skips nodes with other namespace epochs: they
+        and we have something to tell each other."""
         mark = self._engine.epochs_mark()
         return [
             Sign(incarnation, view_number, sequence, in_office, now - ago_s, now - answered_ago_s)

@@ -20,8 +20,8 @@ namespace peercached::tcp {
 
 class LifeSigns {
  public:
-  // The last sign of one process. `answered`: the last one in an answer to a question of ours,
-  // which shows that it hears us, too; TimePoint::min() if there was none.
+  // The last sign of one process. `answered`: when it last answered a question of ours, which shows
+  // that it hears us, too; TimePoint::min() if never.
   struct Heard {
     Incarnation who = 0;
     LifeSign sign;
@@ -29,7 +29,7 @@ class LifeSigns {
     TimePoint answered = TimePoint::min();
   };
 
-  // What we say until then. Nothing afterwards.
+  // Sets our own sign. It expires at `until`.
   void say(const LifeSign& sign, TimePoint until);
   LifeSign own(TimePoint now) const;
 
@@ -37,7 +37,7 @@ class LifeSigns {
   void asked(Incarnation who, const LifeSign& sign, TimePoint now);
   void answered(Incarnation who, const LifeSign& sign, TimePoint now);
 
-  // Whoever has given a sign since the last call.
+  // Returns the signs received since the last call, the last one of each process.
   std::vector<Heard> take();
 
  private:
