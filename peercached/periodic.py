@@ -13,8 +13,8 @@ Work = Callable[[float], object]  # of monotonic seconds; must not block
 
 
 class Periodic:
-    """Calls each of `works`, in order, every `every_s`. One that fails is logged and called again
-    next time; the others are called all the same."""
+    """Calls each of `works`, in order, every `every_s` seconds. An exception is logged; it stops
+    neither the other works nor the next tick."""
 
     def __init__(self, every_s: float, works: Sequence[Work]) -> None:
         self._every_s = every_s

@@ -28,9 +28,9 @@ struct TableSecret {
 };
 extern const TableSecret kTableSecret;
 
-// Where a digest goes in a table of this process. Digests are uniform, but without a cluster secret
-// anybody can choose keys whose digests share any bits: then a table that goes by these would be
-// one long chain.
+// Places a digest in a table of this process. Digests are uniform, but without a cluster secret
+// anybody can compute them, and choose keys whose digests share the bits that a table goes by. All
+// these keys would be in one chain.
 inline uint64_t table_hash(const Digest& d) noexcept {
   __extension__ using Wide = unsigned __int128;
   // The whole product: each bit of it depends on bits of the digest on both sides (as in wyhash).

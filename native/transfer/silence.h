@@ -1,5 +1,5 @@
-// When a peer, or a rail to it, counts as silent, because nothing has come of a read until its
-// deadline; and when what came was so little that it is no better.
+// When a peer, or a rail to it, counts as silent: nothing of a read came until its deadline. And
+// when a peer counts as dribbling: so little came that it is no better than silence.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ inline bool is_silence(TimePoint heard, TimePoint started, TimePoint now) {
   return silent >= kSilenceMin && silent >= (now - started) / 2;
 }
 
-// Over TCP. A holder that sends less than this is hung in parts, or means no good: each of its
-// reads would cost its whole time, for ever. Far below what the slowest network carries.
+// A holder that sends less than this over TCP hangs in part, or is hostile. Unless it is suspected,
+// each read from it costs its whole time. Every network carries far more.
 inline constexpr uint64_t kDribbleBytesPerS = 256 << 10;
-// Of a shorter read one late packet decides.
+// In a shorter read a single late packet would decide.
 inline constexpr auto kDribbleMin = std::chrono::milliseconds(100);
 
 inline bool is_dribble(uint64_t bytes, Clock::duration time) {

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 EPOCH_MAX = 1 << 62
-# Epochs are times in microseconds, this one in the year 2540. Whoever tells of a later one without
-# being asked is believed only a little above what is known: else one message with the last epoch of
-# all would leave none for the next clear.
+# Epochs are times in microseconds; this one is in the year 2540. A later one that comes unasked is
+# believed only if it is a little above the epoch we know. Otherwise a single message with
+# EPOCH_MAX - 1 would leave no epoch for the next clear.
 EPOCH_TOLD_MAX = 1 << 54
 EPOCH_STEP = 1 << 40
 EPOCHS_PER_MESSAGE_MAX = 64
@@ -48,7 +48,7 @@ class Epochs:
         """A bounded part of the table, another one each time: after a few heartbeats
         everybody has heard all."""
         mark = self._engine.epochs_mark()
-        if mark != self._sorted_mark:  # the table of an attacked node is long
+        if mark != self._sorted_mark:  # sorting a long table for each heartbeat costs a processor
             self._sorted = sorted(self._engine.namespace_epochs().items())
             self._sorted_mark = mark
         table = self._sorted
@@ -60,9 +60,8 @@ class Epochs:
         return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
 
     def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False) -> None:
-        """`asked`: they come in an answer to us."""
+        """`asked`: they come in an answer to us. Skips epochs that cannot be taken."""
         for namespace_id, epoch in epochs:
-            # Of no use to who told us.
             with contextlib.suppress(TooManyNamespaces, EpochTooHigh):
                 self.raise_to(namespace_id, epoch, asked)
 

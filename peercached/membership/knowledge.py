@@ -51,7 +51,7 @@ class Knowledge:
         told = [(m.node_id, m.sequence) for m in update.members]
         told += [(grave.node_id, grave.sequence) for grave in update.gone]
         if not all(self.sequence_within_reach(*one) for one in told):
-            self.reach.refused += 1
+            self.reach.refuse(now)
             return None
         return self._history.resolve(update)
 

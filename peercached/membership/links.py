@@ -30,7 +30,8 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
-    full_at: float = 0.0  # a heartbeat is sent then, whatever signs of life there are
+    beat_at: float = 0.0  # the next heartbeat is sent then if there are no signs of life
+    full_at: float = 0.0  # and then in any case
 
     @property
     def tried(self) -> bool:
@@ -101,11 +102,17 @@ class Links:
             link.heard = now
         # Jitter keeps a thousand nodes that started together from beating together.
         jitter = self._rng.uniform(0.9, 1.0)
-        link.next_at = now + self._timing.heartbeat_interval_s * jitter
+        link.next_at = link.beat_at = now + self._timing.heartbeat_interval_s * jitter
         link.full_at = now + self._timing.full_beat_s * jitter
 
+    def has_news(self, node_id: str) -> None:
+        """That master's sign says something else than we know: no sign delays the heartbeat."""
+        for link in self._links.values():
+            if link.responder == node_id and link.answered and not link.in_flight:
+                link.next_at = min(link.next_at, link.beat_at)
+
     def gave_sign(self, node_id: str, at: float) -> None:
-        """That master has answered us then, in the view that we know (signs.py)."""
+        """That master answered us at `at`, and has no news (signs.py)."""
         for link in self._links.values():
             if link.responder != node_id or not link.answered or link.in_flight:
                 continue

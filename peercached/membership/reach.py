@@ -1,9 +1,9 @@
 """How far others may raise the numbers that this node counts with.
 
-View counters and sequences only grow, and a node goes by the highest that it hears of. So a single
-message with the highest number of all would leave none for the next view, at all nodes and for
-ever. Therefore a number must be within reach of what is known here: a peer that is honest is ahead
-of us by what has happened while we did not hear of it.
+View counters and sequences only grow, and a node goes by the highest that it hears of. So one
+message with the largest possible number would leave no number for the next view, on all nodes and
+for ever. Therefore we believe a number only if it is within reach of the number we know: an honest
+peer is ahead of us by the changes that we missed, and no further.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class ViewReach:
         self._leapt_at = float("-inf")
         self._leapt_to = 0
         self.refused = 0  # numbers, since start
+        self.refused_at = float("-inf")  # the last of them
 
     def has(self, number: int, known: int, now: float, asked: bool = False) -> bool:
         """Whether that view may exist, for a node that has the view `known` (0: none). `asked`: it
@@ -47,8 +48,14 @@ class ViewReach:
             reached = counter <= known_counter + LEAP and self._may_leap(now)
             if reached:
                 self._leapt_at, self._leapt_to = now, counter
-        self.refused += not reached
+        if not reached:
+            self.refuse(now)
         return reached
+
+    def refuse(self, now: float) -> None:
+        """Counts a number that was out of reach."""
+        self.refused += 1
+        self.refused_at = now
 
     def _may_leap(self, now: float) -> bool:
         return now - self._leapt_at >= self._leap_every_s

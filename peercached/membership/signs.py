@@ -10,8 +10,8 @@ that know the same view have nothing else to tell each other than that they live
 - A master counts a sign of a member as it counts a heartbeat, if the member's last heartbeat is not
   older than that.
 
-A sign of another view, or of another record of the sender, is no sign: then heartbeats go on as if
-there were none.
+A sign with another view, another record of the sender or other namespace epochs means that there is
+news: it counts for nothing, and the next heartbeat goes out as if there were no signs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class OwnSign:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The last one of a process. Times are monotonic seconds; `answered_at`: when it last answered
-    a question of ours with a sign, or NEVER."""
+    """The last sign of one process. Times are monotonic seconds. `answered_at`: when the process
+    last answered a question of ours, or NEVER."""
 
     incarnation: int
     view_number: int
@@ -41,3 +41,4 @@ class Sign:
     in_office: bool
     at: float
     answered_at: float = NEVER
+    same_epochs: bool = True  # as ours

@@ -19,6 +19,7 @@ from peercached.membership.messages import (
 )
 from peercached.membership.office import Office, cold_rank
 from peercached.membership.order import masters_of
+from peercached.membership.reach import ViewReach
 from peercached.membership.roles import Roles
 from peercached.membership.signs import NEVER, OwnSign, Sign
 from peercached.membership.timing import Timing
@@ -166,7 +167,7 @@ class Membership:
             if self._knowledge.sequence_within_reach(self.address.node_id, answer.accused):
                 self._object(answer.accused, now)
             else:
-                self._knowledge.reach.refused += 1
+                self._knowledge.reach.refuse(now)
         if answer.wants_view:
             link.send_view, link.next_at = True, now
         return actions + self._lead(now)
@@ -210,7 +211,7 @@ class Membership:
         self._knowledge.hear_of(beat.view_number, now)
         verdict, reason, accused = Verdict.NOT_A_MASTER, self._no_master(), 0
         if not self._knowledge.sequence_within_reach(sender.node_id, sender.sequence):
-            self._knowledge.reach.refused += 1
+            self._knowledge.reach.refuse(now)
             verdict = Verdict.WAIT
             reason = f"sequence {sender.sequence} is far above what is known of {sender.node_id}"
         elif self.is_master(now):
@@ -277,8 +278,11 @@ class Membership:
             return
         for sign in signs:
             member = self._process(sign.incarnation)
-            known = (self.latest.number, member.sequence if member is not None else -1)
-            if member is None or known != (sign.view_number, sign.sequence):
+            if member is None:
+                continue
+            known = (self.latest.number, member.sequence, True)
+            if known != (sign.view_number, sign.sequence, sign.same_epochs):
+                self.links.has_news(member.node_id)
                 continue
             self.signs_counted += 1
             if self._office.held:
@@ -333,9 +337,9 @@ class Membership:
     # --- for status
 
     @property
-    def refused_numbers(self) -> int:
-        """View numbers and sequences that were out of reach (reach.py)."""
-        return self._knowledge.reach.refused
+    def reach(self) -> ViewReach:
+        """Counts the view numbers and sequences that were out of reach."""
+        return self._knowledge.reach
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
         """That process said so, and is no member."""

@@ -46,6 +46,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         """`shake` answers a handshake; `known`: is this session one of ours? `refuse` ends a call
         with that error."""
         self._handlers: grpc.GenericRpcHandler[Any, Any] | None = None
+        self._checked: dict[str, Any] = {}  # by method, made when first called
         self._shake = shake
         self._known = known
         self._refuse = refuse
@@ -78,11 +79,14 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             if key == SESSION_KEY:
                 session = value
                 if self._known(session):
-                    return self._checked(handler)
+                    method = handler_call_details.method
+                    if method not in self._checked:
+                        self._checked[method] = self._check(handler)
+                    return self._checked[method]
         self.unauthenticated += 1
         return _unknown if session else self._nobody()
 
-    def _checked(self, handler: Any) -> Any:
+    def _check(self, handler: Any) -> Any:
         """gRPC itself would answer bytes that are no message with UNKNOWN, and log a traceback."""
         parse = _parser(handler.request_deserializer)
         if handler.request_streaming:  # raised where the servicer reads

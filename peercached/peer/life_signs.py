@@ -19,11 +19,18 @@ class LifeSigns:
         self._engine.say_life(sign.view_number, sign.sequence, sign.in_office, for_s)
 
     def take(self, now: float) -> list[Sign]:
-        """The signs received since the last call. Skips nodes with other namespace epochs: they
-        and we have something to tell each other."""
+        """The signs received since the last call."""
         mark = self._engine.epochs_mark()
         return [
-            Sign(incarnation, view_number, sequence, in_office, now - ago_s, now - answered_ago_s)
+            Sign(
+                incarnation,
+                view_number,
+                sequence,
+                in_office,
+                now - ago_s,
+                now - answered_ago_s,
+                epochs_mark == mark,
+            )
             for (
                 incarnation,
                 view_number,
@@ -33,5 +40,4 @@ class LifeSigns:
                 ago_s,
                 answered_ago_s,
             ) in self._engine.take_life_signs()
-            if epochs_mark == mark
         ]

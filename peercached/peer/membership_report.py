@@ -7,6 +7,9 @@ from typing import Any
 from peercached.membership import Membership, Verdict
 from peercached.peer.cluster import Say
 
+# A warning about numbers that were refused stays for so long.
+REFUSED_LATELY_S = 600.0
+
 
 def document(membership: Membership, now: float) -> dict[str, Any]:
     """Masters in order: what this node knows of each."""
@@ -37,10 +40,11 @@ def document(membership: Membership, now: float) -> dict[str, Any]:
 
 def say(membership: Membership, say: Say, now: float) -> None:
     links = list(membership.links)
-    if membership.refused_numbers:
+    reach = membership.reach
+    if now - reach.refused_at < REFUSED_LATELY_S:
         say(
             "warning",
-            f"{membership.refused_numbers} messages of members named a view or sequence number far "
+            f"{reach.refused} messages of members named a view or sequence number far "
             "above all that this node has heard of; they were ignored.",
             "Look for a node that does not belong here, or is faulty. If this node was cut off for "
             "years, restart it.",

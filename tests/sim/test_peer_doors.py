@@ -20,6 +20,7 @@ from peercached.proto import peer_pb2_grpc
 from sim.nodes import LoopNode, free_port
 from sim.test_peers import run, stranger
 
+HOST = "127.0.0.1"
 OTHER = pb.NodeAddress(node_id="b", incarnation=1, host="127.0.0.1", peer_port=1, data_port=2)
 OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
 
@@ -57,6 +58,26 @@ def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> No
                 await getattr(link.stub, method)(request_)
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert node.daemon.servicer.gate.unauthenticated == 1
+            assert node.engine.epochs == {}
+            await link.close()
+
+    run(claim())
+
+
+def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            await link.ready()
+            epochs = [pb.NamespaceEpoch(namespace_id=bytes([n]) * 16, epoch=1) for n in range(65)]
+            own = pb.NodeAddress(
+                node_id="stranger", incarnation=5, host=HOST, peer_port=1, data_port=2
+            )
+            sender = pb.Member(address=own, state=pb.ALIVE)
+            beat = pb.HeartbeatRequest(sender=sender, epochs=epochs)
+            with pytest.raises(grpc.aio.AioRpcError, match="65 namespace epochs; 64 are the limit"):
+                await link.call("Heartbeat", beat)
             assert node.engine.epochs == {}
             await link.close()
 

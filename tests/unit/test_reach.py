@@ -71,7 +71,7 @@ def test_a_view_number_out_of_reach_does_not_keep_others_from_joining(lie: int) 
     head.tick(NOW + 3)
     assert ids(head) == {"a", "b", "c"}
     assert head.latest.counter == before + 1
-    assert head.refused_numbers == 1
+    assert head.reach.refused == 1
 
 
 def test_a_view_out_of_reach_is_not_adopted() -> None:

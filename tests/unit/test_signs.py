@@ -107,6 +107,7 @@ def test_a_member_whose_master_gives_signs_sends_a_heartbeat_in_two_ttl() -> Non
         {"view_number": VIEW.number + 1},
         {"sequence": 1},
         {"in_office": False},
+        {"same_epochs": False},
         {"incarnation": 12},
         {"answered_at": NEVER},
     ],
@@ -117,6 +118,19 @@ def test_a_sign_that_says_something_else_stands_for_no_heartbeat(other: dict[str
     for now in times(20):
         side.step(now, [of("a", now, **other)])
     assert len(side.beats) >= 19
+
+
+@pytest.mark.parametrize("other", [{"same_epochs": False}, {"view_number": VIEW.number + 1}])
+def test_news_in_a_sign_brings_the_heartbeat_at_its_ordinary_time(
+    other: dict[str, object],
+) -> None:
+    """Not when the last sign without news has aged."""
+    side = member_b()
+    for now in times(4):
+        side.step(now, [of("a", now)])
+    now = times(4)[-1] + 0.01
+    side.step(now, [of("a", now, **other)])
+    assert side.beats == [now]
 
 
 def test_heartbeats_go_on_soon_after_the_last_sign() -> None:

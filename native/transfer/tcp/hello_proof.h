@@ -1,7 +1,7 @@
 // How a reader proves at the data port that it knows the token of its handshake (docs/protocol.md).
 //
 // The token itself never travels there: the holder sends a random number, and the reader answers
-// with a hash of it under the token. So what somebody overhears opens no other connection.
+// with a hash of it under the token. So an overheard hello opens no other connection.
 #pragma once
 
 #include <array>
@@ -20,8 +20,7 @@ Challenge fresh_challenge();
 std::array<char, kProofBytes> prove(const std::string& token, const Challenge& challenge,
                                     const Hello& hello);
 
-// Whether the hello's proof is that. Takes as long whatever is wrong. False for a token that is
-// none.
+// Compares the hello's proof with prove(), in constant time. False for an empty token.
 bool is_proven(const std::string& token, const Challenge& challenge, const Hello& hello);
 
 }  // namespace peercached::tcp

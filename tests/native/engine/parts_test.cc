@@ -251,6 +251,20 @@ TEST(Namespaces, AnEpochLearntBeforeTheFirstUseCounts) {
   EXPECT_EQ(table.open("later")->current().epoch, 5u);
 }
 
+TEST(Namespaces, TheMarkIsThatOfTheEpochsHoweverTheyCame) {
+  NamespaceTable one(Key128{}), other(Key128{});
+  uint32_t stale = 0;
+  EXPECT_EQ(one.epochs_mark(), other.epochs_mark());
+  one.raise({0, 1}, 5, stale);
+  one.raise({0, 2}, 7, stale);
+  EXPECT_NE(one.epochs_mark(), other.epochs_mark());
+  other.raise({0, 2}, 7, stale);
+  other.raise({0, 1}, 4, stale);
+  EXPECT_NE(one.epochs_mark(), other.epochs_mark());
+  other.raise({0, 1}, 5, stale);
+  EXPECT_EQ(one.epochs_mark(), other.epochs_mark());
+}
+
 TEST(Namespaces, NamesBeyondTheLimitAreRefused) {
   NamespaceTable table(Key128{});
   EXPECT_EQ(table.open(std::string(kNamespaceBytesMax + 1, 'x')), nullptr);
