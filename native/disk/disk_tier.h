@@ -154,8 +154,8 @@ class ColdTier {
   // Likewise all pages of the namespace whose epoch is below that; they cannot be put any more.
   virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
 
-  // For each namespace the highest epoch given to drop_namespace(), in earlier lives too if the drop
-  // was written down.
+  // For each namespace the highest epoch given to drop_namespace(), in earlier lives too if the
+  // drop was written down.
   virtual std::map<Digest, uint64_t> floors() const = 0;
 
   // The directory has seen these removals; written down soon.
