@@ -1,0 +1,73 @@
+"""Periodic work goes on whatever one turn of it raises."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from harness.clock import seconds
+
+from peercached.membership import Membership, NodeAddress, Timing
+from peercached.peer.heartbeats import Heartbeats
+from peercached.periodic import Periodic
+
+
+def test_a_work_that_fails_stops_neither_the_others_nor_the_next_tick(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[str] = []
+
+    def fails(_: float) -> None:
+        calls.append("fails")
+        raise RuntimeError("a bug")
+
+    async def story() -> None:
+        third = asyncio.Event()
+
+        def works(_: float) -> None:
+            calls.append("works")
+            if calls.count("works") == 3:
+                third.set()
+
+        periodic = Periodic(0.001, [fails, works])
+        periodic.start()
+        await asyncio.wait_for(third.wait(), seconds(10))
+        periodic.stop()
+
+    asyncio.run(story())
+    assert calls[:6] == ["fails", "works"] * 3
+    assert "will retry" in caplog.text
+
+
+def test_membership_ticks_on_after_a_tick_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    timing = Timing(0.01, 0.05)
+
+    async def story() -> None:
+        membership = Membership(
+            NodeAddress("a", 1, "a", 1, 2), ["a:1"], 0, timing, 0.0, random.Random(1)
+        )
+        again, ticks = asyncio.Event(), 0
+
+        def tick(now: float) -> list[Any]:
+            nonlocal ticks
+            ticks += 1
+            if ticks == 1:
+                raise RuntimeError("a bug")
+            again.set()
+            return []
+
+        membership.tick = tick
+        signs = SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None)
+        nothing = cast(Any, SimpleNamespace())
+        beats = Heartbeats(
+            membership, timing, nothing, nothing, cast(Any, signs), lambda _: None, lambda _: None
+        )
+        beats.start()
+        await asyncio.wait_for(again.wait(), seconds(10))
+        await beats.stop()
+
+    asyncio.run(story())
+    assert "will retry" in caplog.text
