@@ -12,8 +12,12 @@ namespace {
 TableSecret random_table_secret() {
   std::random_device random;  // of the kernel
   const auto word = [&] { return uint64_t{random()} << 32 | random(); };
-  const uint64_t mask = word();
-  return {mask, word() | 1};
+  TableSecret secret;
+  for (int round = 0; round < 2; ++round) {
+    secret.mask[round] = word();
+    secret.factor[round] = word() | 1;
+  }
+  return secret;
 }
 
 constexpr size_t kCheckedBytes = offsetof(SlotHeader, check);

@@ -21,10 +21,10 @@ struct Digest {
 };
 static_assert(sizeof(Digest) == 16);
 
-// Random in each process.
+// Random in each process. Two rounds of mask and (odd) factor.
 struct TableSecret {
-  uint64_t mask = 0;
-  uint64_t factor = 0;  // odd
+  uint64_t mask[2] = {};
+  uint64_t factor[2] = {};
 };
 extern const TableSecret kTableSecret;
 
@@ -33,9 +33,14 @@ extern const TableSecret kTableSecret;
 // these keys would be in one chain.
 inline uint64_t table_hash(const Digest& d) noexcept {
   __extension__ using Wide = unsigned __int128;
-  // The whole product: each bit of it depends on bits of the digest on both sides (as in wyhash).
-  const Wide product = Wide{d.lo ^ kTableSecret.mask} * kTableSecret.factor;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  uint64_t hash = d.lo;
+  // The halves of the whole product, folded as in wyhash. One round would leave a series of digests
+  // nearly a series, which lies badly for some factors.
+  for (int round = 0; round < 2; ++round) {
+    const Wide product = Wide{hash ^ kTableSecret.mask[round]} * kTableSecret.factor[round];
+    hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+  return hash;
 }
 
 struct DigestHash {
