@@ -144,7 +144,8 @@ def test_what_is_evicted_is_a_miss_everywhere_and_can_be_set_again(
         assert all(writer.set(keys_of(f"flood {number}", 32)))
     assert cluster[0].status()["pool"]["evictions"] >= 64
     assert not any(reader.get(first))
-    assert reader.client.batch_exists(first) == 0
+    # Owners are told a moment later.
+    eventually(lambda: reader.client.batch_exists(first) == 0, what="owners to be told")
     assert all(writer.set(first))
     assert reader.has(first)
 

@@ -25,6 +25,8 @@ class Certificates:
         return files
 
     def options(self, node_id: str) -> dict[str, str]:
-        """Of the daemon."""
-        files = self.issue(node_id)
+        """Of the daemon. Files that are there stay: somebody may just be reading them."""
+        files = files_of(self.folder, node_id)
+        if not Path(files.certificate).exists():
+            self.issue(node_id)
         return {"tls_ca": files.ca, "tls_cert": files.certificate, "tls_key": files.key}

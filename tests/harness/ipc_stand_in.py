@@ -249,6 +249,8 @@ class IpcStandIn:
         for length in key_lengths:
             request.keys.append(body[at : at + length])
             at += length
+        if request.op == EXISTS and request.flags & 4:
+            at += 4
         assert at == len(body)
 
     def _answer(self, request: Request, attachment: Attachment) -> tuple[int, bytes]:
