@@ -35,7 +35,7 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
         say(
             "warning",
             f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
-            "cluster secret.",
+            "cluster secret, or do not have the key of the node that they say they are.",
             "Find them in the log; give them the same cluster_secret_file if they belong here.",
         )
     if daemon.servicer.misfits:
@@ -60,6 +60,13 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
             f"{crowded} connections to the workers' socket were too many of one process or user, "
             "or said nothing.",
             "Find the process in the log; if its threads need them all, raise workers_max.",
+        )
+    if ipc.get("requests_refused"):
+        say(
+            "warning",
+            f"{ipc['requests_refused']} requests of workers were refused: there was no memory for "
+            "so many large ones at a time.",
+            "Find the process in the log; let it ask for fewer pages at once.",
         )
     unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
     if unauthorised:

@@ -134,7 +134,7 @@ std::string Engine::status_json() const {
   json.field("connections", ipc.connections).field("accepted", ipc.accepted);
   json.field("refused", ipc.refused).field("bad_frames", ipc.bad_frames);
   json.field("forbidden", ipc.forbidden).field("crowded", ipc.crowded);
-  json.field("late_hellos", ipc.late_hellos);
+  json.field("late_hellos", ipc.late_hellos).field("requests_refused", ipc.requests_refused);
   json.field("regions_lost", ipc.regions_lost).field("sets", ipc.sets).field("gets", ipc.gets);
   json.field("exists", ipc.exists).field("others", ipc.others);
   json.field("given_up", ipc.given_up).close('}');

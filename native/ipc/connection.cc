@@ -14,9 +14,10 @@ constexpr size_t kScratchPages = 4096;  // kept when a larger request is over
 
 Connection::Connection(ServerState& state, UniqueFd socket, const Visitor& visitor)
     : state_(state),
-      stream_(std::move(socket)),
       visitor_(visitor),
-      hello_by_(Deadline::after_ms(state.config.hello_timeout_ms)) {}
+      stream_(std::move(socket), state.frame_memory, visitor.uid),
+      hello_by_(Deadline::after_ms(state.config.hello_timeout_ms)),
+      scratch_(state.frame_memory, visitor.uid) {}
 
 void Connection::stop() { stream_.stop(); }
 
@@ -53,6 +54,10 @@ bool Connection::serve_one(Frame& frame) {
     answer = dispatch(frame);
   } catch (const RequestError& error) {
     if (error.code() == ErrorCode::bad_frame) ++state_.bad_frames;
+    if (error.code() == ErrorCode::limit && is_page_op(static_cast<Op>(frame.header.op))) {
+      ++state_.requests_refused;
+      state_.note("ipc limit", "refused a request of " + visitor_.name() + ": " + error.what());
+    }
     reply.error = static_cast<uint16_t>(error.code());
     body_ = error.what();
     answer = {0, 0, body_};
@@ -163,6 +168,11 @@ Connection::Answer Connection::unregister_region(const Frame& frame) {
 Connection::Answer Connection::pages(const Frame& frame) {
   const auto op = static_cast<Op>(frame.header.op);
   const PageColumns columns = parse_pages(frame.header, frame.body);
+  if (columns.count > kScratchPages && !scratch_.grow(columns.count * sizeof(PageRef))) {
+    throw RequestError(ErrorCode::limit, "no memory for a request of " +
+                                             std::to_string(columns.count) +
+                                             " pages: send fewer at once");
+  }
   attachment_->resolve(columns, pages_, held_);
 
   RequestContext context;
@@ -225,6 +235,7 @@ void Connection::shrink_scratch() {
     pages_.clear();
     pages_.shrink_to_fit();
   }
+  scratch_.shrink(0);
   if (body_.capacity() > kScratchPages * 16) {
     body_.clear();
     body_.shrink_to_fit();

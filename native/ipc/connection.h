@@ -37,14 +37,15 @@ class Connection {
   void shrink_scratch();
 
   ServerState& state_;
-  FrameStream stream_;
   const Visitor visitor_;
+  FrameStream stream_;
   const Deadline hello_by_;
   std::shared_ptr<Attachment> attachment_;
   std::shared_ptr<GatePage> gate_;
 
   // Scratch, kept from request to request.
   std::vector<PageRef> pages_;
+  FrameMemory::Share scratch_;  // of `pages_`, where they are many
   std::vector<std::shared_ptr<Region>> held_;
   std::string body_;
 };

@@ -13,7 +13,6 @@
 namespace peercached::ipc {
 namespace {
 
-constexpr size_t kBufferBytes = 64 * 1024;
 constexpr int kQuietMs = 1000;
 constexpr size_t kFilesPerMessageMax = 4;
 
@@ -43,19 +42,10 @@ void take_files(msghdr& message, std::vector<UniqueFd>& files) {
 
 }  // namespace
 
-void FrameStream::reserve(size_t bytes) {
-  if (bytes <= capacity_) return;
-  auto larger = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  if (filled_ != 0) std::memcpy(larger.get(), buffer_.get(), filled_);
-  buffer_ = std::move(larger);
-  capacity_ = bytes;
-}
-
 void FrameStream::shrink_if_quiet() {
-  if (capacity_ <= kBufferBytes || wait_for(socket_.get(), POLLIN, kQuietMs)) return;
-  buffer_.reset();
-  capacity_ = 0;
-  reserve(kBufferBytes);
+  if (buffer_.size() > FrameBuffer::kSmallBytes && !wait_for(socket_.get(), POLLIN, kQuietMs)) {
+    buffer_.shrink();
+  }
 }
 
 bool FrameStream::receive(Frame& frame, const Deadline* deadline) {
@@ -65,7 +55,7 @@ bool FrameStream::receive(Frame& frame, const Deadline* deadline) {
   }
   for (;;) {
     alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerMessageMax * sizeof(int))];
-    iovec place = {buffer_.get() + filled_, capacity_ - filled_};
+    iovec place = {buffer_.data() + filled_, buffer_.size() - filled_};
     msghdr message = {};
     message.msg_iov = &place;
     message.msg_iovlen = 1;
@@ -89,14 +79,14 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
   frame.body = {};
   frame.files.clear();
   filled_ = 0;
-  reserve(kBufferBytes);
+  if (!buffer_.grow(FrameBuffer::kSmallBytes)) return false;
   shrink_if_quiet();
   if (!receive(frame, hello)) return false;
   Deadline rest = hello != nullptr ? *hello : Deadline::after_ms(kStallTimeoutMs);
   while (filled_ < sizeof(RequestHeader)) {
     if (!receive(frame, &rest)) return false;
   }
-  std::memcpy(&frame.header, buffer_.get(), sizeof(RequestHeader));
+  std::memcpy(&frame.header, buffer_.data(), sizeof(RequestHeader));
   check_header(frame.header);
   if (hello != nullptr && frame.header.body_bytes > kHelloBodyBytesMax) {
     throw RequestError(ErrorCode::bad_frame,
@@ -108,7 +98,14 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
   }
   const size_t total = sizeof(RequestHeader) + frame.header.body_bytes;
   while (filled_ < total) {
-    if (filled_ == capacity_) reserve(std::min(total, capacity_ * 2));
+    const size_t size = buffer_.size();
+    if (filled_ == size && !buffer_.grow(std::min(total, size * 2))) {
+      if (!skip(frame, total - filled_, rest)) return false;
+      throw RequestError(ErrorCode::limit,
+                         "no memory for a request of " + std::to_string(total) +
+                             " bytes: the large requests of this user, or of all, have what there "
+                             "is. Send smaller ones, or fewer at once");
+    }
     if (!receive(frame, &rest)) return false;
   }
   if (filled_ > total) {
@@ -116,7 +113,16 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
                        std::to_string(filled_ - total) +
                            " bytes follow the request: wait for its reply before the next");
   }
-  frame.body = {buffer_.get() + sizeof(RequestHeader), frame.header.body_bytes};
+  frame.body = {buffer_.data() + sizeof(RequestHeader), frame.header.body_bytes};
+  return true;
+}
+
+// The rest of a frame.
+bool FrameStream::skip(Frame& frame, size_t bytes, const Deadline& deadline) {
+  for (size_t skipped = 0; skipped < bytes; skipped += filled_) {
+    filled_ = 0;
+    if (!receive(frame, &deadline)) return false;
+  }
   return true;
 }
 

@@ -1,17 +1,18 @@
 // Frames in and out of one socket.
 //
 // Takes a small request in one system call, grows its buffer only as bytes really arrive (an
-// announced length costs nothing), and gives the memory back when the peer goes quiet.
+// announced length costs nothing), and gives the memory back when the peer goes quiet. A frame for
+// which there is no memory is read to its end, and forgotten.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
+#include "ipc/frame_buffer.h"
 #include "ipc/request.h"
 #include "ipc/unique_fd.h"
 
@@ -33,10 +34,13 @@ class FrameStream {
   // Before its HELLO a connection is anybody's.
   static constexpr uint32_t kHelloBodyBytesMax = 4096;
 
-  explicit FrameStream(UniqueFd socket) : socket_(std::move(socket)) {}
+  // `uid`: of the peer, whose share of `memory` its frames take.
+  FrameStream(UniqueFd socket, FrameMemory& memory, uint32_t uid)
+      : socket_(std::move(socket)), buffer_(memory, uid) {}
 
   // Blocks, without a timer, until a whole frame is here. False: the peer is gone, or `stop`
-  // was called. Throws RequestError(bad_frame); `frame.header` then says whose fault it was.
+  // was called. Throws RequestError: bad_frame; or limit, where the next frame may fit.
+  // `frame.header` then says whose fault it was.
   bool read(Frame& frame) { return read(frame, nullptr); }
   // The frame must be a HELLO's, and whole by then. False as above, and when it is late.
   bool read_hello(Frame& frame, Deadline deadline) { return read(frame, &deadline); }
@@ -54,12 +58,12 @@ class FrameStream {
  private:
   bool read(Frame& frame, const Deadline* hello);
   bool receive(Frame& frame, const Deadline* deadline);
-  void reserve(size_t bytes);
+  bool skip(Frame& frame, size_t bytes, const Deadline& deadline);
   void shrink_if_quiet();
 
   UniqueFd socket_;
-  std::unique_ptr<std::byte[]> buffer_;
-  size_t capacity_ = 0, filled_ = 0;
+  FrameBuffer buffer_;
+  size_t filled_ = 0;
 };
 
 }  // namespace peercached::ipc

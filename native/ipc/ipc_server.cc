@@ -190,6 +190,7 @@ IpcStats IpcServer::stats() const {
   stats.forbidden = state.forbidden;
   stats.crowded = state.crowded;
   stats.late_hellos = state.late_hellos;
+  stats.requests_refused = state.requests_refused;
   stats.sets = state.sets;
   stats.gets = state.gets;
   stats.exists = state.exists;

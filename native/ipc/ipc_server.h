@@ -34,6 +34,8 @@ struct IpcServerConfig {
   // times this stay below what the kernel lets one process map (vm.max_map_count, 65530).
   unsigned regions_per_attachment_max = 512;
   uint64_t region_bytes_max = 1ull << 42;  // of one attachment, all regions together
+  // Of the requests above 64 KiB that are read or served at a time; of one user's, half of it.
+  uint64_t frame_memory_max = 512ull << 20;
   uint32_t deadline_ms_max = 600'000;
   Incarnation incarnation = 0;
   std::string version;
@@ -54,6 +56,7 @@ struct IpcStats {
   uint64_t connections = 0, accepted = 0, refused = 0, bad_frames = 0, regions_lost = 0;
   // Of `refused`: by user and group, and one process's or user's too many. Late: said no HELLO.
   uint64_t forbidden = 0, crowded = 0, late_hellos = 0;
+  uint64_t requests_refused = 0;  // for want of memory for large ones
   uint64_t sets = 0, gets = 0, exists = 0, others = 0;
   uint64_t given_up = 0;  // requests that their worker did not wait for to the end
 };

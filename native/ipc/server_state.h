@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ipc/attachment.h"
+#include "ipc/frame_memory.h"
 #include "ipc/handler.h"
 #include "ipc/ipc_server.h"
 
@@ -17,14 +18,17 @@ namespace peercached::ipc {
 class ServerState {
  public:
   ServerState(const IpcServerConfig& config_, RequestHandler& handler_)
-      : config(config_), handler(handler_) {}
+      : config(config_),
+        handler(handler_),
+        frame_memory(config.frame_memory_max, config.frame_memory_max / 2) {}
 
   const IpcServerConfig config;
   RequestHandler& handler;
+  FrameMemory frame_memory;
   std::atomic<uint32_t> next_region{1};
 
   std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_frames{0}, regions_lost{0};
-  std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0};
+  std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0}, requests_refused{0};
   std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0}, given_up{0};
 
   // With a token of zeros a new attachment, else the one that has this token, belongs to this

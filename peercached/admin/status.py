@@ -125,7 +125,7 @@ class Quota(Part):
     quota_bytes: int = 0
     evictions: int = 0  # of its own pages, to stay within the quota
     refused: int = 0  # pages for which there was no such room
-    disk_bytes: int = 0  # of payloads on the disk, and waiting to be written
+    disk_bytes: int = 0  # room that its pages take on the disk, those that wait to be written too
     disk_quota_bytes: int = 0  # 0: none
     disk_skipped: int = 0  # pages not written, to stay within it; since the start of the daemon
 
@@ -267,6 +267,7 @@ class Ipc(Part):
     forbidden: int = 0  # of those refused: by user and group
     crowded: int = 0  # of those refused: too many of one process or user
     late_hellos: int = 0
+    requests_refused: int = 0  # for want of memory for large ones
     regions_lost: int = 0
     sets: int = 0
     gets: int = 0

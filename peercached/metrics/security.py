@@ -25,6 +25,7 @@ _REFUSALS = (
     ("socket", "wrong_user", "ipc.forbidden"),
     ("socket", "late_hello", "ipc.late_hellos"),
     ("socket", "crowd", "ipc.crowded"),
+    ("socket", "request_memory", "ipc.requests_refused"),
 )
 
 _SINGLES = (

@@ -29,7 +29,8 @@ TEST_F(IpcTest, APageSetIsReadBackByteForByte) {
 TEST(FrameStream, AHelloThatHasComeIsReadThoughItsTimeIsOver) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  ipc::FrameStream stream{UniqueFd(ends[0])};
+  ipc::FrameMemory memory(0, 0);
+  ipc::FrameStream stream{UniqueFd(ends[0]), memory, 0};
   const UniqueFd worker(ends[1]);
   ipc::RequestHeader header;
   header.op = static_cast<uint16_t>(ipc::Op::hello);
