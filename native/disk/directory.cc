@@ -38,15 +38,19 @@ std::string remedy_at_start(int error) {
   refuse(path, what + ": " + error_text(-error) + remedy_at_start(error));
 }
 
-void make(Io& io, const std::string& path) {
+// Makes it if it is not there.
+File hold(Io& io, const std::string& path) {
   const int error = io.make_directory(path);
   if (error == -ENOENT) refuse(path, "its parent directory does not exist; make it, or mount it");
   if (error < 0 && error != -EEXIST) refuse(path, "it cannot be made", error);
+  const int fd = io.open(path, O_RDONLY | O_DIRECTORY, 0);
+  if (fd == -ENOTDIR) refuse(path, "is not a directory");
+  if (fd < 0) refuse(path, "it cannot be opened", fd);
+  return {io, fd};
 }
 
-File take_lock(Io& io, const std::string& path) {
-  const int fd = io.open(path + "/" + kLockName, O_RDWR | O_CREAT, 0600);
-  if (fd == -ENOTDIR) refuse(path, "is not a directory");
+File take_lock(Io& io, const std::string& path, const std::string& inside) {
+  const int fd = io.open(inside + "/" + kLockName, O_RDWR | O_CREAT, 0600);
   if (fd < 0) refuse(path, "the daemon cannot write there", fd);
   File file(io, fd);
   const int error = io.lock(fd);
@@ -64,24 +68,26 @@ File take_lock(Io& io, const std::string& path) {
   return file;
 }
 
-void write_superblock(Io& io, const std::string& path, const Identity& identity) {
+void write_superblock(Io& io, const std::string& path, const std::string& inside,
+                      const Identity& identity) {
   Superblock block;
   block.identity = identity;
   seal(block);
-  const std::string name = path + "/" + kFormatName, new_name = path + "/" + kNewFormatName;
+  const std::string name = inside + "/" + kFormatName, new_name = inside + "/" + kNewFormatName;
   const int fd = io.open(new_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (fd < 0) refuse(path, "the daemon cannot write there", fd);
   File file(io, fd);
   int error = write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);
   if (error == 0) error = io.fdatasync(fd);
   if (error == 0) error = io.rename(new_name, name);
-  if (error == 0) error = io.sync_directory(path);
+  if (error == 0) error = io.sync_directory(inside);
   if (error != 0) refuse(path, "the daemon cannot write there", error);
 }
 
 // Whether there is one. What it says must fit.
-bool check_superblock(Io& io, const std::string& path, const Identity& identity) {
-  const int fd = io.open(path + "/" + kFormatName, O_RDONLY, 0);
+bool check_superblock(Io& io, const std::string& path, const std::string& inside,
+                      const Identity& identity) {
+  const int fd = io.open(inside + "/" + kFormatName, O_RDONLY, 0);
   if (fd == -ENOENT) return false;
   if (fd < 0) refuse(path, "its file 'format' cannot be read", fd);
   File file(io, fd);
@@ -104,8 +110,8 @@ bool check_superblock(Io& io, const std::string& path, const Identity& identity)
   return true;
 }
 
-TierNote read_note(Io& io, const std::string& path) {
-  const int fd = io.open(path + "/" + kRemovalsName, O_RDONLY, 0);
+TierNote read_note(Io& io, const std::string& path, const std::string& inside) {
+  const int fd = io.open(inside + "/" + kRemovalsName, O_RDONLY, 0);
   if (fd == -ENOENT) return {};
   if (fd < 0) refuse(path, "its file 'removals' cannot be read", fd);
   File file(io, fd);
@@ -120,11 +126,14 @@ TierNote read_note(Io& io, const std::string& path) {
 
 Directory open_directory(Io& io, const std::string& path, const Identity& identity) {
   if (path.empty()) throw DiskError("disk_path is empty: name a directory for the disk tier");
-  make(io, path);
-  Directory directory{path, take_lock(io, path), {}, {}};
+  Directory directory;
+  directory.path = path;
+  directory.held = hold(io, path);
+  directory.inside = "/proc/self/fd/" + std::to_string(directory.held.fd());
+  directory.lock = take_lock(io, path, directory.inside);
 
   std::vector<std::string> names;
-  const int error = io.list(path, names);
+  const int error = io.list(directory.inside, names);
   if (error != 0) refuse(path, "it cannot be listed", error);
   std::string stranger;
   for (const std::string& name : names) {
@@ -134,33 +143,33 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
     if (!known) stranger = name;
   }
   std::ranges::sort(directory.segments);
-  if (!check_superblock(io, path, identity)) {
+  if (!check_superblock(io, path, directory.inside, identity)) {
     if (!stranger.empty()) {
       refuse(path, "it has files (" + stranger +
                        ") but no file 'format', so it is not the disk tier's; name an empty or a "
                        "new directory");
     }
-    write_superblock(io, path, identity);
+    write_superblock(io, path, directory.inside, identity);
   }
-  directory.removals = read_note(io, path);
+  directory.removals = read_note(io, path, directory.inside);
   return directory;
 }
 
 void empty(Io& io, Directory& directory) {
   for (const uint32_t number : directory.segments) {
-    const int error = io.unlink(segment_path(directory.path, number));
+    const int error = io.unlink(segment_path(directory.inside, number));
     if (error != 0 && error != -ENOENT)
       refuse(directory.path, "segment " + std::to_string(number) + " cannot be deleted", error);
   }
-  if (const int error = io.sync_directory(directory.path); error != 0)
+  if (const int error = io.sync_directory(directory.inside); error != 0)
     refuse(directory.path, "it cannot be synced", error);
   directory.segments.clear();
 }
 
-int write_note(Io& io, const std::string& path, const TierNote& note) {
+int write_note(Io& io, const std::string& inside, const TierNote& note) {
   RemovalsNote block{note, 0};
   seal(block);
-  const int fd = io.open(path + "/" + kRemovalsName, O_WRONLY | O_CREAT, 0600);
+  const int fd = io.open(inside + "/" + kRemovalsName, O_WRONLY | O_CREAT, 0600);
   if (fd < 0) return fd;
   File file(io, fd);
   return write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);

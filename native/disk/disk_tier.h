@@ -122,7 +122,7 @@ struct DiskStats {
 
 // What one namespace holds of the tier, queued pages and those of all epochs that count together.
 struct DiskNamespaceUse {
-  uint64_t payload_bytes = 0;
+  uint64_t room_bytes = 0;  // of files, as if each page came alone: 4 to 8 KiB above its payload
   uint64_t quota_bytes = UINT64_MAX;  // UINT64_MAX: it has none
   uint64_t skipped_pages = 0;         // for the quota's sake
 };
@@ -164,7 +164,7 @@ class ColdTier {
   // From now on pages that would take the namespace above that are not written (skipped_quota).
   // What is there stays, also above the quota, until it is evicted: the log is one for all, and its
   // oldest segment goes first, whosever it is.
-  virtual void set_quota(const Digest& namespace_id, uint64_t payload_bytes) = 0;
+  virtual void set_quota(const Digest& namespace_id, uint64_t room_bytes) = 0;
   virtual DiskNamespaceUse use_of(const Digest& namespace_id) const = 0;
 
   // Calls `visit` with batches of the pages on disk. A page written or lost meanwhile may or may

@@ -124,6 +124,11 @@ struct FooterEntry {
 };
 static_assert(sizeof(FooterEntry) == 80);
 
+// What a page takes of the disk at most, as if it came alone: what quotas count.
+constexpr uint64_t page_room(uint32_t length) {
+  return lone_record_bytes(length) + sizeof(FooterEntry);
+}
+
 // The last block of a sealed segment; the entries are in the blocks before.
 struct FooterTrailer {
   uint64_t magic = kMagic;

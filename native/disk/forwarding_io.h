@@ -32,6 +32,10 @@ class ForwardingIo : public Io {
   int list(const std::string& path, std::vector<std::string>& names) override {
     return inner_.list(path, names);
   }
+  int look_at(const std::string& path, FileNode& found) override {
+    return inner_.look_at(path, found);
+  }
+  int look_at(int fd, FileNode& found) override { return inner_.look_at(fd, found); }
   int lock(int fd) override { return inner_.lock(fd); }
 
  private:

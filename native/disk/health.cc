@@ -60,8 +60,19 @@ void Health::cannot_make_room(const std::string& what, int error) {
 void Health::stop_writing(const std::string& what, int error) {
   probe_ms_ = probe_ms_ == 0 ? times_.probe_ms_min : std::min(probe_ms_ * 2, times_.probe_ms_max);
   next_probe_ = Clock::now() + std::chrono::milliseconds(probe_ms_);
-  why_ = "the disk tier at " + path_ + " takes no new pages: " + what + ": " + error_text(error) +
-         "; " + remedy(error) + " (what is stored is still read; writing is tried again by itself)";
+  say_stopped(what + ": " + error_text(error) + "; " + remedy(error));
+}
+
+void Health::lost_directory(const std::string& what) {
+  std::lock_guard lock(mutex_);
+  next_probe_ = Clock::now() + std::chrono::milliseconds(times_.probe_ms_min);
+  say_stopped(what);
+}
+
+// Under the mutex.
+void Health::say_stopped(const std::string& why) {
+  why_ = "the disk tier at " + path_ + " takes no new pages: " + why +
+         " (what is stored is still read; writing is tried again by itself)";
   why_stopped_ = why_;
   if (writable_.exchange(false, std::memory_order_acq_rel)) ++stops_;
 }

@@ -41,6 +41,8 @@ class Health {
   void write_failed(const std::string& what, int error);
   // No segment could be made (or removed): nothing can be written until a probe succeeds.
   void cannot_make_room(const std::string& what, int error);
+  // The directory is not the one that was opened any more: until it is, nothing is written.
+  void lost_directory(const std::string& what);
   // A segment could be made.
   void recovered();
   bool writable() const { return writable_.load(std::memory_order_acquire); }
@@ -59,6 +61,7 @@ class Health {
 
  private:
   void stop_writing(const std::string& what, int error);
+  void say_stopped(const std::string& why);
   int64_t oldest_io_ms() const;
 
   const std::string path_;

@@ -14,6 +14,14 @@
 
 namespace peercached::disk {
 
+// What a file is, whatever its name.
+struct FileNode {
+  uint64_t device = 0, inode = 0;
+  uint64_t names = 0;  // 0: it was deleted, and is there only as long as it is open
+
+  bool is(const FileNode& other) const { return device == other.device && inode == other.inode; }
+};
+
 class Io {
  public:
   virtual ~Io() = default;
@@ -34,6 +42,9 @@ class Io {
   virtual int unlink(const std::string& path) = 0;
   virtual int make_directory(const std::string& path) = 0;
   virtual int list(const std::string& path, std::vector<std::string>& names) = 0;
+  // Of what is at the path, or open.
+  virtual int look_at(const std::string& path, FileNode& found) = 0;
+  virtual int look_at(int fd, FileNode& found) = 0;
   // An exclusive flock that does not wait: -EWOULDBLOCK if somebody else has it.
   virtual int lock(int fd) = 0;
 

@@ -43,7 +43,7 @@ struct LogItem {
 };
 
 struct LogConfig {
-  std::string directory;
+  std::string directory;  // where its files are
   uint64_t size_bytes = 0, segment_bytes = 0;
   SyncPolicy sync = SyncPolicy::segment;
   Identity identity = {};

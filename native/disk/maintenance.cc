@@ -7,12 +7,14 @@
 
 namespace peercached::disk {
 
-Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, Log& log,
-                         SegmentSet& segments, Index& index, Health& health, DiskEvicted on_evicted,
-                         GiveUp give_up, std::function<void()> writable_again)
+Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory,
+                         Log& log, SegmentSet& segments, Index& index, Health& health,
+                         DiskEvicted on_evicted, GiveUp give_up,
+                         std::function<void()> writable_again)
     : io_(io),
       config_(config),
       carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
+      watch_(io, directory),
       log_(log),
       segments_(segments),
       index_(index),
@@ -69,7 +71,8 @@ void Maintenance::run() {
     lock.unlock();
     write_note(note);
     if (sweep) erase_dropped();
-    const bool probe = !health_.writable() && Clock::now() >= health_.next_probe();
+    const bool there = directory_is_there();
+    const bool probe = there && !health_.writable() && Clock::now() >= health_.next_probe();
     if (probe || health_.writable()) {
       while (!stopping() && log_.needs_room() && evict_oldest()) {
       }
@@ -87,6 +90,16 @@ void Maintenance::run() {
       wake_.wait_until(lock, health_.next_probe(), called);
     }
   }
+}
+
+bool Maintenance::directory_is_there() {
+  std::string trouble;
+  {
+    InIo in_io(clock_);
+    trouble = watch_.trouble(segments_);
+  }
+  if (!trouble.empty()) health_.lost_directory(trouble);
+  return trouble.empty();
 }
 
 // A write that fails is tried again a second later: until then a state_dir that is older than the
@@ -123,6 +136,7 @@ bool Maintenance::evict_oldest() {
     InIo in_io(clock_);
     error = io_.unlink(segment_path(config_.directory, segment->number));
     if (error == -ENOENT) error = 0;
+    segment->unlinked = segment->unlinked || error == 0;
     if (error == 0 && config_.sync != SyncPolicy::never)
       error = io_.sync_directory(config_.directory);
   }

@@ -1,5 +1,6 @@
 // The tier's housekeeping thread: evicts the oldest segment when room is needed, asks a failing
-// disk again, and takes what drop_namespace() has made dead out of the index.
+// disk again, looks whether the directory is still there, and takes what drop_namespace() has made
+// dead out of the index.
 #pragma once
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "disk/directory_watch.h"
 #include "disk/log.h"
 #include "disk/record_read.h"
 
@@ -19,9 +21,9 @@ class Maintenance {
   // removal.
   using GiveUp = std::function<void(const Digest&, uint64_t sequence, uint32_t segment)>;
 
-  Maintenance(Io& io, const LogConfig& config, double carry, Log& log, SegmentSet& segments,
-              Index& index, Health& health, DiskEvicted on_evicted, GiveUp give_up,
-              std::function<void()> writable_again);
+  Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory, Log& log,
+              SegmentSet& segments, Index& index, Health& health, DiskEvicted on_evicted,
+              GiveUp give_up, std::function<void()> writable_again);
 
   void start();
   void stop();  // ends the thread; an eviction under way is finished first
@@ -34,6 +36,7 @@ class Maintenance {
  private:
   void run();
   bool stopping();
+  bool directory_is_there();
   void erase_dropped();
   void write_note(const TierNote& note);
   bool evict_oldest();
@@ -46,6 +49,7 @@ class Maintenance {
   Io& io_;
   const LogConfig config_;
   const uint64_t carry_bytes_max_;
+  const DirectoryWatch watch_;
   Log& log_;
   SegmentSet& segments_;
   Index& index_;

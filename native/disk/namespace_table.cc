@@ -2,9 +2,11 @@
 
 #include <mutex>
 
+#include "disk/format.h"
+
 namespace peercached::disk {
 
-uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t payload_bytes) {
+uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t length) {
   std::lock_guard lock(mutex_);
   const auto [place, is_new] = numbers_.try_emplace({id, epoch}, 0);
   if (is_new) {
@@ -19,14 +21,14 @@ uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t payl
     slots_[place->second] = {{id, epoch}, 0, 0, floor == floors_.end() || epoch >= floor->second};
   }
   ++slots_[place->second].pages;
-  slots_[place->second].payload_bytes += payload_bytes;
+  slots_[place->second].room_bytes += page_room(length);
   return place->second;
 }
 
-void NamespaceTable::release(uint32_t number, uint32_t payload_bytes) {
+void NamespaceTable::release(uint32_t number, uint32_t length) {
   std::lock_guard lock(mutex_);
   Slot& slot = slots_[number];
-  slot.payload_bytes -= payload_bytes;
+  slot.room_bytes -= page_room(length);
   if (--slot.pages > 0) return;
   numbers_.erase({slot.name.id, slot.name.epoch});
   free_.push_back(number);
@@ -70,10 +72,11 @@ void NamespaceTable::set_quota(const Digest& id, uint64_t bytes) {
   quotas_[id].bytes = bytes;
 }
 
-bool NamespaceTable::admit(const Digest& id, uint32_t payload_bytes) {
+bool NamespaceTable::admit(const Digest& id, uint32_t length) {
   std::lock_guard lock(mutex_);
   const auto quota = quotas_.find(id);
-  if (quota == quotas_.end() || bytes_of(id) + payload_bytes <= quota->second.bytes) return true;
+  if (quota == quotas_.end() || bytes_of(id) + page_room(length) <= quota->second.bytes)
+    return true;
   ++quota->second.skipped_pages;
   return false;
 }
@@ -81,7 +84,7 @@ bool NamespaceTable::admit(const Digest& id, uint32_t payload_bytes) {
 DiskNamespaceUse NamespaceTable::use_of(const Digest& id) const {
   std::shared_lock lock(mutex_);
   DiskNamespaceUse use;
-  use.payload_bytes = bytes_of(id);
+  use.room_bytes = bytes_of(id);
   const auto quota = quotas_.find(id);
   if (quota == quotas_.end()) return use;
   use.quota_bytes = quota->second.bytes;
@@ -95,7 +98,7 @@ uint64_t NamespaceTable::bytes_of(const Digest& id) const {
   for (auto at = numbers_.lower_bound({id, 0}); at != numbers_.end() && at->first.first == id;
        ++at) {
     const Slot& slot = slots_[at->second];
-    if (slot.live) bytes += slot.payload_bytes;
+    if (slot.live) bytes += slot.room_bytes;
   }
   return bytes;
 }

@@ -1,5 +1,6 @@
 // Numbers for (namespace, epoch), so that the index needs 4 bytes a page for them and a whole
-// epoch can be dropped in one step; and what a namespace holds of the disk, beside its quota.
+// epoch can be dropped in one step; and what a namespace holds of the disk, beside its quota: the
+// room that its pages take (page_room in format.h), not only their payloads.
 //
 // A number is in use while pages are counted on it; then it is given out again. Floors, the
 // lowest epochs that still count, stay for the life of the table: one per namespace that was ever
@@ -24,9 +25,9 @@ class NamespaceTable {
     uint64_t epoch = 0;
   };
 
-  // The number of this name, with one page more, of `payload_bytes`, counted on it.
-  uint32_t acquire(const Digest& id, uint64_t epoch, uint32_t payload_bytes);
-  void release(uint32_t number, uint32_t payload_bytes);
+  // The number of this name, with one page more, of so many payload bytes, counted on it.
+  uint32_t acquire(const Digest& id, uint64_t epoch, uint32_t length);
+  void release(uint32_t number, uint32_t length);
   Name name(uint32_t number) const;
   // Whether its epoch still counts.
   bool live(uint32_t number) const;
@@ -39,14 +40,14 @@ class NamespaceTable {
   // What all epochs that count may hold together.
   void set_quota(const Digest& id, uint64_t bytes);
   // False: the page would break the quota; counted.
-  bool admit(const Digest& id, uint32_t payload_bytes);
+  bool admit(const Digest& id, uint32_t length);
   DiskNamespaceUse use_of(const Digest& id) const;
 
  private:
   struct Slot {
     Name name;
     uint64_t pages = 0;
-    uint64_t payload_bytes = 0;
+    uint64_t room_bytes = 0;
     bool live = true;
   };
   struct Quota {

@@ -16,6 +16,10 @@ Result or_error(Result result) {
   return result < 0 ? static_cast<Result>(-errno) : result;
 }
 
+FileNode node_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, status.st_nlink};
+}
+
 class PosixIo final : public Io {
  public:
   int open(const std::string& path, int flags, mode_t mode) override {
@@ -66,6 +70,18 @@ class PosixIo final : public Io {
     const int error = errno;
     ::closedir(directory);
     return -error;
+  }
+  int look_at(const std::string& path, FileNode& found) override {
+    struct stat status;
+    if (::stat(path.c_str(), &status) != 0) return -errno;
+    found = node_of(status);
+    return 0;
+  }
+  int look_at(int fd, FileNode& found) override {
+    struct stat status;
+    if (::fstat(fd, &status) != 0) return -errno;
+    found = node_of(status);
+    return 0;
   }
   int lock(int fd) override { return or_error(::flock(fd, LOCK_EX | LOCK_NB)); }
   bool is_plain() const override { return true; }

@@ -33,7 +33,7 @@ class Recovery {
     std::vector<std::jthread> running;
     for (size_t i = 0; i < threads; ++i) running.emplace_back([this] { scan_some(); });
     running.clear();
-    if (deleted_ && sync_) io_.sync_directory(directory_.path);
+    if (deleted_ && sync_) io_.sync_directory(directory_.inside);
   }
 
   Recovered result;
@@ -46,7 +46,7 @@ class Recovery {
       const size_t i = next_.fetch_add(1);
       if (i >= directory_.segments.size()) return;
       const uint32_t number = directory_.segments[i];
-      ScannedSegment scanned = scan_segment(io_, directory_.path, number, identity_);
+      ScannedSegment scanned = scan_segment(io_, directory_.inside, number, identity_);
       if (scanned.verdict == ScannedSegment::Verdict::refused) {
         refuse(number, scanned.error);
         continue;
@@ -100,7 +100,7 @@ class Recovery {
   void settle(ScannedSegment& scanned, uint32_t number) {
     const bool walked = scanned.verdict != ScannedSegment::Verdict::by_footer;
     if (scanned.segment == nullptr || (walked && scanned.entries.empty())) {
-      io_.unlink(segment_path(directory_.path, number));
+      io_.unlink(segment_path(directory_.inside, number));
       deleted_ = true;
       return;
     }
@@ -112,6 +112,8 @@ class Recovery {
     }
     segment.sealed.store(true, std::memory_order_release);
     segments_.add(std::move(scanned.segment));
+    std::lock_guard lock(mutex_);
+    result.next_number = std::max(result.next_number, number + 1);
   }
 
   Io& io_;
@@ -142,7 +144,6 @@ Recovered recover(Io& io, const Directory& directory, const Identity& identity, 
     return removed || entry.length == 0 || !index.live(entry) ? Index::Verdict::erase
                                                               : Index::Verdict::keep;
   });
-  if (!directory.segments.empty()) result.next_number = directory.segments.back() + 1;
   result.ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
   return result;

@@ -119,6 +119,14 @@ std::shared_ptr<Segment> SegmentSet::oldest() const {
   return segments_.empty() ? nullptr : segments_.begin()->second;
 }
 
+std::vector<std::shared_ptr<Segment>> SegmentSet::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Segment>> all;
+  all.reserve(segments_.size());
+  for (const auto& [number, segment] : segments_) all.push_back(segment);
+  return all;
+}
+
 void SegmentSet::resize(uint32_t number, uint64_t file_bytes) {
   std::lock_guard lock(mutex_);
   const auto found = segments_.find(number);

@@ -23,6 +23,7 @@ struct Segment {
   bool direct = false;              // O_DIRECT
   uint64_t file_bytes = 0;          // guarded by SegmentSet once it is in there
   std::atomic<bool> sealed{false};  // nothing is written to it any more: it may be evicted
+  bool unlinked = false;            // by the housekeeping thread, whose this is
 };
 
 // Bytes of a segment's file.
@@ -56,6 +57,7 @@ class SegmentSet {
   void add(std::shared_ptr<Segment> segment);
   std::shared_ptr<Segment> get(uint32_t number) const;  // nullptr: not there
   std::shared_ptr<Segment> oldest() const;
+  std::vector<std::shared_ptr<Segment>> all() const;
   void resize(uint32_t number, uint64_t file_bytes);
   void remove(uint32_t number);
   uint64_t bytes() const;

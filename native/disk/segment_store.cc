@@ -59,14 +59,16 @@ class SegmentStore final : public ColdTier {
                            segments_, index_, namespaces_, config.is_void)),
         recovered_pages_(index_.totals().pages),
         health_(config.path, times),
-        log_config_{config.path, config.size_bytes, segment_bytes_, config.sync, config.identity},
+        log_config_{directory_.inside, config.size_bytes, segment_bytes_, config.sync,
+                    config.identity},
         log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,
              [this] { maintenance_.wake(); }),
         reader_(
             io_, health_,
             [this](const IndexEntry& entry) { lose(entry.digest, entry.sequence, entry.segment); }),
         maintenance_(
-            io_, log_config_, config.carry, log_, segments_, index_, health_, on_evicted_,
+            io_, log_config_, config.carry, directory_, log_, segments_, index_, health_,
+            on_evicted_,
             [this](const Digest& digest, uint64_t sequence, uint32_t segment) {
               lose(digest, sequence, segment);
             },
@@ -148,8 +150,8 @@ class SegmentStore final : public ColdTier {
   void note_removals(const TierNote& note) override { maintenance_.note_removals(note); }
 
   std::map<Digest, uint64_t> floors() const override { return namespaces_.floors(); }
-  void set_quota(const Digest& namespace_id, uint64_t payload_bytes) override {
-    namespaces_.set_quota(namespace_id, payload_bytes);
+  void set_quota(const Digest& namespace_id, uint64_t room_bytes) override {
+    namespaces_.set_quota(namespace_id, room_bytes);
   }
   DiskNamespaceUse use_of(const Digest& namespace_id) const override {
     return namespaces_.use_of(namespace_id);

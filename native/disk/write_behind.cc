@@ -124,7 +124,9 @@ void WriteBehind::clear(const Digest& namespace_id, uint64_t below_epoch) {
   entry.epoch = below_epoch;
   entry.kind = RecordKind::clear;
   std::lock_guard lock(mutex_);
-  queue_removal(entry);
+  entry.sequence = ++last_sequence_;
+  clears_[namespace_id].entry = entry;
+  wake_.notify_one();
 }
 
 void WriteBehind::queue_removal(FooterEntry entry) {
@@ -182,7 +184,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
   stats.skipped_large = skipped_large_;
   stats.skipped_quota = skipped_quota_;
   stats.removed = removed_;
-  stats.removals_waiting = removals_.size();
+  stats.removals_waiting = removals_.size() + clears_.size();
 }
 
 void WriteBehind::run(unsigned writer) {
@@ -213,7 +215,7 @@ bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     const bool may_write = health_.writable() && !(stopping_ && stop_by_.passed());
     // Pages are taken even when nothing can be written, to be let go.
-    const bool work = !pages_.empty() || (!removals_.empty() && may_write);
+    const bool work = !pages_.empty() || (may_write && (!removals_.empty() || !clears_.empty()));
     if (work) {
       const bool enough =
           waiting_bytes_ >= hurry_bytes_ || hurry_ || stopping_ || !may_write || pages_.empty();
@@ -243,6 +245,10 @@ std::vector<LogItem> WriteBehind::take_batch() {
       items.push_back(std::move(removals_.front()));
       removals_.pop_front();
     }
+    while (!clears_.empty() && fits(clears_.begin()->second)) {
+      items.push_back(std::move(clears_.begin()->second));
+      clears_.erase(clears_.begin());
+    }
   }
   while (!pages_.empty() && fits(pages_.front().item)) {
     waiting_bytes_ -= pages_.front().item.entry.length;
@@ -264,11 +270,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
   for (LogItem& item : items | std::views::reverse) {  // removals go back in their order
     const bool written = item.outcome == LogItem::Outcome::written;
     if (item.entry.kind != RecordKind::page) {
-      if (written) continue;
-      std::lock_guard lock(mutex_);
-      removals_.push_front(std::move(item));
-      removals_.front().outcome = LogItem::Outcome::pending;
-      removals_.front().segment = nullptr;
+      if (!written) again(item);
       continue;
     }
     if (!written) not_written(item);
@@ -276,6 +278,18 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
     std::lock_guard lock(mutex_);
     held_bytes_ -= item.entry.length;
     --held_pages_;
+  }
+}
+
+// It is tried again, unless a later clear of its namespace is there.
+void WriteBehind::again(LogItem& item) {
+  item.outcome = LogItem::Outcome::pending;
+  item.segment = nullptr;
+  std::lock_guard lock(mutex_);
+  if (item.entry.kind == RecordKind::clear) {
+    clears_.try_emplace(item.entry.namespace_id, std::move(item));
+  } else {
+    removals_.push_front(std::move(item));
   }
 }
 
@@ -299,6 +313,7 @@ uint64_t WriteBehind::oldest_outstanding() const {
   uint64_t oldest = UINT64_MAX;
   if (!pages_.empty()) oldest = pages_.front().item.entry.sequence;
   if (!removals_.empty()) oldest = std::min(oldest, removals_.front().entry.sequence);
+  for (const auto& [id, item] : clears_) oldest = std::min(oldest, item.entry.sequence);
   for (const uint64_t sequence : in_hand_) {
     if (sequence != 0) oldest = std::min(oldest, sequence);
   }

@@ -5,11 +5,12 @@
 // company, unless much of the queue is full: a set that wakes a thread for each of its MiB, which
 // then copies on the processor where the set does, took twice its time on two cores. Removals are
 // never refused; while the disk takes nothing they wait (there is at most one for each page that
-// was there).
+// was there, and for each namespace that was cleared).
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -58,6 +59,7 @@ class WriteBehind {
   std::vector<LogItem> take_batch();
   void append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoClock& clock);
   void finish(std::vector<LogItem>& items);
+  void again(LogItem& item);
   void not_written(const LogItem& item);
   uint64_t oldest_outstanding() const;
 
@@ -73,6 +75,7 @@ class WriteBehind {
   std::condition_variable wake_, settled_;
   std::deque<QueuedPage> pages_;
   std::deque<LogItem> removals_;
+  std::map<Digest, LogItem> clears_;  // of each namespace the last
   uint64_t last_sequence_;
   uint64_t waiting_bytes_ = 0;  // of pages_
   uint64_t held_bytes_ = 0;     // of pages not settled yet

@@ -284,20 +284,29 @@ void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordR
   }
 }
 
-void ColdPages::drop_namespace(const Digest& namespace_id, uint64_t below_epoch) {
+void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
   if (!tier_) return;
-  // The epoch is not in force any more, so none of these pages is told of anew.
+  // What the disk knows already, as after most starts, has nothing there.
+  const std::map<Digest, uint64_t> known = tier_->floors();
+  std::map<Digest, uint64_t> below;
+  for (const auto& [id, epoch] : epochs) {
+    const auto floor = known.find(id);
+    if (floor == known.end() || floor->second < epoch) below.emplace(id, epoch);
+  }
+  if (below.empty()) return;
+  // These epochs are not in force any more, so none of these pages is told of anew.
   tier_->scan([&](std::span<const DiskPage> pages) {
     std::vector<RecordRow> rows;
     for (const DiskPage& page : pages) {
-      if (page.namespace_id == namespace_id && page.epoch < below_epoch)
+      const auto floor = below.find(page.namespace_id);
+      if (floor != below.end() && page.epoch < floor->second)
         rows.push_back(withdrawal_of(page.digest, pool_.next_generation()));
     }
     if (rows.empty()) return;
     std::lock_guard lock(mutex_);
     tell_(rows);
   });
-  tier_->drop_namespace(namespace_id, below_epoch);
+  for (const auto& [id, epoch] : below) tier_->drop_namespace(id, epoch);
 }
 
 Generation ColdPages::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {

@@ -97,8 +97,8 @@ class ColdPages {
   bool write_waiting();
   // Pool file and disk know the journal as it is: at start, and with each removal.
   void note_removals();
-  // Of epochs below: from the disk only.
-  void drop_namespace(const Digest& namespace_id, uint64_t below_epoch);
+  // Of namespaces, what has an epoch below that: from the disk only, in one look at all its pages.
+  void drop_below(const std::map<Digest, uint64_t>& epochs);
 
   // Records of all pages in the pool, then of those that are on disk only, with the generation
   // `as_of` that it returns: changes above it may be missing. A page that changes meanwhile may

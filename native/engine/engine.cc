@@ -326,7 +326,7 @@ bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
   if (!config_.disk.path.empty()) {
     std::lock_guard lock(janitor_mutex_);
-    stale_on_disk_.emplace_back(namespace_id, epoch);
+    stale_on_disk_[namespace_id] = epoch;
   }
   if (stale_slot != 0) {
     quotas_->void_slot(stale_slot);
@@ -461,10 +461,9 @@ void Engine::janitor() {
       removals_due = cold_->write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
     lock.lock();
     if (!stale_on_disk_.empty()) {
-      const auto [id, epoch] = stale_on_disk_.back();
-      stale_on_disk_.pop_back();
+      const auto stale = std::exchange(stale_on_disk_, {});
       lock.unlock();
-      cold_->drop_namespace(id, epoch);
+      cold_->drop_below(stale);
       lock.lock();
     } else if (!stale_namespaces_.empty()) {
       const uint32_t slot = stale_namespaces_.back();

@@ -360,7 +360,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::mutex janitor_mutex_;
   std::condition_variable janitor_wake_;
   std::vector<uint32_t> stale_namespaces_;
-  std::vector<std::pair<Digest, uint64_t>> stale_on_disk_;  // namespaces, and the epochs they have
+  std::map<Digest, uint64_t> stale_on_disk_;  // namespaces, and the epochs they have
   bool sweep_shard_ = false;
   bool look_at_holds_ = false;
   bool write_removals_ = false;  // some could not be written down

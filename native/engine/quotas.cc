@@ -22,7 +22,7 @@ void Quotas::void_slot(uint32_t pool_slot) {
 
 namespace {
 void write_disk(JsonWriter& json, const DiskNamespaceUse& use) {
-  json.field("disk_bytes", use.payload_bytes).field("disk_skipped", use.skipped_pages);
+  json.field("disk_bytes", use.room_bytes).field("disk_skipped", use.skipped_pages);
   if (use.quota_bytes != UINT64_MAX) json.field("disk_quota_bytes", use.quota_bytes);
 }
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "disk/forwarding_io.h"
 #include "disk/segment.h"
+#include "real_path.h"
 
 namespace peercached::disk {
 
@@ -31,7 +32,7 @@ class DeletingIo final : public ForwardingIo {
     if (dead_) return -EIO;
     const std::string kept = attic_ + "/" + std::to_string(deleted_.size());
     const int result = ForwardingIo::rename(path, kept);
-    if (result == 0) deleted_.push_back({path, kept});
+    if (result == 0) deleted_.push_back({real_path(path), kept});
     return result;
   }
   int sync_directory(const std::string& path) override {

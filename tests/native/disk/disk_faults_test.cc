@@ -103,6 +103,23 @@ TEST_F(DiskFaultsTest, AFullDiskMakesTheTierReadOnlyUntilThereIsRoom) {
   EXPECT_FALSE(holds(1));
 }
 
+TEST_F(DiskFaultsTest, OfEachNamespaceOneClearWaitsForTheDisk) {
+  open();
+  store(0, 50'000);
+  fail(IoCall::allocate, ENOSPC);
+  put_until_read_only();
+  for (uint64_t epoch = 2; epoch <= 1000; ++epoch) {
+    for (uint64_t ns = 1; ns <= 3; ++ns) tier->drop_namespace(namespace_for(ns), epoch);
+  }
+  EXPECT_LE(tier->stats().removals_waiting, 3u + 1);  // and perhaps that of a write that failed
+  works(IoCall::allocate);
+  EXPECT_TRUE(eventually([&] { return state() == DiskState::on; }));
+  flush();
+  reopen();
+  const auto floors = tier->floors();
+  for (uint64_t ns = 1; ns <= 3; ++ns) EXPECT_EQ(floors.at(namespace_for(ns)), 1000u) << ns;
+}
+
 TEST_F(DiskFaultsTest, APageWhoseWriteFailedIsNotThereAndDoesNotComeBack) {
   config.sync = SyncPolicy::batch;
   open();

@@ -7,6 +7,8 @@
 #include <random>
 #include <unordered_map>
 
+#include "disk/format.h"
+
 namespace peercached::disk {
 namespace {
 
@@ -58,9 +60,10 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
       });
       for (const auto& [one, entry] : model) EXPECT_TRUE(seen.contains(one));
       std::map<uint64_t, uint64_t> bytes;
-      for (const auto& [one, entry] : model) bytes[(entry.length - 1) % 7] += entry.length;
+      for (const auto& [one, entry] : model)
+        bytes[(entry.length - 1) % 7] += page_room(entry.length);
       for (uint64_t ns = 0; ns < 7; ++ns)
-        EXPECT_EQ(namespaces.use_of({0, ns}).payload_bytes, bytes[ns]);
+        EXPECT_EQ(namespaces.use_of({0, ns}).room_bytes, bytes[ns]);
       EXPECT_EQ(index.totals().pages, model.size());
     }
   }

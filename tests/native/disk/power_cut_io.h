@@ -19,6 +19,7 @@
 
 #include "disk/aligned_buffer.h"
 #include "disk/forwarding_io.h"
+#include "real_path.h"
 
 namespace peercached::disk {
 
@@ -36,8 +37,8 @@ class PowerCutIo final : public ForwardingIo {
     const int fd = ForwardingIo::open(path, flags, mode);
     std::lock_guard lock(mutex_);
     if (fd < 0) return fd;
-    paths_[fd] = path;
-    if (is_new) names_.push_back({path, ""});
+    paths_[fd] = real_path(path);
+    if (is_new) names_.push_back({real_path(path), ""});
     return fd;
   }
   void close(int fd) override {
@@ -91,7 +92,7 @@ class PowerCutIo final : public ForwardingIo {
     std::lock_guard lock(mutex_);
     const std::string kept = attic_ + "/" + std::to_string(++deleted_);
     const int result = ForwardingIo::rename(path, kept);
-    names_.push_back({path, kept});
+    names_.push_back({real_path(path), kept});
     return result;
   }
   int allocate(int fd, uint64_t bytes) override {

@@ -134,7 +134,7 @@ TEST_F(ColdPagesTest, a_page_of_a_cleared_namespace_is_neither_found_nor_told_of
   evict(digest);
   EXPECT_EQ(record(digest), '-');
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
-  cold_->drop_namespace(ns_->id(), 1);
+  cold_->drop_below({{ns_->id(), 1}});
   EXPECT_FALSE(tier_->find(digest));
 }
 

@@ -1,0 +1,64 @@
+// The directory is taken away, replaced or emptied under a running tier.
+#include "disk_fixture.h"
+
+namespace peercached::disk {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DirectoryWatchTest : public DiskFixture {
+ protected:
+  DirectoryWatchTest() {
+    times.probe_ms_min = 10;
+    open();
+    for (uint64_t i = 0; i < 5; ++i) store(i, 50'000);
+  }
+  ~DirectoryWatchTest() override { close(); }
+
+  void expect_stopped(const std::string& mention) {
+    ASSERT_TRUE(eventually([&] { return tier->stats().state == DiskState::read_only; }));
+    EXPECT_NE(tier->stats().why.find(mention), std::string::npos) << tier->stats().why;
+    EXPECT_EQ(put(100, 50'000), PutOutcome::skipped_off);
+    for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(read(i, 50'000), PageStatus::ok) << i;
+  }
+
+  const std::string elsewhere = directory.path() + "/elsewhere";
+};
+
+TEST_F(DirectoryWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
+  fs::rename(config.path, elsewhere);
+  fs::create_directory(config.path);
+  // More than a segment, before anybody has looked: it goes where the tier's files are.
+  for (uint64_t i = 10; i < 40; ++i) put(i, 50'000);
+  tier->flush(Deadline::after_ms(20'000));
+  EXPECT_TRUE(fs::is_empty(config.path));
+  expect_stopped("another directory is at that path now");
+  EXPECT_TRUE(fs::is_empty(config.path));
+}
+
+TEST_F(DirectoryWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
+  fs::rename(config.path, elsewhere);
+  expect_stopped("the directory is gone");
+  fs::rename(elsewhere, config.path);
+  EXPECT_TRUE(eventually([&] { return tier->stats().state == DiskState::on; }));
+  store(100, 50'000);
+  reopen();
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(read(i, 50'000), PageStatus::ok) << i;
+  EXPECT_EQ(read(100, 50'000), PageStatus::ok);
+}
+
+TEST_F(DirectoryWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
+  for (const auto& file : segment_files()) fs::remove(file);
+  expect_stopped("its files were deleted by somebody else");
+  reopen();
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_FALSE(holds(i)) << i;
+  store(0, 50'000);
+}
+
+TEST_F(DirectoryWatchTest, WithoutItsLockAnotherDaemonCouldBegin) {
+  fs::remove(config.path + "/lock");
+  expect_stopped("its files were deleted by somebody else");
+}
+
+}  // namespace
+}  // namespace peercached::disk
