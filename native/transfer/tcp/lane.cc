@@ -242,8 +242,10 @@ void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd) {
     waits.assign(1, {wake_fd, POLLIN, 0});
     active.clear();
     const TimePoint now = Clock::now();
-    const bool over = call.over() || now >= call.deadline.at;
-    TimePoint until = call.deadline.at;
+    const TimePoint end = call.ends_at();
+    const bool over = call.over() || now >= end;
+    if (over && now < call.deadline.at && !call.over()) call.cut = true;
+    TimePoint until = end;
     for (Lane* lane : lanes) {
       if (lane->finished()) continue;
       if (over) {

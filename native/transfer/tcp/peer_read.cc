@@ -81,6 +81,13 @@ void PeerRead::put_back(std::span<ReadOp> chunk) {
 }
 
 void PeerRead::settle(std::span<const ReadOp> chunk) {
+  const bool again = std::ranges::any_of(chunk, [](const ReadOp& op) {
+    return op.status == PageStatus::stale || op.status == PageStatus::error;
+  });
+  if (again && !call_.again_wanted.exchange(true, std::memory_order_acq_rel) &&
+      call_.wake_fds.size() > 1) {
+    call_.wake_all();
+  }
   if (unsettled_.fetch_sub(chunk.size(), std::memory_order_acq_rel) != chunk.size()) return;
   settled_at_.store(Clock::now(), std::memory_order_relaxed);
   // Other threads may be waiting for connections that are not needed any more.
@@ -111,7 +118,7 @@ void PeerRead::finish() {
   // Pages that no lane came to: for want of time, or of a working channel.
   PageStatus rest = call_.stopped.load(std::memory_order_acquire);
   if (rest == PageStatus::pending) {
-    const bool late = call_.deadline.passed() && !failed_.load(std::memory_order_acquire);
+    const bool late = (call_.deadline.passed() || call_.cut.load()) && !failed_.load(std::memory_order_acquire);
     rest = late ? PageStatus::deadline : PageStatus::error;
   }
   if (bytes_ != 0) {

@@ -21,12 +21,19 @@ struct ReadCall {
   PageSink& sink;
   PeerWatcher& watcher;
   const TimePoint started = Clock::now();
+  // A page that is to be looked up again needs time for it: whoever is late has this long then.
+  const TimePoint soon = started + (deadline.at - started) / 4 * 3;
+  std::atomic<bool> again_wanted{false};
+  std::atomic<bool> cut{false};  // ended then
   // Not pending: nobody writes any more, and what has not landed gets this status. `deadline`
   // when the worker has fenced its memory, `region_lost` when the memory is gone.
   std::atomic<PageStatus> stopped{PageStatus::pending};
   std::vector<int> wake_fds = {};  // one eventfd per thread of the call
   void wake_all() const;
   void stop(PageStatus status);
+  TimePoint ends_at() const {
+    return again_wanted.load(std::memory_order_acquire) ? soon : deadline.at;
+  }
   bool over() const { return stopped.load(std::memory_order_acquire) != PageStatus::pending; }
 };
 

@@ -107,6 +107,30 @@ TEST_F(TcpHostileHolder, AHungPeerDelaysNobodyElsesPages) {
   }
 }
 
+TEST_F(TcpHostileHolder, ALatePeerLeavesTimeToLookAnotherPeersPagesUpAgain) {
+  ScriptedHolder late([](Wire& wire, int) {
+    if (ScriptedHolder::greet(wire)) wire.ends();
+  });
+  Holder holder(1 << 20);
+  auto engine = make_reader(watcher);
+  engine->add_peer(1, late.endpoint());
+  engine->add_peer(2, holder.endpoint());
+  RecordRow gone = holder.set(1, 30'000);
+  std::vector<RecordRow> withdrawn;
+  holder.pool.remove({&gone.digest, 1}, withdrawn);
+  Reading lost({made_up_record(0, 500'000)}, 1), stale({gone, holder.set(2, 30'000)}, 2);
+  std::vector<ReadBatch> batches = {lost.batch, stale.batch};
+  VerifyingSink sink(Verify::checksum);
+  const Deadline deadline = Deadline::after_ms(4000);
+  engine->read(batches, deadline, lost.gate.gate, sink);
+  EXPECT_FALSE(deadline.passed());
+  EXPECT_EQ(lost.ops[0].status, PageStatus::deadline);
+  EXPECT_EQ(stale.ops[0].status, PageStatus::stale);
+  EXPECT_EQ(stale.ops[1].status, PageStatus::ok);
+  ASSERT_EQ(watcher.troubles().size(), 1u);
+  EXPECT_NE(watcher.troubles()[0].find("1: silent for"), std::string::npos);
+}
+
 TEST_F(TcpHostileHolder, AConnectionThatIsNeverAnsweredEndsWithTheConnectTimeout) {
   ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });
   TcpEngineConfig config;
