@@ -6,7 +6,7 @@ namespace peercached {
 namespace {
 
 // Between a change and the moment at which followers are told of it, and of all until then.
-constexpr auto kGather = std::chrono::milliseconds(5);
+constexpr auto kGather = std::chrono::milliseconds(20);
 
 }  // namespace
 
