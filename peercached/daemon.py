@@ -107,6 +107,7 @@ class Daemon:
             config.data_port or engine.data_port,
             config.pool_size,
             engine.rails,
+            secret.key.public if secret.key is not None else b"",
         )
         self.secret = secret
         self.tls = tls
@@ -114,6 +115,7 @@ class Daemon:
         self.views = ViewChanges(self)
         self.peers.on_session = self.views.on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
+        self.peers.member_at = self.placement.member_at
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id))
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
@@ -175,6 +177,7 @@ class Daemon:
             lambda: self.placement.own.address,
             engine.admit_reader,
             engine.expel_reader,
+            self._member_like,
         )
         self.removals = Removals(
             engine,
@@ -299,6 +302,10 @@ class Daemon:
             found |= api_routes(self.status, timed, self.overview.document, self.locate)
             found |= dashboard_routes()
         return found
+
+    def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
+        node = self.placement.find(caller.node_id, caller.incarnation)
+        return node.address if node is not None else None
 
     # --- life
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from peercached.admin.server import AdminServer
+from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.data_plane import listen, make_engine
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
 from peercached.operations import Operations
 from peercached.peer.auth import Secret
+from peercached.peer.node_key import NodeKey
 from peercached.peer.relay import Relay
 from peercached.peer.tls import Tls
 from peercached.service.settings import Settings
@@ -21,10 +25,29 @@ from peercached.this_node import new_incarnation, own_rank
 from peercached.transport_health import describe
 from peercached.warm_restart import recovery_of, told
 
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
 log = logging.getLogger(__name__)
 
+# Of a start that takes its time.
+SAY_EVERY_S = 10.0
 # What stop() may take, with room for a busy machine.
 STOP_S = 20.0
+
+
+async def _told_of_waiting(made: asyncio.Future[Engine], config: Config) -> Engine:
+    """The engine; the log says what it waits for, now and then."""
+    began = time.monotonic()
+    while not (await asyncio.wait([made], timeout=SAY_EVERY_S))[0]:
+        disk = f", what is on the disk at {config.disk_path} read" if config.disk_enabled else ""
+        log.info(
+            "starting for %.0f s: the pool of %d bytes is being mapped%s",
+            time.monotonic() - began,
+            config.pool_size,
+            disk,
+        )
+    return await made
 
 
 async def run(
@@ -39,16 +62,17 @@ async def run(
     from peercached import _native
 
     config = settings.config
-    secret = Secret.load(config.cluster_secret_file)
+    key = NodeKey.kept(config.state_dir, config.node_id)
+    secret = Secret.load(config.cluster_secret_file, key)
     tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
     incarnation = new_incarnation()
     rank = await own_rank(config)
     remembered = Store(config.state_dir, config.node_id).load()
     loop = asyncio.get_running_loop()
-    # Maps and touches the whole pool, which takes seconds: signals must work meanwhile.
-    engine = await loop.run_in_executor(
-        None, make_engine, config, incarnation, secret.cluster_key()
-    )
+    # Maps and touches the whole pool, and reads what is on the disk, which takes seconds: signals
+    # must work meanwhile.
+    made = loop.run_in_executor(None, make_engine, config, incarnation, secret.cluster_key())
+    engine = await _told_of_waiting(made, config)
     for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
         log.info("%s", line)
     # Peers are told of the data port, and ask there for records from the view on that has us in it.

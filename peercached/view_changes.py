@@ -44,6 +44,7 @@ class ViewChanges:
             daemon.connects.forget(node)
             daemon.sessions.drop(node.address)
         for node in change.added:
+            daemon.sessions.expel_impostors_of(node.address)
             daemon.peers.try_at_once(node.address.endpoint)
         number = daemon.placement.view.number
         answers = daemon.owner_side.set_view(number, daemon.placement.nodes)
@@ -63,7 +64,7 @@ class ViewChanges:
     def on_session(self, link: PeerLink) -> None:
         """A handshake is done: its token opens the peer's data port."""
         daemon, who = self._daemon, link.identity
-        node = daemon.placement.find(who.node_id, who.incarnation) if who is not None else None
+        node = daemon.placement.find_process(who) if who is not None else None
         if who is None or node is None or node is daemon.placement.own:
             return
         daemon.engine.connect_node(

@@ -169,7 +169,8 @@ class Config(BaseModel):
         "",
         _CLUSTER,
         "Folder for what this node should remember over a restart: the last view, so that it "
-        "finds the cluster when all heads are away, and which namespaces were cleared.",
+        "finds the cluster when all heads are away, which namespaces were cleared, and the key "
+        "by which the others know it.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )

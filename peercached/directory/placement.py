@@ -163,8 +163,18 @@ class Placement:
         node = self._by_id.get(node_id)
         return node if node is not None and node.address.incarnation == incarnation else None
 
+    def find_process(self, address: NodeAddress) -> Node | None:
+        """The member that this is, if it is one: by its key, too."""
+        node = self._by_id.get(address.node_id)
+        return node if node is not None and node.address.same_process(address) else None
+
+    def member_at(self, endpoint: str) -> NodeAddress | None:
+        """Who is to be called there."""
+        addresses = (node.address for node in self.nodes.values())
+        return next((address for address in addresses if address.endpoint == endpoint), None)
+
     def suspects(self, address: NodeAddress) -> bool:
-        node = self.find(address.node_id, address.incarnation)
+        node = self.find_process(address)
         return node is not None and node.suspect
 
     def former_owners(self, digests: bytes, now: float) -> list[tuple[int, bytes]]:

@@ -25,13 +25,18 @@ class Claims:
         self, sender: NodeAddress, first: NodeAddress, heard: float, now: float
     ) -> tuple[Verdict, str]:
         """`first`: the member with that id, another process, last heard at `heard`."""
-        if first.endpoint == sender.endpoint and sender.incarnation > first.incarnation:
+        if (
+            first.endpoint == sender.endpoint
+            and sender.incarnation > first.incarnation
+            and sender.key == first.key
+        ):
             # Only one process can listen there, so the older start is gone.
             return self._granted(sender)
         # Elsewhere: a node that moved, or a second one with a copied configuration. The same
         # place but a lower number: a late message of an older start, or a clock that was set
-        # back. Only the silence of the first tells them apart.
-        if now - heard >= self._timing.replace_after_s:
+        # back. Only the silence of the first tells them apart. With another key, a start without
+        # the state of the first or somebody who only says where he is, it waits for its end.
+        if sender.key == first.key and now - heard >= self._timing.replace_after_s:
             return self._granted(sender)
         claim = self._claims.get(sender.node_id)
         if claim is None or claim.incarnation != sender.incarnation:

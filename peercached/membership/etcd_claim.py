@@ -26,4 +26,9 @@ class EtcdClaim:
         return Verdict.DUPLICATE if over else Verdict.WAIT
 
     def _is_older(self, other: NodeAddress) -> bool:
-        return other.endpoint == self._own.endpoint and other.incarnation < self._own.incarnation
+        own = self._own
+        return (
+            other.endpoint == own.endpoint
+            and other.incarnation < own.incarnation
+            and other.key == own.key
+        )

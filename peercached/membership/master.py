@@ -53,7 +53,7 @@ class Master:
         to which the sender is held for dead (0: it is not)."""
         address, node_id = sender.address, sender.address.node_id
         member = self._table.member(node_id)
-        if member is not None and member.address.incarnation == address.incarnation:
+        if member is not None and member.address.same_process(address):
             self.liveness.heard(node_id, address.incarnation, now)
             self._table.take(sender, now)
             return Verdict.ACCEPTED, "", 0
@@ -66,6 +66,8 @@ class Master:
             if verdict is not Verdict.ACCEPTED:
                 return verdict, reason, 0
         elif gone is not None and gone.incarnation == address.incarnation:
+            if gone.key != address.key:
+                return Verdict.DUPLICATE, "it shows another key than who had its name", 0
             if gone.state is State.LEFT:
                 return Verdict.WAIT, "it has said that it leaves", 0
             if sender.sequence <= gone.sequence:
@@ -87,7 +89,14 @@ class Master:
     def _void(self, member: Member, now: float) -> None:
         address = member.address
         self._table.bury(
-            Gone(address.node_id, address.incarnation, member.sequence, State.DEAD), now
+            Gone(
+                address.node_id,
+                address.incarnation,
+                member.sequence,
+                State.DEAD,
+                key=address.key,
+            ),
+            now,
         )
 
     def told(self, members: Iterable[Member], gone: Iterable[Gone], now: float) -> None:

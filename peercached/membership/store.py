@@ -1,6 +1,6 @@
 """The last view on disk, so that a node that starts cold knows whom to ask beside the heads.
 
-One JSON file, replaced as a whole: {"format": 1, "number": ..., "members": [...]}. It is advice,
+One JSON file, replaced as a whole: {"format": 2, "number": ..., "members": [...]}. It is advice,
 not truth: a file that is missing, torn or of another version is the same as none.
 """
 
@@ -17,7 +17,7 @@ from peercached.membership.view import MEMBERS_MAX, Member, NodeAddress, State, 
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Store:
@@ -42,7 +42,8 @@ class Store:
         if self.path is None:
             return
         text = json.dumps(
-            {"format": FORMAT, "number": view.number, "members": [asdict(m) for m in view.members]}
+            {"format": FORMAT, "number": view.number, "members": [asdict(m) for m in view.members]},
+            default=bytes.hex,
         )
         draft = self.path.with_suffix(".new")
         try:
@@ -72,5 +73,6 @@ def _view_of(document: Any) -> View:
 
 
 def _member_of(entry: Any) -> Member:
-    address = NodeAddress(**entry["address"])
+    fields = entry["address"]
+    address = NodeAddress(**{**fields, "key": bytes.fromhex(fields["key"])})
     return Member(address, int(entry["sequence"]), State(entry["state"]), int(entry["head_rank"]))

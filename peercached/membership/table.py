@@ -7,7 +7,7 @@ masters that hear the same news in whatever order, and how often ever, end with 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peercached.membership.view import MEMBERS_MAX, Gone, Member, State
 
@@ -55,9 +55,11 @@ class Table:
         if member.age <= self.newest(node_id):
             return False
         if member.state >= State.DEAD:
-            return self.bury(
-                Gone(node_id, member.address.incarnation, member.sequence, member.state), now
+            address = member.address
+            grave = Gone(
+                node_id, address.incarnation, member.sequence, member.state, key=address.key
             )
+            return self.bury(grave, now)
         if node_id not in self._members and len(self._members) >= MEMBERS_MAX:
             return False
         self._members[node_id] = member
@@ -91,7 +93,7 @@ class Table:
         for node_id in old:
             del self._graves[node_id]
         return tuple(
-            Gone(g.gone.node_id, g.gone.incarnation, g.gone.sequence, g.gone.state, now - g.since)
+            replace(g.gone, age_s=now - g.since)
             for g in self._graves.values()
             if g.serial > since_burial or g.gone.node_id in also
         )

@@ -58,13 +58,19 @@ class NodeAddress:
     data_port: int
     pool_bytes: int = 0
     rails: int = 0  # of RDMA; 0: pages over TCP only
+    key: bytes = b""  # public, by which it proves itself (peer/node_key.py); empty: it has none
 
     @property
     def endpoint(self) -> str:
         return join_host_port(self.host, self.peer_port)
 
     def same_process(self, other: NodeAddress) -> bool:
-        return self.node_id == other.node_id and self.incarnation == other.incarnation
+        """Which has proved it: another one may say that it has this name and number."""
+        return (self.node_id, self.incarnation, self.key) == (
+            other.node_id,
+            other.incarnation,
+            other.key,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,7 @@ class Gone:
     sequence: int
     state: State
     age_s: float = 0.0
+    key: bytes = b""  # of its address
 
     @property
     def age(self) -> tuple[int, int, int]:
@@ -111,7 +118,7 @@ def _mark(member: Member) -> int:
     a = member.address
     text = (
         f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
-        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}"
+        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}"
     )
     return int.from_bytes(blake2b(text.encode(), digest_size=MARK_BITS // 8).digest(), "big")
 

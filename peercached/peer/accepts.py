@@ -55,7 +55,7 @@ class Accepts:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _member(self, caller: NodeAddress) -> Node:
-        node = self._placement.find(caller.node_id, caller.incarnation)
+        node = self._placement.find_process(caller)
         if node is None or node is self._placement.own:
             raise LookupError(
                 f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "

@@ -39,7 +39,7 @@ class Adopts:
 
         LookupError if the caller is not in our view, ValueError for a malformed offer, Unable when
         as many as we take at a time are under way."""
-        node = self._placement.find(caller.node_id, caller.incarnation)
+        node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(
                 f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "

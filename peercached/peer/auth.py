@@ -5,14 +5,18 @@
 
 Each proof is an HMAC-SHA256 under the cluster secret over a word for the role, the protocol
 version, the prover's address and both nonces: it cannot be replayed, nor reflected to its
-maker. The session goes into the metadata of every later call; the read token opens the data
-port to the caller's incarnation. Without TLS both can be read by whoever reads the network.
+maker. Behind it stands a signature of the same text, by the key that is in the prover's address:
+so whoever knows the secret speaks for itself only. The other side's key is in the text, too: who
+is called cannot pass a proof on to a third. The session goes into the metadata of every
+later call; the read token opens the data port to the caller's incarnation. Without TLS both can be
+read by whoever reads the network.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import struct
 from collections import OrderedDict
@@ -21,11 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peercached.membership import NodeAddress
+from peercached.peer.node_key import NodeKey
 
-PROTOCOL_VERSION = 9
+log = logging.getLogger(__name__)
+
+PROTOCOL_VERSION = 10
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
-PROOF_BYTES = 32
+MAC_BYTES = 32
 SESSION_KEY = "peercached-session"
 HANDSHAKES_MAX = 1024  # begun and not finished
 HANDSHAKES_PER_HOST_MAX = 128  # of them: who begins without end only spoils its own
@@ -39,13 +46,18 @@ class AuthError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The cluster secret; empty: proofs prove nothing, and `status` says so."""
+    """What a node proves itself with: the cluster secret, and its own key.
+
+    `value` empty: whoever likes may be a member, and `status` says so. `key`: None where an address
+    has none.
+    """
 
     value: bytes
+    key: NodeKey | None = None
 
     @staticmethod
-    def load(path: str) -> Secret:
-        return Secret(Path(path).read_bytes().strip() if path else b"")
+    def load(path: str, key: NodeKey) -> Secret:
+        return Secret(Path(path).read_bytes().strip() if path else b"", key)
 
     def __repr__(self) -> str:
         return "Secret(...)"
@@ -58,31 +70,68 @@ class Secret:
         """16 bytes that key the digests: the same on all nodes, unknown outside."""
         return hashlib.blake2b(self.value, digest_size=16, person=b"peercached keys").digest()
 
-    def proof(self, role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes) -> bytes:
-        text = b"".join(
-            (
-                _sized(f"peercached {role}".encode()),
-                struct.pack("<I", PROTOCOL_VERSION),
-                _sized(prover.node_id.encode()),
-                _sized(prover.host.encode()),
-                struct.pack(
-                    "<QIIQI",
-                    prover.incarnation,
-                    prover.peer_port,
-                    prover.data_port,
-                    prover.pool_bytes,
-                    prover.rails,
-                ),
-                _sized(nonce),
-                _sized(server_nonce),
-            )
-        )
-        return hmac.new(self.value, text, hashlib.sha256).digest()
+    def proof(
+        self,
+        role: str,
+        prover: NodeAddress,
+        nonce: bytes,
+        server_nonce: bytes,
+        towards: bytes = b"",
+    ) -> bytes:
+        """`prover`: ourselves, with our key. `towards`: the other side's public key."""
+        text = _text(role, prover, nonce, server_nonce, towards)
+        signature = self.key.sign(text) if prover.key and self.key is not None else b""
+        return self._mac(text) + signature
 
     def check(
-        self, proof: bytes, role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes
-    ) -> bool:
-        return hmac.compare_digest(proof, self.proof(role, prover, nonce, server_nonce))
+        self,
+        proof: bytes,
+        role: str,
+        prover: NodeAddress,
+        nonce: bytes,
+        server_nonce: bytes,
+        towards: bytes = b"",
+    ) -> None:
+        """AuthError unless `prover` has made it. `towards`: our own public key."""
+        text = _text(role, prover, nonce, server_nonce, towards)
+        if not hmac.compare_digest(proof[:MAC_BYTES], self._mac(text)):
+            raise AuthError(
+                f"{prover.node_id} at {prover.endpoint} does not know the cluster secret: "
+                "give all nodes the same cluster_secret_file"
+            )
+        if prover.key and not NodeKey.verify(prover.key, proof[MAC_BYTES:], text):
+            raise AuthError(
+                f"{prover.node_id} at {prover.endpoint} does not have the key that it shows"
+            )
+
+    def _mac(self, text: bytes) -> bytes:
+        return hmac.new(self.value, text, hashlib.sha256).digest()
+
+
+def _text(
+    role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes, towards: bytes
+) -> bytes:
+    """What a proof is of."""
+    return b"".join(
+        (
+            _sized(f"peercached {role}".encode()),
+            struct.pack("<I", PROTOCOL_VERSION),
+            _sized(prover.node_id.encode()),
+            _sized(prover.host.encode()),
+            struct.pack(
+                "<QIIQI",
+                prover.incarnation,
+                prover.peer_port,
+                prover.data_port,
+                prover.pool_bytes,
+                prover.rails,
+            ),
+            _sized(prover.key),
+            _sized(towards),
+            _sized(nonce),
+            _sized(server_nonce),
+        )
+    )
 
 
 def _sized(value: bytes) -> bytes:
@@ -119,7 +168,10 @@ class Sessions:
         own: Callable[[], NodeAddress],
         admit: Callable[[str, int, bytes], None],
         expel: Callable[[str, int], None],
+        member: Callable[[NodeAddress], NodeAddress | None] = lambda _: None,
     ) -> None:
+        """`member`: that of our view which has the node id and incarnation of this caller."""
+        self._member = member
         self._secret = secret
         self._own = own
         self._admit = admit
@@ -161,12 +213,13 @@ class Sessions:
         begun = self._forget(server_nonce)
         if begun is None or begun.nonce != nonce or now - begun.at > HANDSHAKE_S:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
-        if not self._secret.check(proof, "caller", caller, nonce, server_nonce):
+        try:
+            own = self._own()
+            self._secret.check(proof, "caller", caller, nonce, server_nonce, own.key)
+            self._check_only(caller)
+        except AuthError:
             self.refused += 1
-            raise AuthError(
-                f"{caller.node_id} at {caller.endpoint} does not know the cluster secret: "
-                "give all nodes the same cluster_secret_file"
-            )
+            raise
         key = (caller.node_id, caller.incarnation)
         session = self._by_caller.get(key)
         if session is None:
@@ -178,7 +231,26 @@ class Sessions:
             self._by_token[session.token] = session
             self._by_caller[key] = session
             self._admit(caller.node_id, caller.incarnation, session.read_token)
-        return session, self._secret.proof("server", self._own(), nonce, server_nonce)
+        return session, self._secret.proof("server", own, nonce, server_nonce, caller.key)
+
+    def _check_only(self, caller: NodeAddress) -> None:
+        """AuthError if another process is who `caller` says it is, as far as we know."""
+        session = self._by_caller.get((caller.node_id, caller.incarnation))
+        first = self._member(caller) or (session.caller if session is not None else caller)
+        if not first.same_process(caller):
+            raise AuthError(
+                f"{caller.node_id} at {caller.endpoint} shows another key than "
+                f"{caller.node_id} at {first.endpoint}, which it says it is"
+            )
+        if session is not None and not session.caller.same_process(caller):
+            self.drop(session.caller)
+
+    def expel_impostors_of(self, member: NodeAddress) -> None:
+        """It is in our view from now on: who came before and only said to be it, is not."""
+        session = self._by_caller.get((member.node_id, member.incarnation))
+        if session is not None and not session.caller.same_process(member):
+            log.warning("%s at %s was another process", member.node_id, session.caller.endpoint)
+            self.drop(session.caller)
 
     def find(self, token: str) -> Session | None:
         session = self._by_token.get(token)

@@ -64,8 +64,11 @@ class PeerLink:
         tls: Tls | None,
         timeout_s: float,
         on_session: Callable[[PeerLink], None],
+        member_at: Callable[[str], NodeAddress | None] = lambda _: None,
     ) -> None:
+        """`member_at`: that of our view which is to be called at this endpoint."""
         self.endpoint = endpoint
+        self._member_at = member_at
         self.identity: NodeAddress | None = None
         self.read_token = b""
         self.metadata: tuple[tuple[str, str], ...] = ()
@@ -165,30 +168,42 @@ class PeerLink:
                 f"{self.endpoint} speaks protocol {first.protocol}, this node {PROTOCOL_VERSION}: "
                 "run the same version of peercached on all nodes"
             )
+        server = self._checked(first)
         second = await self._greet(
             pb.HandshakeRequest(
                 protocol=PROTOCOL_VERSION,
                 caller=wire.address_message(own),
                 nonce=nonce,
                 server_nonce=first.server_nonce,
-                proof=self._secret.proof("caller", own, nonce, first.server_nonce),
+                proof=self._secret.proof("caller", own, nonce, first.server_nonce, server.key),
             )
         )
-        try:
-            server = wire.address_of(second.server)
-        except ValueError as error:
-            raise AuthError(f"{self.endpoint} gave no valid address of its own: {error}") from error
-        if not self._secret.check(second.proof, "server", server, nonce, first.server_nonce):
-            raise AuthError(
-                f"{self.endpoint} does not know the cluster secret: give all nodes the same "
-                "cluster_secret_file"
-            )
+        if self._checked(second) != server:
+            raise AuthError(f"{self.endpoint} is another node from one answer to the next")
+        self._secret.check(second.proof, "server", server, nonce, first.server_nonce, own.key)
         if len(second.session) != TOKEN_BYTES or len(second.read_token) != TOKEN_BYTES:
             raise AuthError(f"{self.endpoint} gave no session")
         self.identity = server
         self.read_token = second.read_token
         self.metadata = ((SESSION_KEY, second.session.hex()),)
         self._on_session(self)
+
+    def _checked(self, reply: pb.HandshakeReply) -> NodeAddress:
+        """Who says that it answers there. AuthError if it cannot be, as far as we know."""
+        try:
+            server = wire.address_of(reply.server)
+        except ValueError as error:
+            raise AuthError(f"{self.endpoint} gave no valid address of its own: {error}") from error
+        member = self._member_at(self.endpoint)
+        if member is None:
+            return server
+        same_start = server.incarnation == member.incarnation
+        if server.endpoint != self.endpoint or (same_start and not server.same_process(member)):
+            raise AuthError(
+                f"{self.endpoint} says it is {server.node_id} at {server.endpoint}, and "
+                f"{member.node_id} is there"
+            )
+        return server
 
     def _check_open(self) -> None:
         # Whoever took the link before its node left may use it afterwards: for them the node is
@@ -279,8 +294,9 @@ class Peers:
     ) -> None:
         # Called after each handshake: a new session comes with a new token for the data port.
         self.on_session: Callable[[PeerLink], None] = lambda link: None
+        self.member_at: Callable[[str], NodeAddress | None] = lambda _: None
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
-            endpoint, own, secret, tls, timeout_s, self._session
+            endpoint, own, secret, tls, timeout_s, self._session, self.member_at
         )
         self._links: dict[str, PeerLink] = {}
 

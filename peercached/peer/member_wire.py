@@ -15,7 +15,13 @@ from peercached.membership import (
     ViewUpdate,
 )
 from peercached.membership.view import MEMBERS_MAX, SEQUENCE_MAX
-from peercached.peer.wire import NAME_BYTES_MAX, address_message, address_of, epoch_messages
+from peercached.peer.wire import (
+    NAME_BYTES_MAX,
+    address_message,
+    address_of,
+    epoch_messages,
+    key_of,
+)
 from peercached.proto import peer_pb2 as pb
 
 HEADS_MAX = 1 << 16
@@ -59,6 +65,7 @@ def _gone_message(gone: Gone) -> pb.Gone:
         sequence=gone.sequence,
         state=pb.MemberState.Name(int(gone.state)),
         age_ms=min(max(int(gone.age_s * 1000), 0), AGE_MS_MAX),
+        key=gone.key,
     )
 
 
@@ -69,7 +76,9 @@ def _gone_of(message: pb.Gone) -> Gone:
     if state < State.DEAD:
         raise ValueError(f"{message.node_id!r} is said to be gone and to be {state.name}")
     sequence = _sequence_of(message.node_id, message.sequence)
-    return Gone(message.node_id, message.incarnation, sequence, state, message.age_ms / 1000)
+    age_s = message.age_ms / 1000
+    key = key_of(message.node_id, message.key)
+    return Gone(message.node_id, message.incarnation, sequence, state, age_s, key)
 
 
 def update_message(update: ViewUpdate) -> pb.View:

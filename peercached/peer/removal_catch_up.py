@@ -313,7 +313,7 @@ class RemovalCatchUp:
         self, caller: NodeAddress, request: pb.MissedRemovalsRequest
     ) -> pb.MissedRemovalsReply:
         """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
-        node = self._placement.find(caller.node_id, caller.incarnation)
+        node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
         self._compared.add(_name(node))

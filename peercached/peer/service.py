@@ -120,7 +120,7 @@ class LocalNode:
     # --- directory, as an owner
 
     def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
-        node = self._placement.find(caller.node_id, caller.incarnation)
+        node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(
                 f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "

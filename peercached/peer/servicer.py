@@ -204,6 +204,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             caller = self._session(context).caller
             beat = member_wire.heartbeat_of(request)
             _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
+            if not caller.same_process(beat.sender.address):
+                raise ValueError(f"{caller.node_id} beats with another key than its own")
             if len(request.epochs) > EPOCHS_PER_MESSAGE_MAX:
                 raise ValueError(
                     f"a heartbeat with {len(request.epochs)} namespace epochs; "

@@ -56,7 +56,7 @@ class Trouble:
 
     def called_by(self, caller: NodeAddress) -> None:
         """By a peer that may be suspect."""
-        node = self._placement.find(caller.node_id, caller.incarnation)
+        node = self._placement.find_process(caller)
         if node is not None and node.suspect and self.suspects.calls(node):
             self._peers.try_at_once(node.address.endpoint)
             self._schedule()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from peercached.directory.messages import Ack, Batch, Kind
 from peercached.membership import NodeAddress
+from peercached.peer.node_key import KEY_BYTES
 from peercached.proto import peer_pb2 as pb
 
 # Large enough for one bucket of a pool of hundreds of millions of pages; see stream.py.
@@ -23,6 +24,7 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
         data_port=address.data_port,
         pool_bytes=address.pool_bytes,
         rails=address.rails,
+        key=address.key,
     )
 
 
@@ -51,7 +53,14 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
         message.data_port,
         message.pool_bytes,
         message.rails,
+        key_of(message.node_id, message.key),
     )
+
+
+def key_of(node_id: str, key: bytes) -> bytes:
+    if len(key) not in (0, KEY_BYTES):
+        raise ValueError(f"node {node_id!r} has a key of {len(key)} bytes, not {KEY_BYTES}")
+    return key
 
 
 def epoch_messages(epochs: Iterable[tuple[bytes, int]]) -> list[pb.NamespaceEpoch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -140,8 +141,10 @@ class Impostor(peer_pb2_grpc.PeerServicer):
         self._secret = secret
         self._role = proof_over
         self._token = bytes(token)
+        self.proofs: list[bytes] = []  # of callers
 
     async def Handshake(self, request: Any, context: Any) -> Any:
+        self.proofs += [request.proof] if request.proof else []
         reply = pb.HandshakeReply(
             protocol=PROTOCOL_VERSION, server=wire.address_message(self.address)
         )
@@ -154,14 +157,22 @@ class Impostor(peer_pb2_grpc.PeerServicer):
 
 
 @asynccontextmanager
-async def reached(impostor: Impostor) -> AsyncIterator[PeerLink]:
+async def reached(impostor: Impostor, member: NodeAddress | None = None) -> AsyncIterator[PeerLink]:
+    """`member`: who is to be there, by our view; its port is the impostor's."""
     server: Any = grpc.aio.server()
     peer_pb2_grpc.add_PeerServicer_to_server(impostor, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
+    there = None if member is None else replace(member, peer_port=port)
     link = PeerLink(
-        f"127.0.0.1:{port}", lambda: own, Secret(b"the secret"), None, 5.0, lambda link: None
+        f"127.0.0.1:{port}",
+        lambda: own,
+        Secret(b"the secret"),
+        None,
+        5.0,
+        lambda link: None,
+        lambda _: there,
     )
     try:
         yield link
@@ -186,6 +197,19 @@ def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: st
                 await link.ready()
             assert link.metadata == ()
             assert link.identity is None
+
+    run(claim())
+
+
+def test_a_server_that_says_to_be_another_member_than_the_one_there_gets_no_proof() -> None:
+    """It could pass that on, and so have a session as the caller."""
+
+    async def claim() -> None:
+        impostor = Impostor(Secret(b"the secret"))
+        async with reached(impostor, NodeAddress("c", 1, "127.0.0.1", 1, 2)) as link:
+            with pytest.raises(AuthError, match=r"says it is b at 127\.0\.0\.1:1, and c is there"):
+                await link.ready()
+            assert impostor.proofs == []
 
     run(claim())
 

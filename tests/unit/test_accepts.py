@@ -44,7 +44,7 @@ def setup() -> tuple[SlowEngine, Any, Any, Accepts]:
         own=own,
         nodes={3: node},
         view=SimpleNamespace(number=1),
-        find=lambda node_id, incarnation: node if incarnation == 7 else None,
+        find_process=lambda caller: node if caller.incarnation == 7 else None,
     )
     return engine, placement, address, Accepts(cast(Any, engine), cast(Any, placement))
 

@@ -1,10 +1,16 @@
 """Sessions: who gets one, what goes with it, and that there are never too many."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from peercached.membership import NodeAddress
 from peercached.peer import auth
 from peercached.peer.auth import NONCE_BYTES, AuthError, Secret, Session, Sessions
+from peercached.peer.node_key import NodeKey
 
 OWN = NodeAddress("server", 1, "10.0.0.1", 1, 2)
 NONCE = b"n" * NONCE_BYTES
@@ -14,13 +20,28 @@ def address(node_id: str = "caller", incarnation: int = 7, host: str = "10.0.0.2
     return NodeAddress(node_id, incarnation, host, 1, 2)
 
 
+def keyed(key: NodeKey, **more: Any) -> NodeAddress:
+    return replace(address(**more), key=key.public)
+
+
+def holds(secret: Secret, *proof: Any) -> bool:
+    try:
+        secret.check(*proof)
+    except AuthError:
+        return False
+    return True
+
+
 class Server:
     """Sessions, and the data port that they open."""
 
     def __init__(self) -> None:
         self.secret = Secret(b"of the cluster")
         self.admitted: dict[tuple[str, int], bytes] = {}
-        self.sessions = Sessions(self.secret, lambda: OWN, self._admit, self._expel)
+        self.members: list[NodeAddress] = []
+        self.sessions = Sessions(
+            self.secret, lambda: OWN, self._admit, self._expel, self._member_like
+        )
 
     def _admit(self, node_id: str, incarnation: int, token: bytes) -> None:
         self.admitted[(node_id, incarnation)] = token
@@ -28,11 +49,15 @@ class Server:
     def _expel(self, node_id: str, incarnation: int) -> None:
         del self.admitted[(node_id, incarnation)]
 
-    def shake(self, caller: NodeAddress, now: float = 0.0) -> Session:
+    def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
+        name = caller.node_id, caller.incarnation
+        return next((m for m in self.members if (m.node_id, m.incarnation) == name), None)
+
+    def shake(self, caller: NodeAddress, now: float = 0.0, secret: Secret | None = None) -> Session:
         server_nonce = self.sessions.begin(NONCE, now)
-        proof = self.secret.proof("caller", caller, NONCE, server_nonce)
+        proof = (secret or self.secret).proof("caller", caller, NONCE, server_nonce)
         session, own_proof = self.sessions.finish(caller, NONCE, server_nonce, proof, now)
-        assert self.secret.check(own_proof, "server", OWN, NONCE, server_nonce)
+        self.secret.check(own_proof, "server", OWN, NONCE, server_nonce, caller.key)
         return session
 
 
@@ -60,11 +85,11 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
     secret = Secret(b"of the cluster")
     other_nonce = b"o" * NONCE_BYTES
     proof = secret.proof("caller", address(), NONCE, other_nonce)
-    assert secret.check(proof, "caller", address(), NONCE, other_nonce)
-    assert not secret.check(proof, "server", address(), NONCE, other_nonce)
-    assert not secret.check(proof, "caller", address(), other_nonce, NONCE)
-    assert not secret.check(proof, "caller", address(), NONCE, NONCE)
-    assert not Secret(b"of another").check(proof, "caller", address(), NONCE, other_nonce)
+    assert holds(secret, proof, "caller", address(), NONCE, other_nonce)
+    assert not holds(secret, proof, "server", address(), NONCE, other_nonce)
+    assert not holds(secret, proof, "caller", address(), other_nonce, NONCE)
+    assert not holds(secret, proof, "caller", address(), NONCE, NONCE)
+    assert not holds(Secret(b"of another"), proof, "caller", address(), NONCE, other_nonce)
     for lie in (
         NodeAddress("other", 7, "10.0.0.2", 1, 2),
         NodeAddress("caller", 8, "10.0.0.2", 1, 2),
@@ -73,7 +98,7 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
         NodeAddress("caller", 7, "10.0.0.2", 1, 9),
         NodeAddress("caller", 7, "10.0.0.2", 1, 2, 9),
     ):
-        assert not secret.check(proof, "caller", lie, NONCE, other_nonce)
+        assert not holds(secret, proof, "caller", lie, NONCE, other_nonce)
 
 
 def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
@@ -151,3 +176,52 @@ def test_sessions_are_bounded_and_those_in_use_are_kept(monkeypatch: pytest.Monk
         assert len(server.admitted) <= 8
     assert server.admitted[("member", 7)] == member.read_token
     assert [token for token in tokens if server.sessions.find(token)] == tokens[-7:]
+
+
+def test_with_the_secret_alone_nobody_proves_to_be_a_node_that_has_a_key() -> None:
+    server, key = Server(), NodeKey.make()
+    mine = Secret(server.secret.value, key)
+    assert server.shake(keyed(key), secret=mine)
+    for other in (None, NodeKey.make()):
+        with pytest.raises(AuthError, match="does not have the key that it shows"):
+            server.shake(keyed(key, incarnation=8), secret=Secret(server.secret.value, other))
+    assert server.sessions.refused == 2
+
+
+@pytest.mark.parametrize("in_view", [True, False], ids=["a member", "not yet a member"])
+@pytest.mark.parametrize("key", [NodeKey.make(), None], ids=["another key", "no key"])
+def test_who_shows_another_key_takes_nothing_from_a_node(
+    in_view: bool, key: NodeKey | None
+) -> None:
+    server, own = Server(), NodeKey.make()
+    first = server.shake(keyed(own), secret=Secret(server.secret.value, own))
+    if in_view:
+        server.members = [keyed(own)]
+    impostor = address() if key is None else keyed(key)
+    with pytest.raises(AuthError, match="shows another key than caller at"):
+        server.shake(impostor, secret=Secret(server.secret.value, key))
+    assert server.sessions.find(first.token) is first
+    assert server.admitted == {("caller", 7): first.read_token}
+
+
+def test_who_came_first_and_only_said_to_be_a_node_goes_when_that_is_a_member() -> None:
+    server, own, other = Server(), NodeKey.make(), NodeKey.make()
+    squatter = server.shake(keyed(other), secret=Secret(server.secret.value, other))
+    secret = Secret(server.secret.value, own)
+    with pytest.raises(AuthError, match="shows another key"):
+        server.shake(keyed(own), secret=secret)
+    server.members = [keyed(own)]
+    server.sessions.expel_impostors_of(keyed(own))
+    assert server.sessions.find(squatter.token) is None
+    assert server.admitted == {}
+    assert server.shake(keyed(own), secret=secret)
+
+
+def test_who_is_called_cannot_pass_the_proof_on() -> None:
+    """It gets a nonce of a third node, and the caller's proof over that: for itself."""
+    third, own, between = Server(), NodeKey.make(), NodeKey.make()
+    secret = Secret(third.secret.value, own)
+    server_nonce = third.sessions.begin(NONCE, 0.0)
+    proof = secret.proof("caller", keyed(own), NONCE, server_nonce, between.public)
+    with pytest.raises(AuthError):
+        third.sessions.finish(keyed(own), NONCE, server_nonce, proof, 0.0)

@@ -21,10 +21,14 @@ from peercached.membership.view import SEQUENCE_MAX
 from peercached.peer import member_wire
 from peercached.proto import peer_pb2 as pb
 
-A = Member(NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, 3), 5, State.LEAVING, 1)
+A = Member(NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, 3, bytes(32)), 5, State.LEAVING, 1)
 B = Member(NodeAddress("b", 1, "host", 1, 2))
 UPDATE = ViewUpdate(
-    View.nothing().next([A, B]).number, (A, B), 9, ("c", "d"), (Gone("c", 1, 2, State.LEFT, 1.5),)
+    View.nothing().next([A, B]).number,
+    (A, B),
+    9,
+    ("c", "d"),
+    (Gone("c", 1, 2, State.LEFT, 1.5, b"k" * 32),),
 )
 
 
@@ -56,6 +60,8 @@ def member(**changes: Any) -> pb.Member:
     ("message", "wrong"),
     [
         (pb.View(members=[member(sequence=SEQUENCE_MAX)]), "sequence"),
+        (pb.View(members=[member(address=pb.NodeAddress(key=b"short"))]), "key of 5 bytes"),
+        (pb.View(gone=[pb.Gone(node_id="c", state=pb.DEAD, key=b"x")]), "key of 1 bytes"),
         (pb.View(members=[member(head_rank=1 << 20)]), "head number"),
         (pb.View(members=[member(state=pb.DEAD)]), "are dead"),
         (pb.View(gone=[pb.Gone(node_id="x", state=pb.ALIVE)]), "said to be gone and to be ALIVE"),

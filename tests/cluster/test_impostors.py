@@ -1,0 +1,128 @@
+"""Who has the secret of the cluster, and says to be one of its members."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+from peercached.membership import Heartbeat, Member, NodeAddress
+from peercached.peer import member_wire
+from peercached.peer.auth import AuthError, Secret
+from peercached.peer.client import PeerLink
+from peercached.peer.node_key import NodeKey
+from peercached.proto import peer_pb2 as pb
+
+KEYS = keys_of("of b", 64)
+SECRET = os.urandom(32)
+
+
+@pytest.fixture
+def pair(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET.hex().encode())
+    path.chmod(0o600)
+    return make_cluster(2, cluster_secret_file=str(path))
+
+
+def address_of(daemon: Daemon, key: bytes = b"") -> NodeAddress:
+    """As anybody can see it in the views of a member."""
+    [member] = [
+        m for m in daemon.status()["membership"]["members"] if m["node_id"] == daemon.node_id
+    ]
+    return NodeAddress(
+        daemon.node_id,
+        int(member["incarnation"], 16),
+        daemon.host,
+        daemon.meta_port,
+        daemon.data_port,
+        key=key,
+    )
+
+
+def as_impostor(
+    at: Daemon, says: NodeAddress, key: NodeKey | None, work: Callable[[PeerLink], Any]
+) -> Any:
+    async def with_link() -> Any:
+        secret = Secret(SECRET.hex().encode(), key)
+        link = PeerLink(at.address, lambda: says, secret, None, 5.0, lambda link: None)
+        try:
+            return await work(link)
+        finally:
+            await link.close()
+
+    return asyncio.run(with_link())
+
+
+def key_of(daemon: Daemon) -> NodeKey:
+    return NodeKey.kept(str(daemon.state_dir), daemon.node_id)
+
+
+def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster, attach: Attach) -> None:
+    holder, reader = attach(pair[1]), attach(pair[0])
+    assert all(holder.set(KEYS))
+    b = address_of(pair[1])
+    own = NodeKey.make()
+    for says, key in (
+        (b, None),
+        (replace(b, key=own.public), own),
+        (replace(b, key=key_of(pair[1]).public), own),
+    ):
+        with pytest.raises(AuthError, match="key"):
+            as_impostor(pair[0], says, key, lambda link: link.ready())
+    assert "shows another key than b at" in pair[0].log_text()
+    assert all(reader.get(KEYS))
+    # It is refused for what it lacks: who has the key gets a session.
+    true = replace(b, key=key_of(pair[1]).public)
+    as_impostor(pair[0], true, key_of(pair[1]), lambda link: link.ready())
+
+
+def test_who_says_to_be_a_later_start_of_a_member_does_not_take_its_place(
+    pair: Cluster, attach: Attach
+) -> None:
+    assert all(attach(pair[1]).set(KEYS))
+    own = NodeKey.make()
+    b = address_of(pair[1])
+    later = replace(b, incarnation=b.incarnation + (1 << 40), key=own.public)
+    beat = member_wire.heartbeat_message(Heartbeat(Member(later), 0), [])
+
+    async def beats(link: PeerLink) -> list[int]:
+        return [(await link.call("Heartbeat", beat)).verdict for _ in range(20)]
+
+    verdicts = as_impostor(pair[0], later, own, beats)
+    assert pb.HeartbeatReply.ACCEPTED not in verdicts
+    [member] = [m for m in pair[0].status()["membership"]["members"] if m["node_id"] == "b"]
+    assert int(member["incarnation"], 16) == b.incarnation
+    assert all(attach(pair[0]).get(KEYS))
+
+
+def test_nobody_beats_with_a_key_that_is_not_its_own(pair: Cluster) -> None:
+    own = NodeKey.make()
+    c = NodeAddress("c", 7, "127.0.0.3", 1, 2, key=own.public)
+    beat = member_wire.heartbeat_message(
+        Heartbeat(Member(replace(c, key=NodeKey.make().public)), 0), []
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match="another key than its own"):
+        as_impostor(pair[0], c, own, lambda link: link.call("Heartbeat", beat))
+
+
+def test_a_node_that_has_lost_its_key_is_a_member_again_when_the_former_one_is_dead(
+    pair: Cluster,
+) -> None:
+    before = key_of(pair[1]).public
+    pair[1].kill()
+    (pair[1].state_dir / "identity-b.key").unlink()
+    pair[1].start()
+    pair.wait_complete()
+    assert key_of(pair[1]).public != before
+    eventually(lambda: "b" in pair[0].connected_members())

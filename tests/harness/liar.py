@@ -1,0 +1,138 @@
+"""A member of a cluster that is no daemon, and may say anything: it has the secret and its own key,
+and keeps its membership up by heartbeats.
+
+`lies` makes the requests of a call with each of their numbers at each of its bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from peercached.demo.cluster import Daemon
+from peercached.membership import Heartbeat, Member, NodeAddress
+from peercached.peer import member_wire, wire
+from peercached.peer.auth import Secret
+from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.node_key import NodeKey
+from peercached.proto import peer_pb2 as pb
+
+_BEAT_S = 0.25
+BOUNDS = (0, 1, (1 << 31) - 1, (1 << 32) - 1, (1 << 62) - 1, (1 << 63) - 1, (1 << 64) - 1)
+_MAX = {
+    FieldDescriptor.TYPE_UINT32: (1 << 32) - 1,
+    FieldDescriptor.TYPE_UINT64: (1 << 64) - 1,
+    FieldDescriptor.TYPE_INT32: (1 << 31) - 1,
+    FieldDescriptor.TYPE_INT64: (1 << 63) - 1,
+    FieldDescriptor.TYPE_ENUM: (1 << 31) - 1,
+}
+
+
+class Liar:
+    """Of the clusters of these daemons, while the block lasts. On one event loop."""
+
+    def __init__(self, daemons: list[Daemon], secret: bytes) -> None:
+        key = NodeKey.make()
+        # Nobody listens there: an owner that answers nothing.
+        self.own = NodeAddress("liar", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
+        self._secret = Secret(secret, key)
+        self.links = [
+            PeerLink(d.address, lambda: self.own, self._secret, None, 10.0, lambda link: None)
+            for d in daemons
+        ]
+        self._view_number = 0
+
+    async def __aenter__(self) -> Liar:
+        await self._beat()
+        self._beating = asyncio.ensure_future(self._go_on())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._beating
+        for link in self.links:
+            await link.close()
+
+    async def _go_on(self) -> None:
+        while True:
+            with contextlib.suppress(Unreachable):
+                await self._beat()
+            await asyncio.sleep(_BEAT_S)
+
+    async def _beat(self) -> None:
+        beat = member_wire.heartbeat_message(Heartbeat(Member(self.own), self._view_number), [])
+        for link in self.links:
+            answer = member_wire.answer_of(await link.call("Heartbeat", beat))
+            if answer.update is not None:
+                self._view_number = max(self._view_number, answer.update.number)
+
+    def lies(self, request: type[Any]) -> Iterator[Any]:
+        """Requests of that kind; in each of them one number is at a bound."""
+        count = sum(1 for _ in _numbers(self._plausible(request)))
+        for place in range(count):
+            for bound in BOUNDS:
+                lie = self._plausible(request)
+                owner, field = list(_numbers(lie))[place]
+                with contextlib.suppress(ValueError, TypeError):
+                    _put(owner, field, min(bound, _MAX[field.type]))
+                    yield lie
+
+    def _plausible(self, request: type[Any]) -> Any:
+        message = request()
+        _fill(message)
+        if request is pb.HeartbeatRequest:
+            message.sender.address.CopyFrom(wire.address_message(self.own))
+        return message
+
+
+def _fill(message: Any) -> None:
+    for field in message.DESCRIPTOR.fields:
+        if field.containing_oneof is not None and field.containing_oneof.fields[0] is not field:
+            continue
+        many = field.is_repeated
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if not many:
+                _fill(getattr(message, field.name))
+                getattr(message, field.name).SetInParent()
+            elif not _contains(field.message_type, message.DESCRIPTOR):
+                _fill(getattr(message, field.name).add())
+            continue
+        value: Any = 1
+        if field.type == FieldDescriptor.TYPE_STRING:
+            value = "liar"
+        elif field.type == FieldDescriptor.TYPE_BYTES:
+            value = bytes(32 if field.name == "key" else 48 if field.name == "rows" else 16)
+        elif field.type == FieldDescriptor.TYPE_BOOL:
+            value = True
+        if many:
+            getattr(message, field.name).append(value)
+        else:
+            setattr(message, field.name, value)
+
+
+def _contains(inner: Descriptor, outer: Descriptor) -> bool:
+    return bool(inner.full_name == outer.full_name)
+
+
+def _numbers(message: Any) -> Iterator[tuple[Any, FieldDescriptor]]:
+    """Every number in it, with the message that it stands in."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for part in value if field.is_repeated else [value]:
+                yield from _numbers(part)
+        elif field.type in _MAX:
+            yield message, field
+
+
+def _put(message: Any, field: FieldDescriptor, number: int) -> None:
+    if field.is_repeated:
+        del getattr(message, field.name)[:]
+        getattr(message, field.name).append(number)
+    else:
+        setattr(message, field.name, number)
