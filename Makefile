@@ -93,6 +93,13 @@ test-browser: setup
 test-slow: setup
 	@$(PY) -m pytest -m slow -n $(JOBS) -rP --timeout 1800 $(ARGS)
 
+## make soak          daemons and workers that die, freeze and are cut off, for [MINUTES=30] [SEED=1]
+MINUTES ?= 30
+SEED ?= 1
+.PHONY: soak
+soak: setup
+	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED)
+
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma build/native/rdma_test
 	@tests/rdma/vm --nodes 4 --mem 3072 -- build/native/rdma_test --gtest_brief=1
@@ -228,6 +235,11 @@ test-image: setup
 bench-cluster: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8" "redis>=5"
 	@PYTHONPATH=tests .venv/bin/python -m costs.cluster $(ARGS)
+
+## make flames        where the processor time of lookups and sets goes: flame graphs in build/flames [ARGS=8]
+.PHONY: flames
+flames: setup
+	@PYTHONPATH=tests .venv/bin/python -m costs.flames $(ARGS)
 
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk

@@ -24,7 +24,7 @@ class CallTimes:
         self.longest_s = 0.0
         self._longest_part = 0.0
         self._slack_s = slack_s
-        self._too_late: list[str] = []
+        self.too_late: list[str] = []
         self._lock = threading.Lock()
 
     def forget_longest(self) -> None:
@@ -45,7 +45,7 @@ class CallTimes:
                 self.longest_s = max(self.longest_s, took_s)
                 self._longest_part = max(self._longest_part, took_s / deadline_s)
                 if took_s > deadline_s + self._slack_s:
-                    self._too_late.append(
+                    self.too_late.append(
                         f"{name} took {took_s:.3f} s and had {deadline_s:g} s"
                         f" (the machine's {late_s:.3f} s are not counted)"
                     )
@@ -60,7 +60,7 @@ class CallTimes:
 
     def check(self) -> None:
         """AssertionError if a call of this client exceeded its deadline."""
-        assert not self._too_late, "; ".join(self._too_late)
+        assert not self.too_late, "; ".join(self.too_late)
 
 
 class TimedClient(Client):

@@ -7,8 +7,10 @@ the read began, has read an old byte.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -36,15 +38,33 @@ class History:
     sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
     clears: list[Span] = field(default_factory=list)  # each until all nodes know of it
     half_cleared: list[Span] = field(default_factory=list)  # answered, but not all were reached
+    # Nodes that have started apart from the others, until they met them. Of what is set there
+    # meanwhile nothing is promised to who removes it elsewhere.
+    apart: list[Span] = field(default_factory=list)
     _unsure: dict[tuple[Hashable, str], list[Span]] = field(
         default_factory=lambda: defaultdict(list)  # by key and the node that was asked
     )
     _versions: count[int] = field(default_factory=lambda: count(100))
 
-    def begin_set(self, now: float, keys: Iterable[Hashable] = ()) -> int:
+    @contextmanager
+    def starting_apart(self, node_id: str) -> Iterator[None]:
+        span = Span(time.monotonic(), where=node_id)
+        self.apart.append(span)
+        yield
+        span.ended = time.monotonic()
+
+    def _set_apart(self, was_set: Span, removal: Span) -> bool:
+        return any(
+            span.where == was_set.where
+            and span.began < was_set.ended
+            and removal.began < span.ended
+            for span in self.apart
+        )
+
+    def begin_set(self, now: float, keys: Iterable[Hashable] = (), where: str = "") -> int:
         """The version. `keys`: needed where `found` is told what is there."""
         version = next(self._versions)
-        self.sets[version] = span = Span(now)
+        self.sets[version] = span = Span(now, where=where)
         for key in keys:
             self.sets_of[key].append(span)
         return version
@@ -83,6 +103,8 @@ class History:
         for removal in self.removals[key]:
             if cut_off and cut_off not in removal.members:
                 continue
+            if self._set_apart(self.sets[version], removal):
+                continue
             assert not (was_set < removal.began and removal.ended < began), (
                 f"{where} read {key!r} at {began:.3f} as it was set until {was_set:.3f}, and it "
                 f"was removed from {removal.began:.3f} to {removal.ended:.3f} at {removal.where}"
@@ -91,7 +113,12 @@ class History:
     def found(self, key: Hashable, asked: Span, where: str) -> None:
         """An exists has answered that the key is there. AssertionError: whatever had been set was
         removed before it was asked."""
-        before = [removal for removal in self.removals[key] if removal.ended < asked.began]
+        before = [
+            removal
+            for removal in self.removals[key]
+            if removal.ended < asked.began
+            and not any(self._set_apart(one, removal) for one in self.sets_of[key])
+        ]
         if not before:
             return
         last = max(before, key=lambda removal: removal.began)

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from harness.netns import Network
@@ -27,6 +27,8 @@ class Nemeses:
         self._backups = folder / "backups"
         self._rng = rng
         self._network = network
+        # Around the start of a node that does not find the others, until it has.
+        self.starting_apart: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self.all: list[Callable[[Daemon], None]] = [
             self.kill,
             self.kill_and_stay_away,
@@ -102,10 +104,12 @@ class Nemeses:
             daemon.wait_members([daemon.node_id])
 
     def kill_and_start_cut_off(self, daemon: Daemon) -> None:
-        with self._alone(daemon):
-            daemon.kill()
-            daemon.start()
-            daemon.wait_ready()
+        with self.starting_apart(daemon.node_id):
+            with self._alone(daemon):
+                daemon.kill()
+                daemon.start()
+                daemon.wait_ready()
+            self._cluster.wait_complete()
 
     @contextmanager
     def _alone(self, daemon: Daemon) -> Iterator[None]:

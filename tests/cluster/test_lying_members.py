@@ -1,0 +1,111 @@
+"""A member with the secret puts every number of every message at its bounds. Everybody else goes
+on: reads within their deadlines, sets, removals and clears, new members, memory within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from harness.background import Background
+from harness.fixtures import Attach, MakeCluster
+from harness.liar import Liar
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.demo.cluster import Cluster, Daemon
+from peercached.peer.client import Unreachable
+from peercached.proto import peer_pb2 as pb
+
+SECRET = os.urandom(32).hex().encode()
+KEYS = keys_of("of everybody", 64)
+GROWTH_MAX = 64 << 20
+_SERVICE = pb.DESCRIPTOR.services_by_name["Peer"]
+# Without a session; and what a member may well ask for: to forget a node, and what an operator may.
+_LEFT_OUT = {"Handshake", "ForgetNode", "Operate"}
+CALLS = {
+    method.name: getattr(pb, method.input_type.name)
+    for method in _SERVICE.methods
+    if method.name not in _LEFT_OUT
+}
+
+
+def memory_of(daemon: Daemon) -> int:
+    fields = Path(f"/proc/{daemon.pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def tell(link: Any, call: str, lie: Any) -> None:
+    try:
+        if call == "Publish":
+            stream = link.stub.Publish(metadata=link.metadata)
+            await stream.write(lie)
+            await stream.done_writing()
+            await asyncio.wait_for(stream.code(), 10)
+        else:
+            await link.call(call, lie, timeout_s=5)
+    except (grpc.aio.AioRpcError, Unreachable, asyncio.InvalidStateError):
+        pass  # refused, as it may be
+
+
+@pytest.fixture
+def trio(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    cluster = make_cluster(3, start=False, cluster_secret_file=str(path))
+    for daemon in cluster.daemons[:2]:
+        daemon.start()
+    cluster.wait_complete()
+    return cluster
+
+
+def test_no_number_of_a_member_harms_the_others(trio: Cluster, attach: Attach) -> None:
+    a, b, c = trio.daemons
+    writer, reader = attach(a), attach(b)
+    assert all(writer.set(KEYS))
+    before = {daemon.node_id: memory_of(daemon) for daemon in (a, b)}
+
+    async def lie() -> int:
+        count = 0
+        async with Liar([a, b], SECRET) as liar:
+            for call, request in CALLS.items():
+                for number, message in enumerate(liar.lies(request)):
+                    await tell(liar.links[number % 2], call, message)
+                    count += 1
+        return count
+
+    def read() -> None:
+        assert all(reader.get(KEYS))
+
+    with Background(read) as reading:
+        told = asyncio.run(lie())
+        assert reading.rounds > 0
+    reader.client.calls.check()
+    assert told > 300, "hardly any lie was told"
+    for daemon in (a, b):
+        assert memory_of(daemon) - before[daemon.node_id] < GROWTH_MAX
+        assert "Traceback" not in daemon.log_text()
+
+    # What was refused to the liar is not refused to others, then and afterwards.
+    c.start()
+    trio.wait_complete(60)
+    late = attach(c, namespace="new")
+    new = keys_of("new", 64)
+    assert all(late.set(new))
+    eventually(lambda: attach(a, namespace="new").has(new))
+    assert late.client.clear()
+    assert not any(attach(b, namespace="new").get(new))
+    assert all(late.set(new))
+    assert attach(a, namespace="new").has(new)
+    assert all(attach(c).get(KEYS))
+    assert all(status in (Status.ok, Status.absent) for status in writer.client.remove(KEYS))
+    assert not any(attach(c).get(KEYS))
+
+
+def test_every_call_of_the_service_is_lied_in() -> None:
+    assert set(CALLS) | _LEFT_OUT == {method.name for method in _SERVICE.methods}

@@ -1,0 +1,50 @@
+"""`make soak [MINUTES=30] [SEED=1]`: the chaos of chaos.py, and its figures."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from harness.fixtures import cluster_maker
+from harness.netns import Network, reason_to_skip
+from harness.warm_pools import some_pool_files
+
+from soak.chaos import NODES, Chaos
+
+
+def main(minutes: float, seed: int) -> int:
+    logging.disable(logging.WARNING)  # of clients whose daemons come and go
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="peercached-soak-"))
+    with ExitStack() as stack:
+        network = None if (why := reason_to_skip()) else Network(NODES)
+        if network is None:
+            print(f"without partitions: {why}")
+        else:
+            stack.callback(network.remove)
+        files = stack.enter_context(some_pool_files())
+        defaults = {"heartbeat-interval-s": 0.25, "member-ttl-s": 1.5}
+        make = cluster_maker(stack, defaults, 30.0)
+        chaos = Chaos(make, files.options(len(NODES)), folder, seed)
+        figures = chaos.run(60 * minutes, network)
+        if figures.faults():
+            for daemon in chaos.cluster.daemons:
+                shutil.copy(daemon.log_path, folder)
+    print(
+        "\n".join([f"{(time.monotonic() - began) / 60:.0f} minutes, seed {seed}", *figures.lines()])
+    )
+    if not figures.faults():
+        shutil.rmtree(folder)
+        return 0
+    print("\n\n".join(chaos.said[:10]))
+    print(f"the daemons' logs are in {folder}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,212 @@
+"""Four daemons with disks and pool files, workers that check every page that they read, and all
+that befalls daemons (harness.nemeses) or workers, at random. Figures at the end.
+
+Wrong: a page that is not as any set made it. Old: a page, or an exists, of what was removed before
+(harness/history.py). Late: a call beyond its deadline, net of the machine's own lateness. Left
+open: of workers' memory, what one more short use leaves behind at the daemons.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from harness.background import Background
+from harness.contested import KEYS, ContestingWorker, note_who_knows_of_clears
+from harness.disks import disk_options
+from harness.history import History
+from harness.nemeses import Nemeses
+from harness.netns import Network
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+
+NODES = "abcd"
+WORKERS = 6
+VISITORS = 3
+BRIEFLY_S = 5.0
+
+MakeCluster = Callable[..., Cluster]
+
+
+@dataclass
+class Figures:
+    reads: int = 0  # of pages, all of them checked
+    operations: int = 0  # of single keys
+    removals: int = 0
+    nemeses: int = 0
+    wrong: int = 0
+    old: int = 0
+    late: int = 0
+    tracebacks: int = 0
+    left_open: int = 0
+    lost: int = 0  # of those set at the end, when all is quiet
+
+    def faults(self) -> dict[str, int]:
+        """Those of what must never be."""
+        never = ("wrong", "old", "late", "tracebacks", "left_open", "lost")
+        return {name: getattr(self, name) for name in never if getattr(self, name)}
+
+    def lines(self) -> list[str]:
+        return [f"{one.name:<12}{getattr(self, one.name):>12,}" for one in fields(self)]
+
+
+class CheckingWorker(ContestingWorker):
+    """Goes on after what must not be, and counts it."""
+
+    def __init__(self, figures: Figures, said: list[str], *more: object) -> None:
+        super().__init__(*more)  # type: ignore[arg-type]
+        self._figures, self._said = figures, said
+
+    def step(self) -> None:
+        try:
+            super().step()
+        except AssertionError as fault:
+            kind = "wrong" if "two contents" in str(fault) else "old"
+            setattr(self._figures, kind, getattr(self._figures, kind) + 1)
+            self._said.append("\n".join([str(fault), *getattr(fault, "__notes__", ())]))
+
+    def late_calls(self) -> list[str]:
+        return [late for pages in self.pages() for late in pages.client.calls.too_late]
+
+
+class Chaos:
+    def __init__(
+        self, make_cluster: MakeCluster, pools: list[dict[str, str]], folder: Path, seed: int
+    ) -> None:
+        """`pools`: the options that give each daemon a pool file."""
+        self.figures, self.said = Figures(), list[str]()
+        self._history = History()
+        self._rng = random.Random(seed)
+        stores = zip(disk_options(folder, NODES), pools, strict=True)
+        each = [{**disk, **pool} for disk, pool in stores]
+        self.cluster = make_cluster(len(NODES), start=False, pool_size="2MiB", each=each)
+        self._folder = folder
+
+    def run(self, seconds: float, network: Network | None) -> Figures:
+        if network is not None:
+            network.place(self.cluster)
+        for daemon in self.cluster.daemons:
+            daemon.heads = [other.address for other in self.cluster.daemons]
+        self.cluster.start()
+        befalls = Nemeses(self.cluster, self._folder, self._rng, network)
+        befalls.starting_apart = self._history.starting_apart
+        self._work_while(lambda: self._befall(seconds, [*befalls.all, self._kill_visitors]))
+        self._wait_told_all()
+        before, after = [self._open_after_use() for _ in range(2)]
+        self.figures.left_open = max(after - before, 0)
+        self._set_and_read_all()
+        self._count()
+        return self.figures
+
+    # --- what happens
+
+    def _work_while(self, action: Callable[[], object]) -> None:
+        with ExitStack() as clients:
+            workers = [
+                CheckingWorker(self.figures, self.said, self.cluster, self._history, n, clients)
+                for n in range(WORKERS)
+            ]
+            with ExitStack() as threads:
+                for worker in workers:
+                    threads.enter_context(Background(worker.step))
+                action()
+            for worker in workers:
+                self.figures.late += len(late := worker.late_calls())
+                self.said += late
+
+    def _befall(self, seconds: float, nemeses: list[Callable[[Daemon], None]]) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for nemesis in self._rng.sample(nemeses, len(nemeses)):
+                if time.monotonic() >= until:
+                    return
+                nemesis(self._rng.choice(self.cluster.daemons))
+                self.cluster.wait_complete()
+                note_who_knows_of_clears(self.cluster, self._history)
+                self.figures.nemeses += 1
+
+    def _kill_visitors(self, daemon: Daemon) -> None:
+        """Workers that forked, all at once, in the middle of what they do."""
+        command = [sys.executable, "-m", "soak.visitor", str(daemon.socket_path)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        visitors = [
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, env=environment, start_new_session=True
+            )
+            for _ in range(VISITORS)
+        ]
+        for visitor in visitors:
+            assert visitor.stdout is not None
+            for _ in range(self._rng.randint(2, 20)):
+                visitor.stdout.readline()
+        for visitor in visitors:
+            self.figures.wrong += visitor.poll() == 1
+            with suppress(ProcessLookupError):
+                os.killpg(visitor.pid, signal.SIGKILL)
+            assert visitor.stdout is not None
+            visitor.stdout.close()
+            assert visitor.wait() in (1, -signal.SIGKILL)
+
+    # --- afterwards
+
+    def _wait_told_all(self) -> None:
+        for daemon in self.cluster.daemons:
+
+            def is_told_all(daemon: Daemon = daemon) -> bool:
+                removals = daemon.status()["removals"]
+                return removals["vouches"] and not removals["running"]
+
+            eventually(is_told_all, 60, f"{daemon.node_id} is told all")
+            eventually(lambda: self._is_quiet(daemon), 60, f"{daemon.node_id} is quiet")  # noqa: B023
+
+    @staticmethod
+    def _is_quiet(daemon: Daemon) -> bool:
+        now = daemon.status()
+        return not (now["workers"] or now["ipc"]["connections"] or now["pool"]["reserved"])
+
+    def _open_after_use(self) -> int:
+        self._work_while(lambda: time.sleep(BRIEFLY_S))
+        for daemon in self.cluster.daemons:
+            eventually(lambda: self._is_quiet(daemon), 60, f"{daemon.node_id} is quiet")  # noqa: B023
+        return self._open()
+
+    def _open(self) -> int:
+        """Of workers' memory, at all daemons. Sockets and events are kept for reuse."""
+        count = 0
+        for daemon in self.cluster.daemons:
+            process = Path(f"/proc/{daemon.pid}")
+            for file in (process / "fd").iterdir():
+                with suppress(FileNotFoundError):
+                    count += "memfd:" in str(file.readlink())
+            count += (process / "maps").read_text().count("memfd:")
+        return count
+
+    def _set_and_read_all(self) -> None:
+        """With nobody about, what is set at one node is read at all."""
+        with ExitStack() as clients:
+            worker = ContestingWorker(self.cluster, self._history, WORKERS, clients)
+            for daemon in self.cluster.daemons:
+                self.figures.lost += sum(not one for one in worker.set(daemon.node_id, KEYS[:100]))
+                before = self._history.hits
+                for other in self.cluster.daemons:
+                    worker.read(other.node_id, KEYS[:100])
+                self.figures.lost += 100 * len(NODES) - (self._history.hits - before)
+
+    def _count(self) -> None:
+        history = self._history
+        self.figures.reads, self.figures.operations = history.hits, history.operations
+        self.figures.removals = history.sure
+        for daemon in self.cluster.daemons:
+            log = daemon.log_text()
+            self.figures.tracebacks += log.count("Traceback (most recent call last)")
+            if "Traceback (most" in log:
+                self.said.append(log[log.index("Traceback (most") :][:3000])

@@ -1,0 +1,31 @@
+"""A worker that forks, to be killed in the middle of its calls: `python -m soak.visitor SOCKET`.
+
+Parent and child go on with one client each, of which the child's came by fork(). Prints a line
+after each round; ends with 1 if a page is not what it was set to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from harness.versions import Versions
+
+KEYS = 32
+
+
+def main(socket_path: str) -> int:
+    pages = Versions(Path(socket_path), room_pages=1, namespace="visitors", timeout_s=1.0)
+    number = os.getpid() if os.fork() else os.getppid() + (1 << 32)
+    pages.region = pages.client.alloc(KEYS * pages.page_bytes)  # not the other one's
+    keys = [f"{number}/{place}".encode() for place in range(KEYS)]
+    while True:
+        pages.set(keys, number)
+        if any(version not in (None, number) for version in pages.get(keys)):
+            return 1
+        print("round", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
