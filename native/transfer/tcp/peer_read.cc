@@ -118,7 +118,8 @@ void PeerRead::finish() {
   // Pages that no lane came to: for want of time, or of a working channel.
   PageStatus rest = call_.stopped.load(std::memory_order_acquire);
   if (rest == PageStatus::pending) {
-    const bool late = (call_.deadline.passed() || call_.cut.load()) && !failed_.load(std::memory_order_acquire);
+    const bool late =
+        (call_.deadline.passed() || call_.cut.load()) && !failed_.load(std::memory_order_acquire);
     rest = late ? PageStatus::deadline : PageStatus::error;
   }
   if (bytes_ != 0) {
