@@ -100,7 +100,9 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
   while (filled_ < total) {
     const size_t size = buffer_.size();
     if (filled_ == size && !buffer_.grow(std::min(total, size * 2))) {
-      if (!skip(frame, total - filled_, rest)) return false;
+      const size_t left = total - filled_;
+      buffer_.shrink();  // others may have room for theirs
+      if (!skip(frame, left, rest)) return false;
       throw RequestError(ErrorCode::limit,
                          "no memory for a request of " + std::to_string(total) +
                              " bytes: the large requests of this user, or of all, have what there "

@@ -99,17 +99,29 @@ class Master:
             now,
         )
 
-    def told(self, members: Iterable[Member], gone: Iterable[Gone], now: float) -> None:
-        """News of another master. Whom we hear ourselves lives, whatever others say: that is
-        how the master of a small part of a network does not empty the large one when they meet
-        again."""
+    def told(
+        self, members: Iterable[Member], gone: Iterable[Gone], now: float, by_master: bool = True
+    ) -> None:
+        """News of another master, or of a member that knows a newer view. Whom we hear ourselves
+        lives, whatever others say: that is how the master of a small part of a network does not
+        empty the large one when they meet again. Nor is it another one than we hear, with another
+        key or elsewhere. That it leaves may be heard of from masters."""
         for record in members:
-            self._table.take(record, now)
+            member = self._table.member(record.node_id)
+            if (
+                member is not None
+                and record.age > member.age
+                and _contradicts(record.address, member.address)
+                and self.liveness.hears(member.node_id, member.address.incarnation, now)
+            ):
+                self._table.take(replace(member, sequence=record.sequence + 1), now)
+            else:
+                self._table.take(record, now)
         for grave in gone:
             member = self._table.member(grave.node_id)
             if (
                 member is not None
-                and grave.state is State.DEAD
+                and (grave.state is State.DEAD or not by_master)
                 and grave.age > member.age
                 and self.liveness.hears(grave.node_id, grave.incarnation, now)
             ):
@@ -153,3 +165,9 @@ class Master:
             member = self._table.member(node_id)
             if member is not None:
                 self._void(member, now)
+
+
+def _contradicts(told: NodeAddress, known: NodeAddress) -> bool:
+    """One start is at one place, and a node keeps its key."""
+    same_start = told.incarnation == known.incarnation
+    return told.key != known.key or (same_start and told != known)

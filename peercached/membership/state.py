@@ -207,7 +207,7 @@ class Membership:
             return HeartbeatAnswer(Verdict.DUPLICATE, reason, responder=own_id), []
         actions: list[Action] = []
         if beat.update is not None:
-            actions += self._learn(beat.update, now)
+            actions += self._learn(beat.update, now, by_master=self._is_known_master(sender, now))
         self._knowledge.hear_of(beat.view_number, now)
         verdict, reason, accused = Verdict.NOT_A_MASTER, self._no_master(), 0
         if not self._knowledge.sequence_within_reach(sender.node_id, sender.sequence):
@@ -241,7 +241,12 @@ class Membership:
         self._office.master.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
-    def _learn(self, update: ViewUpdate, now: float, asked: bool = False) -> list[Action]:
+    def _is_known_master(self, sender: Member, now: float) -> bool:
+        return any(m.address.same_process(sender.address) for m in self.masters(now))
+
+    def _learn(
+        self, update: ViewUpdate, now: float, asked: bool = False, by_master: bool = True
+    ) -> list[Action]:
         knowledge = self._knowledge
         view = knowledge.resolve(update, now, asked)
         if view is None:
@@ -249,7 +254,7 @@ class Membership:
         office = self.is_master(now)
         if office:
             self._office.take(now)
-            self._office.master.told(view.members, update.gone, now)
+            self._office.master.told(view.members, update.gone, now, by_master)
         else:
             for grave in update.gone:
                 knowledge.table.bury(grave, now)

@@ -235,14 +235,17 @@ class Sessions:
 
     def _check_only(self, caller: NodeAddress) -> None:
         """AuthError if another process is who `caller` says it is, as far as we know."""
-        session = self._by_caller.get((caller.node_id, caller.incarnation))
-        first = self._member(caller) or (session.caller if session is not None else caller)
-        if not first.same_process(caller):
+        member = self._member(caller)
+        if member is not None and not member.same_process(caller):
             raise AuthError(
                 f"{caller.node_id} at {caller.endpoint} shows another key than "
-                f"{caller.node_id} at {first.endpoint}, which it says it is"
+                f"{member.node_id} at {member.endpoint}, which it says it is"
             )
+        # While nobody knows which of them it is, the last one has the session: whoever came first
+        # must not keep the true one out.
+        session = self._by_caller.get((caller.node_id, caller.incarnation))
         if session is not None and not session.caller.same_process(caller):
+            log.warning("%s at %s was another process", caller.node_id, session.caller.endpoint)
             self.drop(session.caller)
 
     def expel_impostors_of(self, member: NodeAddress) -> None:

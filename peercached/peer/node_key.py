@@ -47,6 +47,10 @@ class NodeKey:
             made._save(path)
         except OSError as error:
             log.warning("%s cannot be kept, so the next start has another key: %s", path, error)
+        else:
+            log.info(
+                "%s is a new key: a node of that name waits until an earlier start is dead", path
+            )
         return made
 
     @staticmethod

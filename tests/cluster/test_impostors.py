@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,16 @@ from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
-from peercached.membership import Heartbeat, Member, NodeAddress
+from peercached.membership import (
+    Gone,
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    NodeAddress,
+    State,
+    View,
+    ViewUpdate,
+)
 from peercached.peer import member_wire
 from peercached.peer.auth import AuthError, Secret
 from peercached.peer.client import PeerLink
@@ -104,6 +114,65 @@ def test_who_says_to_be_a_later_start_of_a_member_does_not_take_its_place(
     [member] = [m for m in pair[0].status()["membership"]["members"] if m["node_id"] == "b"]
     assert int(member["incarnation"], 16) == b.incarnation
     assert all(attach(pair[0]).get(KEYS))
+
+
+async def _tells(at: Daemon, change: Callable[[View], ViewUpdate]) -> None:
+    """A member that is no master tells `at` of the view after the one that it has."""
+    key = NodeKey.make()
+    own = NodeAddress("zz", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
+    secret = Secret(SECRET.hex().encode(), key)
+    link = PeerLink(at.address, lambda: own, secret, None, 5.0, lambda link: None)
+
+    async def beat(update: ViewUpdate | None = None) -> HeartbeatAnswer:
+        message = member_wire.heartbeat_message(Heartbeat(Member(own), 0, update), [])
+        return member_wire.answer_of(await link.call("Heartbeat", message))
+
+    try:
+        for _ in range(100):
+            update = (await beat()).update
+            if update is not None and any(m.node_id == "zz" for m in update.members):
+                break
+            await asyncio.sleep(0.05)
+        assert update is not None
+        await beat(change(View.of(update.number, update.members)))
+    finally:
+        await link.close()
+
+
+def _with_another_b(view: View) -> ViewUpdate:
+    b = view.by_id["b"]
+    address = replace(b.address, incarnation=b.address.incarnation + 1, key=NodeKey.make().public)
+    forged = view.next([*(m for m in view.members if m is not b), Member(address, b.sequence + 1)])
+    return ViewUpdate(forged.number, forged.members)
+
+
+def _without_b(view: View) -> ViewUpdate:
+    b = view.by_id["b"]
+    forged = view.next([m for m in view.members if m is not b])
+    grave = Gone("b", b.address.incarnation, b.sequence + 1, State.LEFT, key=b.address.key)
+    return ViewUpdate(forged.number, forged.members, gone=(grave,))
+
+
+@pytest.mark.parametrize("change", [_with_another_b, _without_b])
+def test_what_a_member_tells_of_another_is_not_believed_against_that_one(
+    make_cluster: MakeCluster,
+    attach: Attach,
+    tmp_path: Path,
+    change: Callable[[View], ViewUpdate],
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET.hex().encode())
+    path.chmod(0o600)
+    # Three masters: the liar is none.
+    trio = make_cluster(3, cluster_secret_file=str(path))
+    assert all(attach(trio[1]).set(KEYS))
+    b = address_of(trio[1])
+    asyncio.run(_tells(trio[0], change))
+    eventually(lambda: "b" in trio[0].connected_members(), 20)
+    eventually(lambda: all(attach(trio[2]).get(KEYS)), 20)
+    assert address_of(trio[1]).incarnation == b.incarnation
+    known = [m for m in trio[0].status()["membership"]["members"] if m["node_id"] == "b"]
+    assert [int(m["incarnation"], 16) for m in known] == [b.incarnation]
 
 
 def test_nobody_beats_with_a_key_that_is_not_its_own(pair: Cluster) -> None:

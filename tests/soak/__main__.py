@@ -30,6 +30,7 @@ def main(minutes: float, seed: int) -> int:
         files = stack.enter_context(some_pool_files())
         defaults = {"heartbeat-interval-s": 0.25, "member-ttl-s": 1.5}
         make = cluster_maker(stack, defaults, 30.0)
+        print(f"{minutes:g} minutes, seed {seed}: figures at the end, the logs stay if it fails")
         chaos = Chaos(make, files.options(len(NODES)), folder, seed)
         figures = chaos.run(60 * minutes, network)
         if figures.faults():
@@ -38,6 +39,7 @@ def main(minutes: float, seed: int) -> int:
     print(
         "\n".join([f"{(time.monotonic() - began) / 60:.0f} minutes, seed {seed}", *figures.lines()])
     )
+    print("passed" if not figures.faults() else "FAILED: what is wrong to lost must be 0")
     if not figures.faults():
         shutil.rmtree(folder)
         return 0
