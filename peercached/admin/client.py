@@ -197,7 +197,10 @@ def check_socket(path: str, name: str, key: str) -> None:
         except PermissionError:
             reason = f"you may not open the {name} {path}: {_who_may(path)}"
         except ConnectionRefusedError:
-            reason = f"nobody listens at the {name} {path}: its daemon has died, or is still starting: see its log"
+            reason = (
+                f"nobody listens at the {name} {path}: its daemon has died, or still starts: "
+                "see its log"
+            )
         except TimeoutError:
             reason = f"the daemon at {path} takes no connections: it hangs or is stopped"
         except OSError as error:
