@@ -221,29 +221,34 @@ def test_signals_less_than_a_millisecond_apart(
 def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> None:
     region = client.alloc(1 << 16)
     over: list[bool] = []
+    ready: list[bool] = []  # for the next one: it would not be caught behind the last
     rounds = 0
 
     def work() -> None:
         """Nothing but the client's: an exception in a lock of Python's would never give it back."""
         nonlocal rounds
+        caught = True
         while not over:
             try:
-                try:
-                    while not over:
-                        use_everything(client, region)
-                        rounds += 1
-                except Hit:
-                    continue
+                while not over:
+                    if caught:
+                        caught = False
+                        ready.append(True)
+                    use_everything(client, region)
+                    rounds += 1
             except Hit:
-                continue
+                caught = True
 
     thread = threading.Thread(target=work)
     thread.start()
     number, dice = ctypes.c_ulong(thread.ident or 0), random.Random(7)
     end = now_s() + seconds(2)
     while thread.is_alive() and (now_s() < end or not rounds):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Hit))
         time.sleep(dice.uniform(0.0, 0.01))
+        if ready:
+            ready.pop()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Hit))
+    eventually(lambda: ready or not thread.is_alive())
     assert thread.is_alive(), "it has ended by an exception"
     over.append(True)
     thread.join()
