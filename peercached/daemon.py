@@ -246,6 +246,7 @@ class Daemon:
             TICK_S,
             [
                 self._suspect_late_owners,
+                lambda _: self._take_sets_or_not(),
                 self.streams.check,
                 self.promotes.tell_used,
                 self.owner_side.tend,
@@ -303,6 +304,11 @@ class Daemon:
             found |= dashboard_routes()
         return found
 
+    def _take_sets_or_not(self) -> None:
+        """The others' removals do not reach a node that they have not taken in: what was set there
+        meanwhile would be read there after it was removed."""
+        self.engine.set_taking(self.drain.takes_sets and not self.cluster.waits)
+
     def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
         node = self.placement.find(caller.node_id, caller.incarnation)
         return node.address if node is not None else None
@@ -334,6 +340,7 @@ class Daemon:
         self.removal_driver.start()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may have told of some
+        self._take_sets_or_not()
         serve_workers(self.engine, self.config)
 
     async def _learn_what_was_cleared(self) -> None:

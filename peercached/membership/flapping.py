@@ -69,7 +69,7 @@ class Joins:
 def waits_because(node_id: str, wait_s: float) -> str:
     return (
         f"{node_id} has come and gone too often lately: it is a member again when it has "
-        f"stayed for {wait_s:.0f} s more, and serves its own pages until then"
+        f"stayed for {wait_s:.0f} s more, and takes no sets until then"
     )
 
 

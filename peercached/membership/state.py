@@ -37,6 +37,9 @@ from peercached.membership.view import (
 REMEMBERED_ASKED = 8
 
 
+_OF_MASTERS = (Verdict.ACCEPTED, Verdict.WAIT, Verdict.DUPLICATE)
+
+
 class Membership:
     """Not thread safe; `now` is monotonic seconds, the same clock in all calls.
 
@@ -196,6 +199,14 @@ class Membership:
             for link in self.links
         )
         return tried and not promised and not self.is_master(self._clock)
+
+    @property
+    def waits(self) -> str:
+        """Why a master that answers has not taken this node in; empty: it has, or none answers."""
+        if self.view.number > 0:
+            return ""
+        asked = (k for k in self.links if k.answered and k.verdict in _OF_MASTERS)
+        return next((k.problem or "it is not in a view yet" for k in asked), "")
 
     # --- what others ask of this node
 

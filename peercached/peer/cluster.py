@@ -22,6 +22,11 @@ class Cluster(Protocol):
     def refused(self) -> str:
         """Why this node id cannot be a member; empty if it can."""
 
+    @property
+    def waits(self) -> str:
+        """Why the others, who can be reached, have not taken this node in since it started; empty
+        if they have, or cannot be reached."""
+
     def start(self) -> None: ...
     async def settle(self, timeout_s: float) -> None:
         """Until start-up need not wait any longer."""

@@ -112,6 +112,10 @@ class Drain:
         self._task: asyncio.Task[None] | None = None
         self.progress = Progress()
 
+    @property
+    def takes_sets(self) -> bool:
+        return self.progress.state == Progress().state
+
     # --- the operator's part
 
     def start(self, limits: Limits) -> None:

@@ -267,6 +267,12 @@ class EtcdMembership:
     def document(self) -> dict[str, Any]:
         return {"kind": "etcd", "is_master": False, "masters": [], "silence_s": {}}
 
+    @property
+    def waits(self) -> str:
+        if self.view.number > 0 or self.problem:
+            return ""
+        return self.refused or self._joins.waits or "it is not in a view yet"
+
     def say(self, say: Say) -> None:
         missing = self._state.missing(time.monotonic())
         waits = self._joins.waits

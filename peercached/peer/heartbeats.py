@@ -75,6 +75,10 @@ class Heartbeats:
     def refused(self) -> str:
         return self._membership.refused
 
+    @property
+    def waits(self) -> str:
+        return self._membership.waits
+
     def endpoints(self) -> set[str]:
         return self._membership.endpoints()
 

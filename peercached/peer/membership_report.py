@@ -78,7 +78,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
 def say_waits(say: Say, reason: str) -> None:
     say(
         "warning",
-        f"Not a member yet, so this node serves only its own pages: {reason}.",
+        f"Not a member yet, so this node takes no sets: {reason}.",
         "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
     )
 

@@ -50,7 +50,7 @@ class FakeEngine(NativeDirectory):
         self.state_is_old = False
         self.journal_floor = 0
         self.removing: Counter[bytes] = Counter()
-        self.serving = False
+        self.serving = self.taking = False
         self.warmed: list[bytes] = []
         self.suspected: set[int] = set()
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
@@ -151,6 +151,9 @@ class FakeEngine(NativeDirectory):
         self, node_id: str, incarnation: int, offer: bytes, closed: bytes, /
     ) -> bytes:
         raise RuntimeError("this data plane is a fake and has no rails")
+
+    def set_taking(self, taking: bool) -> None:
+        self.taking = taking
 
     def suspect_node(self, index: int, suspect: bool) -> None:
         (self.suspected.add if suspect else self.suspected.discard)(index)

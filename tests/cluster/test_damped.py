@@ -1,0 +1,45 @@
+"""A node that has come and gone too often waits until the others take it in. Their removals do not
+reach it meanwhile, so nothing may be set there."""
+
+from __future__ import annotations
+
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.admin.client import Unreachable
+from peercached.demo.cluster import Daemon
+from peercached.membership.flapping import FREE_JOINS
+
+KEYS = keys_of("set while it waits", 16)
+
+
+def waits(daemon: Daemon) -> bool:
+    try:
+        health = daemon.status()["health"]
+    except Unreachable:
+        return False  # it starts
+    return any("Not a member yet" in entry["sentence"] for entry in health)
+
+
+def test_a_node_that_is_not_taken_in_yet_takes_no_sets(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    nodes = make_cluster(3)
+    a, _, c = nodes.daemons
+    before = keys_of("before", 16)
+    assert all(attach(a).set(before))
+    for _ in range(2 * int(FREE_JOINS)):  # with each more it waits longer
+        c.kill()
+        c.start()
+        eventually(lambda: waits(c) or nodes[0].connected_members() == ["a", "b", "c"], 60)
+        if waits(c):
+            break
+    assert waits(c)
+    pages = attach(c)
+    assert set(pages.set(KEYS)) == {Status.draining}
+    nodes.wait_complete(60)
+    eventually(lambda: all(pages.set(KEYS)))
+    assert attach(a).has(KEYS)
+    assert pages.has(before)
