@@ -14,6 +14,7 @@ each join above those that are free.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
@@ -23,6 +24,8 @@ from peercached.membership.view import MEMBERS_MAX, View
 # Upgrades, crashes and a bad hour are normal: only what goes on is damped.
 FREE_JOINS = 6.0
 STEADY = 2.0
+# Below this nobody need be told of a node's joins: one of them, long ago.
+WORTH_TELLING = 0.5
 # Of the mean gap: one that goes with some regularity does not last as long.
 SPARE = 2.0
 DOUBLINGS_MAX = 16.0
@@ -43,14 +46,14 @@ class Joins:
     def first(now: float) -> Joins:
         return Joins(1.0, 0.0, now, now)
 
-    def _weight(self, now: float, timing: Timing) -> float:
+    def weight_at(self, now: float, timing: Timing) -> float:
         return self.weight * math.pow(2.0, (self.weighed_at - now) / timing.flap_half_life_s)
 
     def flapping(self, now: float, timing: Timing) -> bool:
-        return self.many and self._weight(now, timing) >= STEADY
+        return self.many and self.weight_at(now, timing) >= STEADY
 
     def and_one(self, now: float, timing: Timing) -> Joins:
-        before = self._weight(now, timing)
+        before = self.weight_at(now, timing)
         gap_s = self.gap_s + (now - self.last_at - self.gap_s) / max(before, 1.0)
         many = self.flapping(now, timing) or before + 1.0 >= FREE_JOINS
         return Joins(before + 1.0, gap_s, now, now, many)
@@ -64,6 +67,17 @@ class Joins:
         doublings = min(max(self.weight - FREE_JOINS, 0.0), DOUBLINGS_MAX)
         least_s = timing.member_ttl_s * math.pow(2.0, doublings)
         return min(max(least_s, SPARE * self.gap_s), timing.flap_wait_max_s)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinsTold:
+    """The Joins of a node id, for somebody with another clock."""
+
+    node_id: str
+    weight: float  # now
+    gap_s: float
+    age_s: float  # of the last one
+    many: bool = False
 
 
 def waits_because(node_id: str, wait_s: float) -> str:
@@ -81,7 +95,8 @@ class _Waiting:
 
 
 class Flapping:
-    """Every node keeps it, from the views, so that a new master knows. Not thread safe."""
+    """Every node keeps it, from the views, so that a new master knows. Who starts is told of it
+    with its first view. Not thread safe."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -99,6 +114,25 @@ class Flapping:
                     joins.and_one(now, self._timing) if joins is not None else Joins.first(now)
                 )
                 self._waiting.pop(node_id, None)
+        self._keep_within_bounds()
+
+    def told(self, now: float) -> tuple[JoinsTold, ...]:
+        """For a node that has just started."""
+        weights = {n: joins.weight_at(now, self._timing) for n, joins in self._joins.items()}
+        return tuple(
+            JoinsTold(node_id, weights[node_id], joins.gap_s, now - joins.last_at, joins.many)
+            for node_id, joins in self._joins.items()
+            if weights[node_id] >= WORTH_TELLING
+        )
+
+    def learn(self, told: Iterable[JoinsTold], now: float) -> None:
+        """Of nodes of which nothing is known here."""
+        for one in told:
+            joins = Joins(one.weight, one.gap_s, now - one.age_s, now, one.many)
+            self._joins.setdefault(one.node_id, joins)
+        self._keep_within_bounds()
+
+    def _keep_within_bounds(self) -> None:
         too_many = len(self._joins) - MEMBERS_MAX
         for oldest in nsmallest(too_many, self._joins, lambda n: self._joins[n].weighed_at):
             del self._joins[oldest]

@@ -42,7 +42,8 @@ class Knowledge:
 
     def since(self, number: int, now: float) -> ViewUpdate:
         """The latest view for somebody who has that one."""
-        return self._history.update_for(number, self.table, now)
+        update = self._history.update_for(number, self.table, now)
+        return update if update.base else replace(update, joins=self.flapping.told(now))
 
     def resolve(self, update: ViewUpdate, now: float, asked: bool = False) -> View | None:
         """None, too, if a number in it is out of reach. `asked`: see reach.py."""

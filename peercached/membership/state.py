@@ -262,6 +262,7 @@ class Membership:
         view = knowledge.resolve(update, now, asked)
         if view is None:
             return []
+        knowledge.flapping.learn(update.joins, now)
         office = self.is_master(now)
         if office:
             self._office.take(now)

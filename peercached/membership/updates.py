@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from peercached.membership.flapping import JoinsTold
 from peercached.membership.table import Table
 from peercached.membership.view import Gone, Member, View
 
@@ -19,6 +20,7 @@ class ViewUpdate:
     base: int = 0  # the view that this one changes; 0: it is whole
     without: tuple[str, ...] = ()  # node ids of the base that are not in this view
     gone: tuple[Gone, ...] = ()
+    joins: tuple[JoinsTold, ...] = ()  # of a whole one: who has come and gone lately
 
 
 class History:

@@ -14,6 +14,7 @@ from peercached.membership import (
     Verdict,
     ViewUpdate,
 )
+from peercached.membership.flapping import JoinsTold
 from peercached.membership.view import MEMBERS_MAX, SEQUENCE_MAX
 from peercached.peer.wire import (
     NAME_BYTES_MAX,
@@ -26,6 +27,7 @@ from peercached.proto import peer_pb2 as pb
 
 HEADS_MAX = 1 << 16
 AGE_MS_MAX = (1 << 32) - 1
+JOINS_NUMBER_MAX = 1e9
 
 
 def member_message(member: Member) -> pb.Member:
@@ -81,6 +83,29 @@ def _gone_of(message: pb.Gone) -> Gone:
     return Gone(message.node_id, message.incarnation, sequence, state, age_s, key)
 
 
+def _joins_message(joins: JoinsTold) -> pb.Joins:
+    return pb.Joins(
+        node_id=joins.node_id,
+        weight=joins.weight,
+        gap_s=joins.gap_s,
+        age_s=joins.age_s,
+        many=joins.many,
+    )
+
+
+def _joins_of(message: pb.Joins) -> JoinsTold:
+    if not 0 < len(message.node_id.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"node id {message.node_id[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
+    for what, number in (
+        ("weight", message.weight),
+        ("gap", message.gap_s),
+        ("age", message.age_s),
+    ):
+        if not 0 <= number <= JOINS_NUMBER_MAX:
+            raise ValueError(f"the joins of {message.node_id[:64]!r} have the {what} {number}")
+    return JoinsTold(message.node_id, message.weight, message.gap_s, message.age_s, message.many)
+
+
 def update_message(update: ViewUpdate) -> pb.View:
     return pb.View(
         number=update.number,
@@ -88,6 +113,7 @@ def update_message(update: ViewUpdate) -> pb.View:
         base=update.base,
         without=update.without,
         gone=[_gone_message(g) for g in update.gone],
+        joins=[_joins_message(j) for j in update.joins],
     )
 
 
@@ -96,6 +122,7 @@ def update_of(message: pb.View) -> ViewUpdate:
         ("members", len(message.members)),
         ("members less", len(message.without)),
         ("nodes that are gone", len(message.gone)),
+        ("nodes that came and went", len(message.joins)),
     ):
         if count > MEMBERS_MAX:
             raise ValueError(f"a view of {count} {what}; {MEMBERS_MAX} are the limit")
@@ -105,7 +132,8 @@ def update_of(message: pb.View) -> ViewUpdate:
     if any(m.state >= State.DEAD for m in members):
         raise ValueError(f"view {message.number} has members that are dead")
     gone = tuple(_gone_of(g) for g in message.gone)
-    return ViewUpdate(message.number, members, message.base, tuple(message.without), gone)
+    joins = tuple(_joins_of(j) for j in message.joins)
+    return ViewUpdate(message.number, members, message.base, tuple(message.without), gone, joins)
 
 
 def heartbeat_message(beat: Heartbeat, epochs: Iterable[tuple[bytes, int]]) -> pb.HeartbeatRequest:

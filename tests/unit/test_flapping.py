@@ -117,6 +117,34 @@ def test_old_joins_do_not_count_for_ever() -> None:
     assert flapping.wait_s("x", 99, NOW + 100 * TIMING.flap_half_life_s) == 0.0
 
 
+def test_masters_that_restart_in_turn_forget_nobody() -> None:
+    names, now = "abc", NOW
+    knows = {name: Flapping(TIMING) for name in names}
+    view = View.of(1, [member(name) for name in names])
+    for number in range(2, 40):
+        restarts = names[number % 3]
+        others = [name for name in names if name != restarts]
+        after = View.of(
+            number, [member(n, number) if n == restarts else view.by_id[n] for n in names]
+        )
+        for name in others:
+            knows[name].saw(view, after, now)
+        knows[restarts] = Flapping(TIMING)
+        knows[restarts].learn(knows[others[0]].told(now), now)
+        view, now = after, now + 50.0
+    for judge in names:
+        for name in set(names) - {judge}:
+            assert knows[judge].wait_s(name, 99, now) > 0, (judge, name)
+
+
+def test_what_is_known_is_not_replaced_by_what_is_told() -> None:
+    flapping, other = Flapping(TIMING), Flapping(TIMING)
+    flap(flapping, 7, NOW)
+    flap(other, 20, NOW)
+    flapping.learn(other.told(NOW), NOW)
+    assert flapping.wait_s("x", 99, NOW) == 10.0
+
+
 def test_joins_of_names_that_never_come_again_are_forgotten() -> None:
     """As of pods, which have another name each time."""
     flapping = Flapping(TIMING)

@@ -17,6 +17,7 @@ from peercached.membership import (
     View,
     ViewUpdate,
 )
+from peercached.membership.flapping import JoinsTold
 from peercached.membership.view import SEQUENCE_MAX
 from peercached.peer import member_wire
 from peercached.proto import peer_pb2 as pb
@@ -29,6 +30,7 @@ UPDATE = ViewUpdate(
     9,
     ("c", "d"),
     (Gone("c", 1, 2, State.LEFT, 1.5, b"k" * 32),),
+    (JoinsTold("e", 2.5, 8.0, 0.25, True),),
 )
 
 
@@ -61,13 +63,28 @@ def member(**changes: Any) -> pb.Member:
     [
         (pb.View(members=[member(sequence=SEQUENCE_MAX)]), "sequence"),
         (pb.View(members=[member(address=pb.NodeAddress(key=b"short"))]), "key of 5 bytes"),
+        (pb.View(joins=[pb.Joins(node_id="c", weight=float("nan"))]), "weight nan"),
+        (pb.View(joins=[pb.Joins(node_id="c", gap_s=-1)]), "gap -1"),
+        (pb.View(joins=[pb.Joins(node_id="")]), "node id ''"),
         (pb.View(gone=[pb.Gone(node_id="c", state=pb.DEAD, key=b"x")]), "key of 1 bytes"),
         (pb.View(members=[member(head_rank=1 << 20)]), "head number"),
         (pb.View(members=[member(state=pb.DEAD)]), "are dead"),
+        (pb.View(joins=[pb.Joins(node_id="c", weight=float("nan"))]), "weight nan"),
+        (pb.View(joins=[pb.Joins(node_id="c", gap_s=-1)]), "gap -1"),
+        (pb.View(joins=[pb.Joins(node_id="")]), "node id ''"),
         (pb.View(gone=[pb.Gone(node_id="x", state=pb.ALIVE)]), "said to be gone and to be ALIVE"),
+        (pb.View(joins=[pb.Joins(node_id="c", weight=float("nan"))]), "weight nan"),
+        (pb.View(joins=[pb.Joins(node_id="c", gap_s=-1)]), "gap -1"),
+        (pb.View(joins=[pb.Joins(node_id="")]), "node id ''"),
         (pb.View(gone=[pb.Gone(state=pb.DEAD)]), "node id ''"),
+        (pb.View(joins=[pb.Joins(node_id="c", weight=float("nan"))]), "weight nan"),
+        (pb.View(joins=[pb.Joins(node_id="c", gap_s=-1)]), "gap -1"),
+        (pb.View(joins=[pb.Joins(node_id="")]), "node id ''"),
         (pb.View(gone=[pb.Gone(node_id="x")]), "no state"),
         (pb.View(without=["x"] * 5000), "5000 members less"),
+        (pb.View(joins=[pb.Joins(node_id="c", weight=float("nan"))]), "weight nan"),
+        (pb.View(joins=[pb.Joins(node_id="c", gap_s=-1)]), "gap -1"),
+        (pb.View(joins=[pb.Joins(node_id="")]), "node id ''"),
         (pb.View(gone=[pb.Gone()] * 5000), "5000 nodes that are gone"),
     ],
 )
