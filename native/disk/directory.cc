@@ -49,8 +49,9 @@ File hold(Io& io, const std::string& path) {
   return {io, fd};
 }
 
-File take_lock(Io& io, const std::string& path, const std::string& inside) {
-  const int fd = io.open(inside + "/" + kLockName, O_RDWR | O_CREAT, 0600);
+File take_lock(Io& io, const Directory& directory) {
+  const std::string& path = directory.path;
+  const int fd = io.open(directory.inside + "/" + kLockName, O_RDWR | O_CREAT, 0600);
   if (fd < 0) refuse(path, "the daemon cannot write there", fd);
   File file(io, fd);
   const int error = io.lock(fd);
@@ -68,8 +69,8 @@ File take_lock(Io& io, const std::string& path, const std::string& inside) {
   return file;
 }
 
-void write_superblock(Io& io, const std::string& path, const std::string& inside,
-                      const Identity& identity) {
+void write_superblock(Io& io, const Directory& directory, const Identity& identity) {
+  const std::string &path = directory.path, &inside = directory.inside;
   Superblock block;
   block.identity = identity;
   seal(block);
@@ -85,9 +86,9 @@ void write_superblock(Io& io, const std::string& path, const std::string& inside
 }
 
 // Whether there is one. What it says must fit.
-bool check_superblock(Io& io, const std::string& path, const std::string& inside,
-                      const Identity& identity) {
-  const int fd = io.open(inside + "/" + kFormatName, O_RDONLY, 0);
+bool check_superblock(Io& io, const Directory& directory, const Identity& identity) {
+  const std::string& path = directory.path;
+  const int fd = io.open(directory.inside + "/" + kFormatName, O_RDONLY, 0);
   if (fd == -ENOENT) return false;
   if (fd < 0) refuse(path, "its file 'format' cannot be read", fd);
   File file(io, fd);
@@ -110,8 +111,9 @@ bool check_superblock(Io& io, const std::string& path, const std::string& inside
   return true;
 }
 
-TierNote read_note(Io& io, const std::string& path, const std::string& inside) {
-  const int fd = io.open(inside + "/" + kRemovalsName, O_RDONLY, 0);
+TierNote read_note(Io& io, const Directory& directory) {
+  const std::string& path = directory.path;
+  const int fd = io.open(directory.inside + "/" + kRemovalsName, O_RDONLY, 0);
   if (fd == -ENOENT) return {};
   if (fd < 0) refuse(path, "its file 'removals' cannot be read", fd);
   File file(io, fd);
@@ -129,8 +131,9 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
   Directory directory;
   directory.path = path;
   directory.held = hold(io, path);
+  // Its files are opened by this name, which leads to the directory itself, wherever it is now.
   directory.inside = "/proc/self/fd/" + std::to_string(directory.held.fd());
-  directory.lock = take_lock(io, path, directory.inside);
+  directory.lock = take_lock(io, directory);
 
   std::vector<std::string> names;
   const int error = io.list(directory.inside, names);
@@ -143,15 +146,15 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
     if (!known) stranger = name;
   }
   std::ranges::sort(directory.segments);
-  if (!check_superblock(io, path, directory.inside, identity)) {
+  if (!check_superblock(io, directory, identity)) {
     if (!stranger.empty()) {
       refuse(path, "it has files (" + stranger +
                        ") but no file 'format', so it is not the disk tier's; name an empty or a "
                        "new directory");
     }
-    write_superblock(io, path, directory.inside, identity);
+    write_superblock(io, directory, identity);
   }
-  directory.removals = read_note(io, path, directory.inside);
+  directory.removals = read_note(io, directory);
   return directory;
 }
 

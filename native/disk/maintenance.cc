@@ -6,6 +6,11 @@
 #include "disk/directory.h"
 
 namespace peercached::disk {
+namespace {
+
+constexpr auto kLookApart = std::chrono::seconds(1);
+
+}  // namespace
 
 Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory,
                          Log& log, SegmentSet& segments, Index& index, Health& health,
@@ -93,13 +98,16 @@ void Maintenance::run() {
 }
 
 bool Maintenance::directory_is_there() {
+  if (is_there_ && Clock::now() < look_at_) return true;
   std::string trouble;
   {
     InIo in_io(clock_);
     trouble = watch_.trouble(segments_);
   }
-  if (!trouble.empty()) health_.lost_directory(trouble);
-  return trouble.empty();
+  look_at_ = Clock::now() + kLookApart;
+  is_there_ = trouble.empty();
+  if (!is_there_) health_.lost_directory(trouble);
+  return is_there_;
 }
 
 // A write that fails is tried again a second later: until then a state_dir that is older than the

@@ -36,7 +36,7 @@ class Maintenance {
  private:
   void run();
   bool stopping();
-  bool directory_is_there();
+  bool directory_is_there();  // looked at once a second
   void erase_dropped();
   void write_note(const TierNote& note);
   bool evict_oldest();
@@ -50,6 +50,8 @@ class Maintenance {
   const LogConfig config_;
   const uint64_t carry_bytes_max_;
   const DirectoryWatch watch_;
+  TimePoint look_at_{};
+  bool is_there_ = true;
   Log& log_;
   SegmentSet& segments_;
   Index& index_;

@@ -74,6 +74,7 @@ class Placement:
         self.view = View.of(-1, ())
         self.nodes: dict[int, Node] = {SELF: self.own}
         self._by_id: dict[str, Node] = {own_address.node_id: self.own}
+        self._by_endpoint: dict[str, NodeAddress] = {}
         self._engine = engine
         self._build_ring = build_ring
         self._native = native
@@ -109,6 +110,7 @@ class Placement:
         for node in change.removed:
             del self.nodes[node.index]
         self._by_id = {node.address.node_id: node for node in self.nodes.values()}
+        self._by_endpoint = {node.address.endpoint: node.address for node in self.nodes.values()}
         if len(before) == 1:
             # We were on our own. The others, very likely, were a cluster without us: some of
             # what we own from now on is where they had it.
@@ -170,8 +172,7 @@ class Placement:
 
     def member_at(self, endpoint: str) -> NodeAddress | None:
         """Who is to be called there."""
-        addresses = (node.address for node in self.nodes.values())
-        return next((address for address in addresses if address.endpoint == endpoint), None)
+        return self._by_endpoint.get(endpoint)
 
     def suspects(self, address: NodeAddress) -> bool:
         node = self.find_process(address)

@@ -45,6 +45,41 @@ class AuthError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What a proof is of: this is `prover`, in this handshake. `towards`: the other side's public
+    key; empty if it has none."""
+
+    role: str  # "caller" or "server"
+    prover: NodeAddress
+    nonce: bytes
+    server_nonce: bytes
+    towards: bytes = b""
+
+    def text(self) -> bytes:
+        prover = self.prover
+        return b"".join(
+            (
+                _sized(f"peercached {self.role}".encode()),
+                struct.pack("<I", PROTOCOL_VERSION),
+                _sized(prover.node_id.encode()),
+                _sized(prover.host.encode()),
+                struct.pack(
+                    "<QIIQI",
+                    prover.incarnation,
+                    prover.peer_port,
+                    prover.data_port,
+                    prover.pool_bytes,
+                    prover.rails,
+                ),
+                _sized(prover.key),
+                _sized(self.towards),
+                _sized(self.nonce),
+                _sized(self.server_nonce),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Secret:
     """What a node proves itself with: the cluster secret, and its own key.
 
@@ -70,30 +105,15 @@ class Secret:
         """16 bytes that key the digests: the same on all nodes, unknown outside."""
         return hashlib.blake2b(self.value, digest_size=16, person=b"peercached keys").digest()
 
-    def proof(
-        self,
-        role: str,
-        prover: NodeAddress,
-        nonce: bytes,
-        server_nonce: bytes,
-        towards: bytes = b"",
-    ) -> bytes:
-        """`prover`: ourselves, with our key. `towards`: the other side's public key."""
-        text = _text(role, prover, nonce, server_nonce, towards)
-        signature = self.key.sign(text) if prover.key and self.key is not None else b""
+    def proof(self, claim: Claim) -> bytes:
+        """The claim's prover is this node."""
+        text = claim.text()
+        signature = self.key.sign(text) if claim.prover.key and self.key is not None else b""
         return self._mac(text) + signature
 
-    def check(
-        self,
-        proof: bytes,
-        role: str,
-        prover: NodeAddress,
-        nonce: bytes,
-        server_nonce: bytes,
-        towards: bytes = b"",
-    ) -> None:
-        """AuthError unless `prover` has made it. `towards`: our own public key."""
-        text = _text(role, prover, nonce, server_nonce, towards)
+    def check(self, proof: bytes, claim: Claim) -> None:
+        """AuthError unless the claim's prover has made it."""
+        text, prover = claim.text(), claim.prover
         if not hmac.compare_digest(proof[:MAC_BYTES], self._mac(text)):
             raise AuthError(
                 f"{prover.node_id} at {prover.endpoint} does not know the cluster secret: "
@@ -106,32 +126,6 @@ class Secret:
 
     def _mac(self, text: bytes) -> bytes:
         return hmac.new(self.value, text, hashlib.sha256).digest()
-
-
-def _text(
-    role: str, prover: NodeAddress, nonce: bytes, server_nonce: bytes, towards: bytes
-) -> bytes:
-    """What a proof is of."""
-    return b"".join(
-        (
-            _sized(f"peercached {role}".encode()),
-            struct.pack("<I", PROTOCOL_VERSION),
-            _sized(prover.node_id.encode()),
-            _sized(prover.host.encode()),
-            struct.pack(
-                "<QIIQI",
-                prover.incarnation,
-                prover.peer_port,
-                prover.data_port,
-                prover.pool_bytes,
-                prover.rails,
-            ),
-            _sized(prover.key),
-            _sized(towards),
-            _sized(nonce),
-            _sized(server_nonce),
-        )
-    )
 
 
 def _sized(value: bytes) -> bytes:
@@ -215,7 +209,7 @@ class Sessions:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
         try:
             own = self._own()
-            self._secret.check(proof, "caller", caller, nonce, server_nonce, own.key)
+            self._secret.check(proof, Claim("caller", caller, nonce, server_nonce, own.key))
             self._check_only(caller)
         except AuthError:
             self.refused += 1
@@ -231,7 +225,7 @@ class Sessions:
             self._by_token[session.token] = session
             self._by_caller[key] = session
             self._admit(caller.node_id, caller.incarnation, session.read_token)
-        return session, self._secret.proof("server", own, nonce, server_nonce, caller.key)
+        return session, self._secret.proof(Claim("server", own, nonce, server_nonce, caller.key))
 
     def _check_only(self, caller: NodeAddress) -> None:
         """AuthError if another process is who `caller` says it is, as far as we know."""

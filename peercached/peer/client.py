@@ -18,6 +18,7 @@ from peercached.peer.auth import (
     SESSION_KEY,
     TOKEN_BYTES,
     AuthError,
+    Claim,
     Secret,
 )
 from peercached.peer.tls import Tls
@@ -175,12 +176,16 @@ class PeerLink:
                 caller=wire.address_message(own),
                 nonce=nonce,
                 server_nonce=first.server_nonce,
-                proof=self._secret.proof("caller", own, nonce, first.server_nonce, server.key),
+                proof=self._secret.proof(
+                    Claim("caller", own, nonce, first.server_nonce, server.key)
+                ),
             )
         )
         if self._checked(second) != server:
             raise AuthError(f"{self.endpoint} is another node from one answer to the next")
-        self._secret.check(second.proof, "server", server, nonce, first.server_nonce, own.key)
+        self._secret.check(
+            second.proof, Claim("server", server, nonce, first.server_nonce, own.key)
+        )
         if len(second.session) != TOKEN_BYTES or len(second.read_token) != TOKEN_BYTES:
             raise AuthError(f"{self.endpoint} gave no session")
         self.identity = server

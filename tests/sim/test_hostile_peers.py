@@ -13,7 +13,7 @@ from harness.clock import seconds
 
 from peercached.membership import NodeAddress
 from peercached.peer import doors, gate, wire
-from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Secret
+from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Claim, Secret
 from peercached.peer.client import PeerLink
 from peercached.proto import peer_pb2 as pb
 from sim.callers import HOST, SECRET, link_to, security, with_node
@@ -67,7 +67,7 @@ def test_a_replayed_handshake_gets_nothing() -> None:
             caller=wire.address_message(own),
             nonce=nonce,
             server_nonce=begun.server_nonce,
-            proof=Secret(SECRET).proof("caller", own, nonce, begun.server_nonce),
+            proof=Secret(SECRET).proof(Claim("caller", own, nonce, begun.server_nonce)),
         )
         reply = await link.stub.Handshake(second, timeout=seconds(2))
         assert len(reply.session) == 32

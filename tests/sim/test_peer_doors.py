@@ -13,7 +13,14 @@ import pytest
 
 from peercached.membership import NodeAddress
 from peercached.peer import wire
-from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, TOKEN_BYTES, AuthError, Secret
+from peercached.peer.auth import (
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    TOKEN_BYTES,
+    AuthError,
+    Claim,
+    Secret,
+)
 from peercached.peer.client import PeerLink
 from peercached.peer.service import DIGESTS_MAX
 from peercached.proto import peer_pb2 as pb
@@ -149,9 +156,8 @@ class Impostor(peer_pb2_grpc.PeerServicer):
             protocol=PROTOCOL_VERSION, server=wire.address_message(self.address)
         )
         reply.server_nonce = request.server_nonce or bytes(NONCE_BYTES)
-        reply.proof = self._secret.proof(
-            self._role, self.address, request.nonce, reply.server_nonce
-        )
+        claim = Claim(self._role, self.address, request.nonce, reply.server_nonce)
+        reply.proof = self._secret.proof(claim)
         reply.session = reply.read_token = self._token
         return reply
 

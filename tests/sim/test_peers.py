@@ -20,7 +20,7 @@ from peercached.daemon import StartRefused
 from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
-from peercached.peer.auth import SESSION_KEY, AuthError, Secret
+from peercached.peer.auth import SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.client import PeerLink, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -96,13 +96,13 @@ def test_a_node_without_the_secret_is_kept_out_and_both_sides_say_so() -> None:
 def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
     secret, nonces = Secret(b"a secret"), (b"n" * 16, b"s" * 16)
     address = NodeAddress("a", 1, "h", 1, 2, 3, 4)
-    proof = secret.proof("caller", address, *nonces)
-    secret.check(proof, "caller", address, *nonces)
+    proof = secret.proof(Claim("caller", address, *nonces))
+    secret.check(proof, Claim("caller", address, *nonces))
     for field in fields(address):
         old = getattr(address, field.name)
         other = replace(address, **{field.name: old + {int: 1, str: "x", bytes: b"k"}[type(old)]})
         with pytest.raises(AuthError):
-            secret.check(proof, "caller", other, *nonces)
+            secret.check(proof, Claim("caller", other, *nonces))
 
 
 def test_a_server_without_the_secret_gets_no_heartbeat() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from peercached.membership import NodeAddress
 from peercached.peer import auth
-from peercached.peer.auth import NONCE_BYTES, AuthError, Secret, Session, Sessions
+from peercached.peer.auth import NONCE_BYTES, AuthError, Claim, Secret, Session, Sessions
 from peercached.peer.node_key import NodeKey
 
 OWN = NodeAddress("server", 1, "10.0.0.1", 1, 2)
@@ -24,9 +24,9 @@ def keyed(key: NodeKey, **more: Any) -> NodeAddress:
     return replace(address(**more), key=key.public)
 
 
-def holds(secret: Secret, *proof: Any) -> bool:
+def holds(secret: Secret, proof: bytes, claim: Claim) -> bool:
     try:
-        secret.check(*proof)
+        secret.check(proof, claim)
     except AuthError:
         return False
     return True
@@ -55,9 +55,9 @@ class Server:
 
     def shake(self, caller: NodeAddress, now: float = 0.0, secret: Secret | None = None) -> Session:
         server_nonce = self.sessions.begin(NONCE, now)
-        proof = (secret or self.secret).proof("caller", caller, NONCE, server_nonce)
+        proof = (secret or self.secret).proof(Claim("caller", caller, NONCE, server_nonce))
         session, own_proof = self.sessions.finish(caller, NONCE, server_nonce, proof, now)
-        self.secret.check(own_proof, "server", OWN, NONCE, server_nonce, caller.key)
+        self.secret.check(own_proof, Claim("server", OWN, NONCE, server_nonce, caller.key))
         return session
 
 
@@ -84,12 +84,12 @@ def test_another_process_with_the_node_id_takes_nothing_from_the_first() -> None
 def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
     secret = Secret(b"of the cluster")
     other_nonce = b"o" * NONCE_BYTES
-    proof = secret.proof("caller", address(), NONCE, other_nonce)
-    assert holds(secret, proof, "caller", address(), NONCE, other_nonce)
-    assert not holds(secret, proof, "server", address(), NONCE, other_nonce)
-    assert not holds(secret, proof, "caller", address(), other_nonce, NONCE)
-    assert not holds(secret, proof, "caller", address(), NONCE, NONCE)
-    assert not holds(Secret(b"of another"), proof, "caller", address(), NONCE, other_nonce)
+    proof = secret.proof(Claim("caller", address(), NONCE, other_nonce))
+    assert holds(secret, proof, Claim("caller", address(), NONCE, other_nonce))
+    assert not holds(secret, proof, Claim("server", address(), NONCE, other_nonce))
+    assert not holds(secret, proof, Claim("caller", address(), other_nonce, NONCE))
+    assert not holds(secret, proof, Claim("caller", address(), NONCE, NONCE))
+    assert not holds(Secret(b"of another"), proof, Claim("caller", address(), NONCE, other_nonce))
     for lie in (
         NodeAddress("other", 7, "10.0.0.2", 1, 2),
         NodeAddress("caller", 8, "10.0.0.2", 1, 2),
@@ -98,13 +98,13 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
         NodeAddress("caller", 7, "10.0.0.2", 1, 9),
         NodeAddress("caller", 7, "10.0.0.2", 1, 2, 9),
     ):
-        assert not holds(secret, proof, "caller", lie, NONCE, other_nonce)
+        assert not holds(secret, proof, Claim("caller", lie, NONCE, other_nonce))
 
 
 def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
     server = Server()
     server_nonce = server.sessions.begin(NONCE, 0.0)
-    wrong = Secret(b"of another").proof("caller", address(), NONCE, server_nonce)
+    wrong = Secret(b"of another").proof(Claim("caller", address(), NONCE, server_nonce))
     with pytest.raises(AuthError, match="does not know the cluster secret"):
         server.sessions.finish(address(), NONCE, server_nonce, wrong, 0.0)
     assert server.sessions.refused == 1
@@ -115,7 +115,7 @@ def test_a_handshake_is_good_once_for_its_own_nonce_and_not_for_ever() -> None:
     server = Server()
 
     def finish(nonce: bytes, server_nonce: bytes, now: float) -> None:
-        proof = server.secret.proof("caller", address(), nonce, server_nonce)
+        proof = server.secret.proof(Claim("caller", address(), nonce, server_nonce))
         server.sessions.finish(address(), nonce, server_nonce, proof, now)
 
     server_nonce = server.sessions.begin(NONCE, 0.0)
@@ -142,7 +142,7 @@ def test_handshakes_that_nobody_finishes_are_bounded(monkeypatch: pytest.MonkeyP
     secret = server.secret
 
     def finish(server_nonce: bytes) -> None:
-        proof = secret.proof("caller", address(), NONCE, server_nonce)
+        proof = secret.proof(Claim("caller", address(), NONCE, server_nonce))
         server.sessions.finish(address(), NONCE, server_nonce, proof, 0.0)
 
     with pytest.raises(AuthError, match="begin again"):
@@ -160,7 +160,7 @@ def test_who_begins_handshakes_without_end_spoils_only_its_own(
     honest = server.sessions.begin(NONCE, 0, "10.0.0.2")
     for _ in range(20):
         server.sessions.begin(NONCE, 0, "10.6.6.6")
-    proof = server.secret.proof("caller", address(), NONCE, honest)
+    proof = server.secret.proof(Claim("caller", address(), NONCE, honest))
     assert server.sessions.finish(address(), NONCE, honest, proof, 0)
 
 
@@ -224,6 +224,6 @@ def test_who_is_called_cannot_pass_the_proof_on() -> None:
     third, own, between = Server(), NodeKey.make(), NodeKey.make()
     secret = Secret(third.secret.value, own)
     server_nonce = third.sessions.begin(NONCE, 0.0)
-    proof = secret.proof("caller", keyed(own), NONCE, server_nonce, between.public)
+    proof = secret.proof(Claim("caller", keyed(own), NONCE, server_nonce, between.public))
     with pytest.raises(AuthError):
         third.sessions.finish(keyed(own), NONCE, server_nonce, proof, 0.0)

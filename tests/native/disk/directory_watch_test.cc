@@ -1,4 +1,6 @@
 // The directory is taken away, replaced or emptied under a running tier.
+#include <fstream>
+
 #include "disk_fixture.h"
 
 namespace peercached::disk {
@@ -58,6 +60,15 @@ TEST_F(DirectoryWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
 TEST_F(DirectoryWatchTest, WithoutItsLockAnotherDaemonCouldBegin) {
   fs::remove(config.path + "/lock");
   expect_stopped("its files were deleted by somebody else");
+}
+
+TEST_F(DirectoryWatchTest, AStrangersFileWithTheHighestNumberDoesNotUseTheNumbersUp) {
+  close();
+  std::ofstream(config.path + "/segment-4294967295.log") << "not a segment";
+  open();
+  store(5, 50'000);
+  reopen();
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_EQ(read(i, 50'000), PageStatus::ok) << i;
 }
 
 }  // namespace
