@@ -4,10 +4,10 @@
 //   one open_disk_tier()  the one there is: an append-only log of segment files
 //   (docs/disk-format.md)
 //
-// A page comes by put() from a pinned slot, is written behind the caller's back, and leaves with
-// its segment, when it is the oldest; pages that were read lately move to the log's head first,
-// within a budget. What read() calls ok are the bytes that were put, verified on the way; what is
-// damaged, evicted meanwhile or not to be read is not ok.
+// A page comes by put() from a pinned slot and is written after put() has returned. The oldest
+// segment is evicted with all its pages; those that were read lately are copied to the log's head
+// first, within a budget. read() verifies checksums: if a page is ok, these are the bytes that were
+// put. A page that is damaged, was evicted meanwhile or cannot be read is not ok.
 //
 // Thread safe throughout. No call but read(), flush() and the destructor waits for the disk.
 #pragma once
@@ -161,9 +161,9 @@ class ColdTier {
   // The directory has seen these removals; written down soon.
   virtual void note_removals(const TierNote& note) = 0;
 
-  // From now on pages that would take the namespace above that are not written (skipped_quota).
-  // What is there stays, also above the quota, until it is evicted: the log is one for all, and its
-  // oldest segment goes first, whosever it is.
+  // From now on a page that would take the namespace above its quota is not written
+  // (skipped_quota). Pages that are there already stay until their segment is evicted: all
+  // namespaces share the log, and its oldest segment goes first.
   virtual void set_quota(const Digest& namespace_id, uint64_t room_bytes) = 0;
   virtual DiskNamespaceUse use_of(const Digest& namespace_id) const = 0;
 

@@ -3,9 +3,10 @@
 // Segments are scanned by several threads. The record with the highest sequence counts; a removal
 // among them takes its digest out, a clear the older epochs of its namespace. A segment that was
 // not sealed is sealed where it ends, which cuts off a torn tail and gives its room back; nothing
-// is ever appended to a segment of an earlier life. What of a segment cannot be read now is cut off
-// likewise, or the whole file deleted: its pages may be removed in this life, by somebody who does
-// not know of them, and must not come back in a later one.
+// is ever appended to a segment of an earlier life. The part of a segment that cannot be read now
+// is cut off as well, or the whole file is deleted. This daemon does not know the pages in it, so
+// it cannot write their removals down, and a later start, which may read them, would serve them
+// again.
 #pragma once
 
 #include <cstdint>

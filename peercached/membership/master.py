@@ -102,10 +102,12 @@ class Master:
     def told(
         self, members: Iterable[Member], gone: Iterable[Gone], now: float, by_master: bool = True
     ) -> None:
-        """News of another master, or of a member that knows a newer view. Whom we hear ourselves
-        lives, whatever others say: that is how the master of a small part of a network does not
-        empty the large one when they meet again. Nor is it another one than we hear, with another
-        key or elsewhere. That it leaves may be heard of from masters."""
+        """News of another master (`by_master`), or of a member that knows a newer view.
+
+        A member that we hear ourselves is alive, even if the news says that it is dead. Without
+        this rule two parts of a network would lose members when they meet again: the master of one
+        part has found those of the other dead. For the same reason the news cannot give a member
+        that we hear another key or place. That it has left is believed of masters only."""
         for record in members:
             member = self._table.member(record.node_id)
             if (
