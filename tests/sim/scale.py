@@ -28,6 +28,8 @@ from sim.members import TIMING, Members
 # half of it each. Two idle daemons in a network namespace of their own move 439 bytes for each
 # heartbeat with its answer; the messages are 50 of them.
 CALL_OVERHEAD_BYTES = 390
+# Of a member, alive or gone: simulated ones have none.
+KEY_ON_WIRE_BYTES = 34
 # Of a processor, for one heartbeat with its answer: measured, see docs/scaling.md.
 CALL_S = 0.0004
 QUIET_S = 10.0
@@ -69,7 +71,8 @@ class Meter:
 
     def _beat_bytes(self, beat: Heartbeat) -> int:
         light = Heartbeat(beat.sender, beat.view_number)
-        return member_wire.heartbeat_message(light, []).ByteSize() + self._update_bytes(beat.update)
+        message = member_wire.heartbeat_message(light, [])
+        return message.ByteSize() + KEY_ON_WIRE_BYTES + self._update_bytes(beat.update)
 
     def _answer_bytes(self, answer: HeartbeatAnswer) -> int:
         light = HeartbeatAnswer(answer.verdict, answer.reason, None, answer.responder)
@@ -80,7 +83,8 @@ class Meter:
             return 0
         known = self._updates.get(id(update.members))
         if known is None or known[0] is not update.members:
-            size = member_wire.update_message(update).ByteSize()
+            keys = len(update.members) + len(update.gone)
+            size = member_wire.update_message(update).ByteSize() + KEY_ON_WIRE_BYTES * keys
             known = self._updates[id(update.members)] = (update.members, size)
         return known[1]
 
