@@ -14,6 +14,7 @@ from peercached.daemon import Daemon
 from peercached.data_plane import listen, make_engine
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
+from peercached.observe.lost_callers import expect_lost_callers
 from peercached.operations import Operations
 from peercached.peer.auth import Secret
 from peercached.peer.node_key import NodeKey
@@ -61,6 +62,7 @@ async def run(
     ValueError that says what to do."""
     from peercached import _native
 
+    expect_lost_callers(asyncio.get_running_loop())
     config = settings.config
     key = NodeKey.kept(config.state_dir, config.node_id)
     secret = Secret.load(config.cluster_secret_file, key)
