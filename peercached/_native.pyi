@@ -44,6 +44,7 @@ class Engine:
         verify: str,  # "checksum" | "header"
         data_host: str,
         data_port: int,  # 0: any
+        data_sealed: bool = False,  # it speaks TLS, by the tokens of admit_reader()
         channels_per_peer: int,
         copy_threads: int,  # 0: by processors
         workers_max: int,
@@ -99,10 +100,17 @@ class Engine:
     def add_node(self, node_id: str, incarnation: int) -> int: ...
     def drop_node(self, index: int) -> None: ...
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
+        self,
+        index: int,
+        host: str,
+        port: int,
+        token: bytes,
+        incarnation: int,
+        rails: int,
+        sealed: bool,
     ) -> None:
         """Where and how to READ from this node, after the peers' handshake. `rails`: that it has;
-        0: over TCP."""
+        0: over TCP. `sealed`: its port speaks TLS."""
     def channel_connected(self, connect_id: int, answer: bytes) -> None:
         """To EVENT_CONNECT_CHANNEL: the holder's packed ChannelAnswer."""
     def channel_refused(self, connect_id: int, why: str) -> None: ...

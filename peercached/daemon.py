@@ -210,7 +210,12 @@ class Daemon:
             self.streams.resync_all,
         )
         self.servicer = PeerServicer(
-            self.node, self.removals, self.removal_catch_up, self.sessions, tls
+            self.node,
+            self.removals,
+            self.removal_catch_up,
+            self.sessions,
+            tls,
+            config.data_sealed,
         )
         self.servicer.on_call = self.trouble.called_by
         self.server = PeerServer(self.servicer, tls)

@@ -40,6 +40,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         verify=config.verify,
         data_host=config.host,
         data_port=config.data_port,
+        data_sealed=config.data_sealed,
         channels_per_peer=config.max_channels_per_peer,
         copy_threads=config.copy_threads,
         workers_max=config.workers_max,

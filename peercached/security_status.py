@@ -13,6 +13,7 @@ def document(daemon: Daemon) -> dict[str, Any]:
     return {
         "cluster_secret": daemon.secret.present,
         **(daemon.tls.document() if daemon.tls is not None else {}),
+        "data_sealed": daemon.config.data_sealed,
         "refused_handshakes": daemon.sessions.refused,
         "misfit_certificates": servicer.misfits,
         "unauthenticated_calls": gate.unauthenticated,
@@ -31,6 +32,8 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
         )
     if daemon.tls is not None:
         daemon.tls.say(say)
+    if daemon.config.data_sealed:
+        _say_what_is_in_clear(say, daemon)
     if daemon.sessions.refused:
         say(
             "warning",
@@ -90,4 +93,25 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
             f"{shut} connections to meta_port were shut because they proved nothing in time, or "
             "were too many.",
             "Find their addresses in the log and keep them off this port.",
+        )
+
+
+def _say_what_is_in_clear(say: Any, daemon: Daemon) -> None:
+    if daemon.engine.rails:
+        say(
+            "info",
+            "Pages over RDMA travel in clear: the daemon cannot seal one-sided READs.",
+            'Encrypt the fabric itself (MACsec or IPsec in the cards), or set protocol = "tcp".',
+        )
+    nodes = daemon.placement.nodes.values()
+    open_ports = sorted(
+        node.address.node_id
+        for node in nodes
+        if node is not daemon.placement.own and node.data_ready and not node.data_sealed
+    )
+    if open_ports:
+        say(
+            "warning",
+            f"Pages of {', '.join(open_ports)} travel in clear: tls_data_port is off there.",
+            "Give all nodes the same tls_data_port.",
         )

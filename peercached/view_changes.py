@@ -68,8 +68,15 @@ class ViewChanges:
         if who is None or node is None or node is daemon.placement.own:
             return
         daemon.engine.connect_node(
-            node.index, who.host, who.data_port, link.read_token, who.incarnation, who.rails
+            node.index,
+            who.host,
+            who.data_port,
+            link.read_token,
+            who.incarnation,
+            who.rails,
+            link.read_sealed,
         )
+        node.data_sealed = link.read_sealed
         node.data_ready = True
 
     def on_suspect(self, node: Node) -> None:

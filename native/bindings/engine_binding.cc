@@ -141,13 +141,13 @@ void bind_engine(nb::module_& module) {
              const nb::bytes& epochs, const std::string& why_epochs_unknown,
              const std::string& removals_path, uint64_t shard_entries, uint64_t copied_records,
              unsigned follow_wait_ms, uint64_t location_cache_entries, const std::string& verify,
-             const std::string& data_host, uint16_t data_port, unsigned channels_per_peer,
-             unsigned copy_threads, unsigned workers_max, const std::string& faults,
-             const std::string& protocol, const std::vector<std::string>& device_names,
-             int rdma_gid_index, int rdma_mtu, uint8_t rdma_traffic_class, uint8_t rdma_hop_limit,
-             uint16_t rdma_pkey, uint8_t rdma_timeout, uint8_t rdma_retry_count,
-             unsigned rdma_rd_atomic, const std::string& disk_path, uint64_t disk_bytes,
-             const std::string& disk_sync) {
+             const std::string& data_host, uint16_t data_port, bool data_sealed,
+             unsigned channels_per_peer, unsigned copy_threads, unsigned workers_max,
+             const std::string& faults, const std::string& protocol,
+             const std::vector<std::string>& device_names, int rdma_gid_index, int rdma_mtu,
+             uint8_t rdma_traffic_class, uint8_t rdma_hop_limit, uint16_t rdma_pkey,
+             uint8_t rdma_timeout, uint8_t rdma_retry_count, unsigned rdma_rd_atomic,
+             const std::string& disk_path, uint64_t disk_bytes, const std::string& disk_sync) {
             EngineConfig config;
             config.node_id = node_id;
             config.incarnation = incarnation;
@@ -170,6 +170,7 @@ void bind_engine(nb::module_& module) {
             config.verify = verify_of(verify);
             config.data_host = data_host;
             config.data_port = data_port;
+            config.data_sealed = data_sealed;
             config.channels_per_peer = channels_per_peer;
             config.copy_threads = copy_threads;
             config.workers_max = workers_max;
@@ -191,12 +192,12 @@ void bind_engine(nb::module_& module) {
           nb::arg("why_epochs_unknown") = "", nb::arg("removals_path") = "",
           nb::arg("shard_entries"), nb::arg("copied_records"), nb::arg("follow_wait_ms") = 2000,
           nb::arg("location_cache_entries"), nb::arg("verify"), nb::arg("data_host"),
-          nb::arg("data_port"), nb::arg("channels_per_peer"), nb::arg("copy_threads"),
-          nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"), nb::arg("device_names"),
-          nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"), nb::arg("rdma_traffic_class"),
-          nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"), nb::arg("rdma_timeout"),
-          nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"), nb::arg("disk_path"),
-          nb::arg("disk_bytes"), nb::arg("disk_sync"))
+          nb::arg("data_port"), nb::arg("data_sealed") = false, nb::arg("channels_per_peer"),
+          nb::arg("copy_threads"), nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"),
+          nb::arg("device_names"), nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"),
+          nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"),
+          nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"),
+          nb::arg("disk_path"), nb::arg("disk_bytes"), nb::arg("disk_sync"))
       .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
            nb::arg("groups"))
       .def(
@@ -235,13 +236,13 @@ void bind_engine(nb::module_& module) {
       .def(
           "connect_node",
           [](Engine& self, HolderIndex index, const std::string& host, uint16_t port,
-             const nb::bytes& token, Incarnation incarnation, unsigned rails) {
-            PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails};
+             const nb::bytes& token, Incarnation incarnation, unsigned rails, bool sealed) {
+            PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails, sealed};
             nb::gil_scoped_release unlocked;
             self.connect_node(index, endpoint);
           },
           nb::arg("index"), nb::arg("host"), nb::arg("port"), nb::arg("token"),
-          nb::arg("incarnation"), nb::arg("rails"))
+          nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
       .def(
           "channel_connected",
           [](Engine& self, uint64_t connect_id, const nb::bytes& packed) {

@@ -174,6 +174,7 @@ void Engine::listen() {
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
+  server.sealed = config_.data_sealed;
   server.incarnation = config_.incarnation;
   server.notices = &notices_;
   tcp_server_ = std::make_unique<TcpServer>(

@@ -86,6 +86,7 @@ struct EngineConfig {
   Verify verify = Verify::checksum;
   std::string data_host;
   uint16_t data_port = 0;
+  bool data_sealed = false;  // it speaks TLS
   unsigned channels_per_peer = 8;
   unsigned copy_threads = 0;  // 0: by processors
   unsigned workers_max = 64;

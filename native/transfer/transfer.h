@@ -66,7 +66,8 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
-  unsigned rails = 0;  // that it can be read by over RDMA
+  unsigned rails = 0;   // that it can be read by over RDMA
+  bool sealed = false;  // its data port speaks TLS
   friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
 

@@ -77,6 +77,7 @@ class Security(Part):
     tls_not_after: str = ""  # the first end, of this node's certificate or its authority's
     tls_seconds_left: int = 0
     tls_reloads: int = 0
+    data_sealed: bool = False  # data_port speaks TLS
     refused_handshakes: int = 0  # without the cluster secret
     misfit_certificates: int = 0  # of another node than the caller said
     unauthenticated_calls: int = 0  # without a session

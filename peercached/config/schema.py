@@ -187,8 +187,9 @@ class Config(BaseModel):
         "",
         _SECURITY,
         "PEM file of the authority (or, while one replaces another, of both) that signed the "
-        "peers' certificates. TLS covers the peers' calls (`meta_port`). All three `tls_` keys, "
-        "or none. New files are taken up within seconds, without a restart.",
+        "peers' certificates. TLS covers the peers' calls (`meta_port`), the calls to etcd and, "
+        "but for `tls_data_port`, the pages over TCP. `tls_ca`, `tls_cert` and `tls_key`, or none "
+        "of them. New files are taken up within seconds, without a restart.",
         "The network between the nodes is not trusted.",
     )
     tls_cert: str = _key(
@@ -199,6 +200,14 @@ class Config(BaseModel):
         "With `tls_ca`.",
     )
     tls_key: str = _key("", _SECURITY, "PEM file of this node's private key.", "With `tls_ca`.")
+    tls_data_port: bool = _key(
+        True,
+        _SECURITY,
+        "With `tls_ca`: pages, lookups and records at `data_port` are sealed, too. Pages over RDMA "
+        "are not.",
+        "Off where the fabric between the nodes is trusted, and what sealing costs is not "
+        "(docs/performance.md). Each node says what its own port speaks.",
+    )
 
     socket_path: str = _key(
         "",
@@ -581,3 +590,8 @@ class Config(BaseModel):
     def clustered(self) -> bool:
         """There are others, or there may be."""
         return bool(self.discovery_addr) or self.membership == "etcd"
+
+    @property
+    def data_sealed(self) -> bool:
+        """data_port speaks TLS."""
+        return bool(self.tls_ca) and self.tls_data_port

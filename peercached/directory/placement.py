@@ -38,6 +38,7 @@ class Node:
     address: NodeAddress
     suspect: bool = False
     data_ready: bool = False  # the engine knows where and how to READ from it
+    data_sealed: bool = False  # by TLS, where that is over TCP
     leaving: bool = False  # it drains: it takes no new pages and will be gone
     patience: Patience = field(default_factory=Patience)  # with its lookups
     overdue: int = 0  # lookups there that run and take longer than that

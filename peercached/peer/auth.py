@@ -29,7 +29,7 @@ from peercached.peer.node_key import NodeKey
 
 log = logging.getLogger(__name__)
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 MAC_BYTES = 32

@@ -72,6 +72,7 @@ class PeerLink:
         self._member_at = member_at
         self.identity: NodeAddress | None = None
         self.read_token = b""
+        self.read_sealed = False  # its data port speaks TLS
         self.metadata: tuple[tuple[str, str], ...] = ()
         self._own = own
         self._secret = secret
@@ -190,6 +191,7 @@ class PeerLink:
             raise AuthError(f"{self.endpoint} gave no session")
         self.identity = server
         self.read_token = second.read_token
+        self.read_sealed = second.read_sealed
         self.metadata = ((SESSION_KEY, second.session.hex()),)
         self._on_session(self)
 

@@ -104,11 +104,14 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         catch_up: RemovalCatchUp,
         sessions: Sessions,
         tls: Tls | None = None,
+        read_sealed: bool = False,
     ) -> None:
+        """`read_sealed`: the data port speaks TLS, too."""
         self._node = node
         self._removals = removals
         self._catch_up = catch_up
         self._sessions = sessions
+        self._read_sealed = read_sealed
         self.doors = Doors(tls is not None)
         self.gate = Gate(
             self.Handshake,
@@ -183,6 +186,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         reply.proof = proof
         reply.session = bytes.fromhex(session.token)
         reply.read_token = session.read_token
+        reply.read_sealed = self._read_sealed
         return reply
 
     def _check_certificate(self, caller: NodeAddress, context: Any) -> None:

@@ -24,6 +24,11 @@ def security(daemon: Daemon) -> dict[str, object]:
     return found
 
 
+def in_clear(daemon: Daemon) -> list[str]:
+    sentences = [entry["sentence"] for entry in daemon.status()["health"]]
+    return [sentence for sentence in sentences if "in clear" in sentence]
+
+
 def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
     make_cluster: MakeCluster, attach: Attach, certificates: Certificates
 ) -> None:
@@ -43,6 +48,8 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
         eventually(all_took_them, 20)
     for daemon in nodes.daemons:
         assert security(daemon)["meta_ended_silent"] == 0
+        assert security(daemon)["data_sealed"]
+        assert not in_clear(daemon)
     nodes[1].kill()
     nodes[1].start()
     nodes.wait_complete()
@@ -50,6 +57,22 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
     # A member that gave up a connection which it had begun is counted: one for each death.
     for daemon in nodes.daemons:
         assert security(daemon)["meta_ended_silent"] in range(3)
+
+
+def test_a_node_whose_data_port_is_open_is_read_and_named(
+    make_cluster: MakeCluster, attach: Attach, certificates: Certificates
+) -> None:
+    each: list[dict[str, object]] = [{**certificates.options(name)} for name in "abc"]
+    each[2]["tls_data_port"] = False
+    nodes = make_cluster(3, each=each)
+    for holder in nodes.daemons:
+        keys = keys_of(f"of {holder.node_id}", 16)
+        assert all(attach(holder).set(keys))
+        for reader in nodes.daemons:
+            assert attach(reader).has(keys)
+    said = ["Pages of c travel in clear: tls_data_port is off there."]
+    assert [in_clear(daemon) for daemon in nodes.daemons] == [said, said, []]
+    assert [security(daemon)["data_sealed"] for daemon in nodes.daemons] == [True, True, False]
 
 
 def test_a_daemon_with_anothers_authority_is_kept_out_and_both_say_so(

@@ -28,7 +28,7 @@ def test_it_installs_every_header_that_bootstrap_asks_for() -> None:
 
 
 def test_what_runs_has_the_libraries_that_the_build_links() -> None:
-    for library in ("libsodium23", "liburing2"):
+    for library in ("libsodium23", "libssl3", "liburing2"):
         assert library in stages()[1].split()
 
 

@@ -70,7 +70,7 @@ def installed(folder: Path, wheel: Path) -> Path:
 
 def test_the_wheel_brings_its_libraries_and_what_an_operator_installs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for library in ("libsodium", "liburing"):
+    for library in ("libsodium", "libssl", "liburing"):
         assert any(name.startswith(f"peercached.libs/{library}") for name in names), library
     assert not any("libibverbs" in name for name in names), "it must be the system's"
     for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):

@@ -125,8 +125,16 @@ class FakeEngine(NativeDirectory):
         self.suspected.discard(index)
 
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
+        self,
+        index: int,
+        host: str,
+        port: int,
+        token: bytes,
+        incarnation: int,
+        rails: int,
+        sealed: bool,
     ) -> None:
+        assert not sealed
         self.connected[index] = (host, port, token, incarnation, rails)
 
     def transport(self) -> dict[str, Any]:

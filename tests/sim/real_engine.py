@@ -136,10 +136,17 @@ class RealEngine:
         return self.signs.take()
 
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int
+        self,
+        index: int,
+        host: str,
+        port: int,
+        token: bytes,
+        incarnation: int,
+        rails: int,
+        sealed: bool,
     ) -> None:
         del host
-        self._living.connect_node(index, HOST, port, token, incarnation, rails)
+        self._living.connect_node(index, HOST, port, token, incarnation, rails, sealed)
 
     def adopt(self, *offer: Any) -> asyncio.Future[Any]:
         """It waits for Python to publish the pages."""

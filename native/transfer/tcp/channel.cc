@@ -13,6 +13,7 @@ namespace peercached::tcp {
 Channel::Channel(const Dial& dial)
     : hello_(dial.hello),
       token_(dial.token),
+      sealed_(dial.sealed),
       connect_timeout_ms_(dial.connect_timeout_ms),
       greeted_by_(Deadline::after_ms(dial.connect_timeout_ms)) {
   start_connect(dial);
@@ -20,18 +21,19 @@ Channel::Channel(const Dial& dial)
 
 void Channel::start_connect(const Dial& dial) {
   if (dial.address.bytes == 0) return fail(dial.unresolved);
-  socket_ = Socket(
+  Socket socket(
       ::socket(dial.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_) return fail("cannot make a socket: " + error_text(errno));
-  tune(socket_.fd());
-  if (dial.source.bytes != 0 && ::bind(socket_.fd(), dial.source.get(), dial.source.bytes) != 0) {
+  if (!socket) return fail("cannot make a socket: " + error_text(errno));
+  tune(socket.fd());
+  stream_ = Stream(std::move(socket));
+  if (dial.source.bytes != 0 && ::bind(stream_.fd(), dial.source.get(), dial.source.bytes) != 0) {
     return fail("cannot bind the source address: " + error_text(errno));
   }
   int rc;
   do {
-    rc = ::connect(socket_.fd(), dial.address.get(), dial.address.bytes);
+    rc = ::connect(stream_.fd(), dial.address.get(), dial.address.bytes);
   } while (rc != 0 && errno == EINTR);
-  if (rc == 0) return await_challenge();
+  if (rc == 0) return connected();
   if (errno != EINPROGRESS) fail("cannot connect: " + error_text(errno));
 }
 
@@ -41,9 +43,9 @@ void Channel::proceed() {
   if (state_ == State::connecting) {
     int error = 0;
     socklen_t bytes = sizeof error;
-    if (getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+    if (getsockopt(stream_.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
     if (error != 0) return fail("cannot connect: " + error_text(error));
-    await_challenge();
+    connected();
   } else if (state_ == State::greeting) {
     receive_reply();
   }
@@ -51,7 +53,7 @@ void Channel::proceed() {
 
 void Channel::catch_up() {
   while (state_ == State::connecting || state_ == State::greeting) {
-    pollfd now{socket_.fd(), poll_events(), 0};
+    pollfd now{stream_.fd(), poll_events(), 0};
     const State before = state_;
     if (::poll(&now, 1, 0) <= 0) return;
     proceed();
@@ -64,19 +66,21 @@ void Channel::time_out() {
        std::to_string(connect_timeout_ms_) + " ms");
 }
 
-void Channel::await_challenge() {
+void Channel::connected() {
   state_ = State::greeting;
   reply_.resize(sizeof(FrameHeader));
+  if (!sealed_) return;
+  stream_.seal_as_reader(hello_, token_);
+  receive_reply();  // the first word of TLS is ours
 }
 
 void Channel::receive_reply() {
   while (state_ == State::greeting) {
-    const ssize_t n = ::recv(socket_.fd(), reply_.data() + reply_have_, reply_.size() - reply_have_,
-                             MSG_DONTWAIT);
+    const ssize_t n = stream_.receive(reply_.data() + reply_have_, reply_.size() - reply_have_);
     if (n == 0) return fail("closed during hello");
     if (n < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) fail("broken during hello: " + error_text(errno));
+      if (errno != EAGAIN) fail("broken during hello: " + stream_.error_text(errno));
       return;
     }
     reply_have_ += static_cast<size_t>(n);
@@ -116,7 +120,7 @@ void Channel::take_challenge(std::span<const std::byte> body) {
   append_hello(frame, hello_);
   // A few hundred bytes into an empty socket buffer: they fit. An error is no reason to stop
   // here, since a refusal ("full") may have come before our hello.
-  (void)::send(socket_.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)stream_.send(frame);
   reply_.resize(sizeof(FrameHeader));
   reply_have_ = 0;
 }
@@ -133,7 +137,7 @@ void Channel::take_reply(FrameKind kind, std::span<const std::byte> body) {
 void Channel::fail(std::string trouble) {
   state_ = State::broken;
   trouble_ = std::move(trouble);
-  socket_.shut();
+  stream_.shut();
 }
 
 }  // namespace peercached::tcp

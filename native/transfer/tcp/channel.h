@@ -1,6 +1,6 @@
 // One connection to a peer, seen from the reader: connect, challenge and hello, without ever
 // blocking.
-// Once ready it is a bare socket for requests and answers (see lane.h).
+// Once ready it is a bare stream for requests and answers (see lane.h).
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "transfer/tcp/frames.h"
-#include "transfer/tcp/socket.h"
+#include "transfer/tcp/stream.h"
 
 namespace peercached::tcp {
 
@@ -19,6 +19,7 @@ struct Dial {
   std::string unresolved;  // why there is no address, if there is none
   Hello hello;             // without the proof
   std::string token;       // of the handshake
+  bool sealed = false;     // the peer's data port speaks TLS
   int connect_timeout_ms = 0;
 };
 
@@ -29,7 +30,8 @@ class Channel {
   explicit Channel(const Dial& dial);
 
   State state() const { return state_; }
-  int fd() const { return socket_.fd(); }
+  int fd() const { return stream_.fd(); }
+  Stream& stream() { return stream_; }
   short poll_events() const;  // what proceed() waits for
   Deadline greeted_by() const { return greeted_by_; }
 
@@ -46,21 +48,22 @@ class Channel {
   void set_pooled() { pooled_ = true; }
   uint64_t next_request() { return ++requests_; }
 
-  void shut() const { socket_.shut(); }
+  void shut() const { stream_.shut(); }
 
  private:
   void start_connect(const Dial& dial);
-  void await_challenge();
+  void connected();
   void receive_reply();
   void read_reply();
   void take_challenge(std::span<const std::byte> body);
   void take_reply(FrameKind kind, std::span<const std::byte> body);
   void fail(std::string trouble);
 
-  Socket socket_;
+  Stream stream_;
   State state_ = State::connecting;
   Hello hello_;
   std::string token_;
+  bool sealed_;
   int connect_timeout_ms_;
   Deadline greeted_by_;
   std::string trouble_;

@@ -26,7 +26,7 @@ constexpr unsigned kHoldersMax = 128;
 constexpr unsigned kFramesPerTurn = 16;
 
 bool same(const Dial& a, const Dial& b) {
-  return a.hello.expected == b.hello.expected && a.token == b.token &&
+  return a.hello.expected == b.hello.expected && a.token == b.token && a.sealed == b.sealed &&
          a.address.bytes == b.address.bytes &&
          std::memcmp(&a.address.storage, &b.address.storage, a.address.bytes) == 0;
 }
@@ -67,13 +67,16 @@ class Follower::Lane {
   }
 
   const Dial& dial() const { return dial_; }
-  TimePoint due() const { return due_; }
+  TimePoint due() const { return has_more() ? TimePoint{} : due_; }
   int fd() const { return channel_ ? channel_->fd() : -1; }
   short poll_events() const {
     return channel_->state() == Channel::State::ready ? short{POLLIN} : channel_->poll_events();
   }
 
  private:
+  // Something is there that poll() does not tell of.
+  bool has_more() const { return channel_ && channel_->stream().has_more(); }
+
   void ask(TimePoint now) {
     frame_.clear();
     request_ = channel_->next_request();
@@ -83,8 +86,7 @@ class Follower::Lane {
     asked_at_ = now;
     due_ = now + wait_ + kPatience;
     // A few bytes into an empty socket buffer: they fit.
-    const ssize_t sent =
-        ::send(channel_->fd(), frame_.data(), frame_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = channel_->stream().send(frame_);
     if (sent != static_cast<ssize_t>(frame_.size())) return lose(now, kConnectAgain);
     asked_ = true;
     await_frame();
@@ -98,8 +100,7 @@ class Follower::Lane {
   // True: a frame came, and there may be another.
   bool receive(TimePoint now) {
     while (have_ < frame_.size()) {
-      const ssize_t n =
-          ::recv(channel_->fd(), frame_.data() + have_, frame_.size() - have_, MSG_DONTWAIT);
+      const ssize_t n = channel_->stream().receive(frame_.data() + have_, frame_.size() - have_);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return false;
       if (n <= 0) {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/error_text.h"
-
 namespace peercached::tcp {
 namespace {
 
@@ -114,12 +112,12 @@ bool Lane::fill() {
 
 bool Lane::flush() {
   while (!unsent_.empty()) {
-    const ssize_t n = ::send(channel_->fd(), unsent_.data() + unsent_from_,
-                             unsent_.size() - unsent_from_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        channel_->stream().send(std::span<const std::byte>(unsent_).subspan(unsent_from_));
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return true;
-      broken("broken while sending a request: " + error_text(errno));
+      broken("broken while sending a request: " + channel_->stream().error_text(errno));
       return false;
     }
     unsent_from_ += static_cast<size_t>(n);
@@ -141,18 +139,16 @@ void Lane::receive() {
 // One system call's worth. False: the lane has ended, or has another channel now.
 bool Lane::receive_piece(bool& drained) {
   std::array<iovec, kPlacesMax> places;
-  msghdr message = {};
-  message.msg_iov = places.data();
-  message.msg_iovlen = answer_.places(places, kGatePieceBytes);
+  const auto asked_places = std::span(places).first(answer_.places(places, kGatePieceBytes));
   size_t asked = 0;
-  for (size_t i = 0; i < message.msg_iovlen; ++i) asked += places[i].iov_len;
+  for (const iovec& place : asked_places) asked += place.iov_len;
 
   if (!call_.gate.enter()) {
     call_.stop(PageStatus::deadline);
     abandon();
     return false;
   }
-  const ssize_t n = ::recvmsg(channel_->fd(), &message, MSG_DONTWAIT);
+  const ssize_t n = channel_->stream().receive(asked_places);
   const int error = n < 0 ? errno : 0;
   call_.gate.leave();
 
@@ -167,7 +163,7 @@ bool Lane::receive_piece(bool& drained) {
       abandon();
       return false;
     }
-    broken("broken while sending pages: " + error_text(error));
+    broken("broken while sending pages: " + channel_->stream().error_text(error));
     return false;
   }
   if (n == 0) {
@@ -253,6 +249,7 @@ void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd) {
         continue;
       }
       active.push_back(lane);
+      if (lane->has_more()) until = now;
       waits.push_back({lane->fd(), lane->waiting() ? short{0} : lane->poll_events(), 0});
       until = std::min(until, lane->until());
       if (lane->waiting() && wake_fd < 0) until = std::min(until, now + kBlindWait);
@@ -270,7 +267,7 @@ void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd) {
     }
     const TimePoint awake = Clock::now();
     for (size_t i = 0; i < active.size(); ++i) {
-      if (waits[i + 1].revents != 0) active[i]->proceed();
+      if (waits[i + 1].revents != 0 || active[i]->has_more()) active[i]->proceed();
       if (!active[i]->finished()) active[i]->look_around(awake);
     }
   }

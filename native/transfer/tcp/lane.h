@@ -30,6 +30,8 @@ class Lane {
   // What to poll for (fd < 0: nothing), and until when.
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
   short poll_events() const;
+  // Something is there that poll() does not tell of.
+  bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until() const;
   // The socket has what was polled for.
   void proceed();

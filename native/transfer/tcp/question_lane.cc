@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/error_text.h"
-
 namespace peercached::tcp {
 
 QuestionLane::~QuestionLane() {
@@ -61,14 +59,14 @@ bool QuestionLane::ask() {
 
 bool QuestionLane::flush() {
   while (unsent_from_ < unsent_.size()) {
-    const ssize_t n = ::send(channel_->fd(), unsent_.data() + unsent_from_,
-                             unsent_.size() - unsent_from_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        channel_->stream().send(std::span<const std::byte>(unsent_).subspan(unsent_from_));
     if (n >= 0) {
       unsent_from_ += static_cast<size_t>(n);
     } else if (errno == EAGAIN) {
       return true;
     } else if (errno != EINTR) {
-      broken("broken while a question was sent: " + error_text(errno));
+      broken("broken while a question was sent: " + channel_->stream().error_text(errno));
       return false;
     }
   }
@@ -89,8 +87,8 @@ bool QuestionLane::receive() {
       }
       answer_.resize(sizeof header + header.body_bytes);
     }
-    const ssize_t n = ::recv(channel_->fd(), answer_.data() + answer_have_,
-                             answer_.size() - answer_have_, MSG_DONTWAIT);
+    const ssize_t n =
+        channel_->stream().receive(answer_.data() + answer_have_, answer_.size() - answer_have_);
     if (n > 0) {
       answer_have_ += static_cast<size_t>(n);
       channels_->counters.last_heard.store(Clock::now(), std::memory_order_relaxed);
@@ -100,7 +98,7 @@ bool QuestionLane::receive() {
     } else if (errno == EAGAIN) {
       return false;
     } else if (errno != EINTR) {
-      broken("broken while it answered: " + error_text(errno));
+      broken("broken while it answered: " + channel_->stream().error_text(errno));
       return false;
     }
   }

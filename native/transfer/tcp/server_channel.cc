@@ -60,8 +60,8 @@ std::string host_at(int fd) {
   return host;
 }
 
-bool wait_readable(int fd, int timeout_ms) {
-  pollfd wait{fd, POLLIN, 0};
+bool wait_for(short events, int fd, int timeout_ms) {
+  pollfd wait{fd, events, 0};
   int n;
   do {
     n = ::poll(&wait, 1, timeout_ms);
@@ -88,18 +88,19 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                              const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
                              ServerCounters& counters)
-    : socket_(std::move(socket)),
+    : stream_(std::move(socket)),
       config_(config),
       pool_(pool),
       token_of_(token_of),
       answers_(answers),
       counters_(counters),
-      host_(host_at(socket_.fd())) {
-  tune(socket_.fd());
+      host_(host_at(stream_.fd())) {
+  tune(stream_.fd());
   // Sending blocks in the kernel, which is the cheapest wait there is; so that the wait is
   // bounded, it ends now and then and the deadline of the answer is looked at.
   timeval timeout{config.stall_timeout_ms / 1000, (config.stall_timeout_ms % 1000) * 1000};
-  (void)setsockopt(socket_.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  (void)setsockopt(stream_.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  if (config.sealed) stream_.seal_as_holder(token_of);
 }
 
 bool ServerChannel::belongs_to(const std::string& node_id, Incarnation incarnation) const {
@@ -123,7 +124,7 @@ void ServerChannel::serve(const std::function<bool()>& let_in) {
   }
   // Closed now, not when the session is swept up: what a stalled peer has not taken goes too.
   std::lock_guard lock(mutex_);
-  socket_.close();
+  stream_.close();
 }
 
 void ServerChannel::turn_away() {
@@ -134,7 +135,7 @@ void ServerChannel::turn_away() {
 
 void ServerChannel::cut() const {
   std::lock_guard lock(mutex_);
-  socket_.shut();
+  stream_.shut();
 }
 
 void ServerChannel::no_hello(Got got) {
@@ -145,8 +146,28 @@ void ServerChannel::no_hello(Got got) {
                         std::to_string(config_.hello_timeout_ms) + " ms");
 }
 
+// False: no channel comes of it.
+bool ServerChannel::shake(Deadline deadline) {
+  while (!stream_.shake()) {
+    if (errno == EAGAIN) {
+      if (!deadline.passed() && wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) continue;
+      no_hello(Got::late);
+      return false;
+    }
+    no_hello(Got::closed);
+    if (errno == EPROTO) {
+      counters_.unauthorised += stream_.seal()->is_stranger();
+      note("tcp refused",
+           "refused a connection to data_port from " + host_ + ": " + stream_.error_text(EPROTO));
+    }
+    return false;
+  }
+  return true;
+}
+
 bool ServerChannel::greet(const std::function<bool()>& let_in) {
   const Deadline deadline = Deadline::after_ms(config_.hello_timeout_ms);
+  if (stream_.seal() != nullptr && !shake(deadline)) return false;
   const Challenge challenge = fresh_challenge();
   frame_.clear();
   append_challenge(frame_, challenge);
@@ -319,14 +340,14 @@ bool ServerChannel::answer(uint64_t request) {
 ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadline) {
   auto* at = static_cast<std::byte*>(to);
   while (bytes != 0) {
-    const ssize_t n = ::recv(socket_.fd(), at, bytes, MSG_DONTWAIT);
+    const ssize_t n = stream_.receive(at, bytes);
     if (n > 0) {
       at += n;
       bytes -= static_cast<size_t>(n);
     } else if (n == 0) {
       return Got::closed;
     } else if (errno == EAGAIN) {
-      if (deadline.passed() || !wait_readable(socket_.fd(), deadline.remaining_ms())) {
+      if (deadline.passed() || !wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) {
         return Got::late;
       }
     } else if (errno != EINTR) {
@@ -337,19 +358,24 @@ ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadl
 }
 
 bool ServerChannel::wait_for_request() {
+  if (stream_.has_more()) return true;
   std::byte first;
-  const ssize_t n = ::recv(socket_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = ::recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n > 0) return true;  // pipelined: it is there already
   if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
   // Channels are many (peers x channels each) and each costs a thread: not for ever.
-  return wait_readable(socket_.fd(), config_.idle_timeout_ms);
+  return wait_for(POLLIN, stream_.fd(), config_.idle_timeout_ms);
+}
+
+bool ServerChannel::wait_for_room() {
+  // In clear the kernel has waited in send().
+  return stream_.seal() != nullptr && wait_for(POLLOUT, stream_.fd(), config_.stall_timeout_ms);
 }
 
 bool ServerChannel::send(std::span<const std::byte> bytes) {
   // Greetings only: they fit into any socket buffer, and a peer that does not take one is
   // not worth waiting for.
-  return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(bytes.size());
+  return stream_.send(bytes) == static_cast<ssize_t>(bytes.size());
 }
 
 bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes) {
@@ -368,17 +394,14 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
       Deadline::after_ms(config_.stall_timeout_ms +
                          static_cast<int64_t>(payload_bytes * 1000 / kSlowestBytesPerSecond));
   while (!left.empty()) {
-    msghdr message = {};
-    message.msg_iov = left.data();
-    message.msg_iovlen = left.size();
-    const ssize_t n = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+    const ssize_t n = stream_.send(left);
     if (n >= 0) {
       left = advance(left, static_cast<size_t>(n));
-    } else if (errno == EAGAIN) {
+    } else if (errno == EAGAIN && !wait_for_room()) {
       counters_.stalls++;
       note("tcp stall", "cut off " + host_ + ", which does not take the pages that it asked for");
       return false;
-    } else if (errno != EINTR) {
+    } else if (errno != EINTR && errno != EAGAIN) {
       return false;
     }
     if (!left.empty() && deadline.passed()) {

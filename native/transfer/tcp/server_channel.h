@@ -16,7 +16,7 @@
 
 #include "pool/pool.h"
 #include "transfer/tcp/frames.h"
-#include "transfer/tcp/socket.h"
+#include "transfer/tcp/stream.h"
 #include "transfer/tcp/tcp_server.h"
 
 namespace peercached::tcp {
@@ -47,6 +47,7 @@ class ServerChannel {
  private:
   enum class Got { all, closed, late };
 
+  bool shake(Deadline deadline);
   bool greet(const std::function<bool()>& let_in);
   void no_hello(Got got);
   void note(std::string_view kind, const std::string& sentence) const;
@@ -59,10 +60,11 @@ class ServerChannel {
   bool answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms, const LifeSign& sign);
   Got receive(void* to, size_t bytes, Deadline deadline);
   bool wait_for_request();
+  bool wait_for_room();
   bool send(std::span<const std::byte> bytes);
   bool send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes);
 
-  Socket socket_;
+  Stream stream_;
   const TcpServerConfig& config_;
   Pool& pool_;
   const TcpServer::TokenOf& token_of_;

@@ -85,6 +85,7 @@ class TcpReading final : public TcpEngine {
     dial.source = source_;
     dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, {}};
     dial.token = endpoint.token;
+    dial.sealed = endpoint.sealed;
     dial.connect_timeout_ms = config_.connect_timeout_ms;
     if (endpoint.token.size() != tcp::kTokenBytes) {
       throw std::invalid_argument("peer token has " + std::to_string(endpoint.token.size()) +

@@ -30,6 +30,7 @@ struct TcpServerConfig {
   unsigned channels_per_peer_max = 128;  // of them
   unsigned greeting_max = 256;           // that were not yet
   unsigned greeting_per_host_max = 64;
+  bool sealed = false;  // TLS, by the token of the reader (seal.h)
   int hello_timeout_ms = 2000;
   int stall_timeout_ms = 5000;
   int idle_timeout_ms = 60'000;  // without a request; the reader connects again when it has one

@@ -1,9 +1,8 @@
 // Prints what the TCP engine moves over loopback, beside what bare sockets move in the same run.
-// Not a test. From the root of the repository, with the libraries of a native build in BUILD:
+// Not a test.
 //
-//   g++ -std=c++20 -O2 -Inative tests/native/transfer/tcp_bench.cc -Itests/native
-//       $BUILD/libpc_{transfer,pool,common}.a -lgtest -lsodium -lpthread -o tcp_bench
-//   ./tcp_bench [lanes [movers]]
+//   .venv/bin/cmake --build build/native --target tcp_bench
+//   build/native/tcp_bench [lanes [movers]]
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -89,9 +88,10 @@ Raw measure_raw(unsigned streams, const std::byte* from, std::byte* to, size_t b
   return {gigabytes / seconds_since(start), (cpu_seconds() - cpu) / gigabytes};
 }
 
-void run(unsigned lanes, unsigned movers) {
-  install_fault_guard();
-  Holder holder(kPoolBytes);
+void run(unsigned lanes, unsigned movers, bool sealed) {
+  TcpServerConfig port;
+  port.sealed = sealed;
+  Holder holder(kPoolBytes, port);
   RecordingWatcher watcher;
   TcpEngineConfig config;
   config.channels_per_read_max = lanes;
@@ -107,8 +107,8 @@ void run(unsigned lanes, unsigned movers) {
     std::printf("raw loopback, %u streams: %5.2f GB/s, %.3f cpu s/GB\n", streams,
                 raw.gigabytes_per_second, raw.cpu_seconds_per_gigabyte);
   }
-  std::printf("lanes %u, movers %u\n%10s %6s %8s %8s %8s %9s\n", lanes, movers, "page", "batch",
-              "GB/s", "of raw", "cpu s/GB", "us/batch");
+  std::printf("%s, lanes %u, movers %u\n%10s %6s %8s %8s %8s %9s\n", sealed ? "sealed" : "in clear",
+              lanes, movers, "page", "batch", "GB/s", "of raw", "cpu s/GB", "us/batch");
 
   uint64_t number = 0;
   for (auto [length, batch_pages] : {std::pair<uint32_t, size_t>{4 << 20, 128},
@@ -163,5 +163,7 @@ int main(int argc, char** argv) {
   const auto number = [&](int i, unsigned fallback) {
     return argc > i ? static_cast<unsigned>(std::atoi(argv[i])) : fallback;
   };
-  peercached::testing::run(number(1, 4), number(2, 2));
+  peercached::install_fault_guard();
+  for (const bool sealed : {false, true})
+    peercached::testing::run(number(1, 4), number(2, 2), sealed);
 }

@@ -20,6 +20,7 @@ class Holder : public PagePool {
       : PagePool(pool_bytes, incarnation_) {
     config.host = "127.0.0.1";
     config.incarnation = incarnation;
+    sealed = config.sealed;
     server = std::make_unique<TcpServer>(
         config, pool,
         [](const std::string& node, Incarnation reader) {
@@ -39,10 +40,13 @@ class Holder : public PagePool {
             }});
   }
 
-  PeerEndpoint endpoint() const { return {"127.0.0.1", server->port(), kToken, incarnation}; }
+  PeerEndpoint endpoint() const {
+    return {"127.0.0.1", server->port(), kToken, incarnation, 0, sealed};
+  }
 
   std::atomic<uint32_t> last_hold_ms{0};
   std::atomic<bool> serves{true};
+  bool sealed = false;
   // Set before it is asked.
   TcpServer::Lookup lookup;
   TcpServer::Publish publish;

@@ -350,24 +350,28 @@ TEST_F(TcpHostileHolder, DroppingAPeerEndsItsReadsWithError) {
 }
 
 TEST_F(TcpHostileHolder, AWorkerThatPullsItsMemoryAwayLosesItsReadOnly) {
-  Holder holder(16 << 20);
-  auto engine = reader_of(holder.endpoint());
-  const RecordRow row = holder.set(1, 4 << 20);
-  const int fd = memfd_create("region", MFD_CLOEXEC);
-  ASSERT_EQ(ftruncate(fd, 4 << 20), 0);
-  void* region = mmap(nullptr, 4 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(region, MAP_FAILED);
-  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
-  Reading reading({row});
-  reading.ops[0].dest = static_cast<std::byte*>(region);
-  reading.read(*engine);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::region_lost);
-  EXPECT_TRUE(watcher.troubles().empty());
-  Reading next({row});
-  next.read(*engine);
-  EXPECT_EQ(next.ops[0].status, PageStatus::ok);
-  munmap(region, 4 << 20);
-  close(fd);
+  for (const bool sealed : {false, true}) {
+    TcpServerConfig config;
+    config.sealed = sealed;
+    Holder holder(16 << 20, config);
+    auto engine = reader_of(holder.endpoint());
+    const RecordRow row = holder.set(1, 4 << 20);
+    const int fd = memfd_create("region", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(fd, 4 << 20), 0);
+    void* region = mmap(nullptr, 4 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ASSERT_NE(region, MAP_FAILED);
+    ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+    Reading reading({row});
+    reading.ops[0].dest = static_cast<std::byte*>(region);
+    reading.read(*engine);
+    EXPECT_EQ(reading.ops[0].status, PageStatus::region_lost);
+    EXPECT_TRUE(watcher.troubles().empty());
+    Reading next({row});
+    next.read(*engine);
+    EXPECT_EQ(next.ops[0].status, PageStatus::ok);
+    munmap(region, 4 << 20);
+    close(fd);
+  }
 }
 
 }  // namespace

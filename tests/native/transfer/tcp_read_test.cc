@@ -1,17 +1,24 @@
 // The reader and the holder together, over 127.0.0.1.
+#include "says.h"
 #include "transfer/tcp_fixture.h"
 
 namespace peercached::testing {
 namespace {
 
-class TcpRead : public ::testing::Test {
+// In clear and sealed.
+class TcpRead : public ::testing::TestWithParam<bool> {
  protected:
   static void SetUpTestSuite() { install_fault_guard(); }
+  static TcpServerConfig port() {
+    TcpServerConfig config;
+    config.sealed = GetParam();
+    return config;
+  }
   RecordingWatcher watcher;
 };
 
-TEST_F(TcpRead, EveryMixOfSizesArrivesByteForByte) {
-  Holder holder(256 << 20);
+TEST_P(TcpRead, EveryMixOfSizesArrivesByteForByte) {
+  Holder holder(256 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
@@ -24,8 +31,8 @@ TEST_F(TcpRead, EveryMixOfSizesArrivesByteForByte) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_F(TcpRead, FiveThousandPagesAreOneCall) {
-  Holder holder(64 << 20);
+TEST_P(TcpRead, FiveThousandPagesAreOneCall) {
+  Holder holder(64 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   std::vector<RecordRow> rows;
@@ -37,8 +44,8 @@ TEST_F(TcpRead, FiveThousandPagesAreOneCall) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().pages == 5000; }));
 }
 
-TEST_F(TcpRead, ManyThreadsShareFewChannels) {
-  Holder holder(64 << 20);
+TEST_P(TcpRead, ManyThreadsShareFewChannels) {
+  Holder holder(64 << 20, port());
   TcpEngineConfig config;
   config.channels_per_peer_max = 2;
   auto engine = make_reader(watcher, config);
@@ -52,8 +59,8 @@ TEST_F(TcpRead, ManyThreadsShareFewChannels) {
   EXPECT_LE(holder.server->stats().accepted, 2u);
 }
 
-TEST_F(TcpRead, SeveralPeersAreReadInOneCall) {
-  Holder one(16 << 20), two(16 << 20);
+TEST_P(TcpRead, SeveralPeersAreReadInOneCall) {
+  Holder one(16 << 20, port()), two(16 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(1, one.endpoint());
   engine->add_peer(2, two.endpoint());
@@ -70,8 +77,8 @@ TEST_F(TcpRead, SeveralPeersAreReadInOneCall) {
   expect_pages(b, 100);
 }
 
-TEST_F(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   const RecordRow kept = holder.set(1, 30'000);
@@ -97,8 +104,8 @@ TEST_F(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_F(TcpRead, AHolderThatHasLeftServesNothingToThoseWhoHaveNotHeardOfIt) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AHolderThatHasLeftServesNothingToThoseWhoHaveNotHeardOfIt) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   const RecordRow row = holder.set(1, 30'000);
@@ -112,8 +119,8 @@ TEST_F(TcpRead, AHolderThatHasLeftServesNothingToThoseWhoHaveNotHeardOfIt) {
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
-TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
-  Holder holder(4 << 20);
+TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
+  Holder holder(4 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   // Half of the pool is rewritten in every round, so records go stale all the time.
@@ -165,9 +172,9 @@ TEST_F(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_F(TcpRead, APeerNobodyKnowsIsAnErrorAtOnce) {
+TEST_P(TcpRead, APeerNobodyKnowsIsAnErrorAtOnce) {
   auto engine = make_reader(watcher);
-  Holder holder(1 << 20);
+  Holder holder(1 << 20, port());
   const RecordRow row = holder.set(1, 100);
   Reading unknown({row});
   unknown.read(*engine);
@@ -178,8 +185,8 @@ TEST_F(TcpRead, APeerNobodyKnowsIsAnErrorAtOnce) {
   EXPECT_EQ(other_start.ops[0].status, PageStatus::error);
 }
 
-TEST_F(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   Reading reading({holder.set(0, 100), holder.set(1, 100), holder.set(2, 100), holder.set(3, 100)});
@@ -192,8 +199,8 @@ TEST_F(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
   EXPECT_EQ(reading.ops[3].status, PageStatus::ok);
 }
 
-TEST_F(TcpRead, APassedDeadlineTouchesNothing) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, APassedDeadlineTouchesNothing) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   Reading reading({holder.set(1, 1000)});
@@ -203,8 +210,8 @@ TEST_F(TcpRead, APassedDeadlineTouchesNothing) {
   EXPECT_TRUE(watcher.troubles().empty()) << "the peer was not even asked";
 }
 
-TEST_F(TcpRead, AFencedGateStopsAllWriting) {
-  Holder holder(64 << 20);
+TEST_P(TcpRead, AFencedGateStopsAllWriting) {
+  Holder holder(64 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   Reading reading({holder.set(1, 20 << 20), holder.set(2, 20 << 20)});
@@ -221,8 +228,8 @@ __attribute__((no_sanitize("thread"))) void turn_bit(std::byte* at) {
   *at = static_cast<std::byte>(static_cast<uint8_t>(*at) ^ 1u);
 }
 
-TEST_F(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
-  Holder holder(64 << 20);
+TEST_P(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
+  Holder holder(64 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   constexpr uint32_t kLargeBytes = (5 << 20) + 77;
@@ -256,8 +263,8 @@ class FencingSink : public PageSink {
   Gate& gate_;
 };
 
-TEST_F(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
-  Holder holder(64 << 20);
+TEST_P(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
+  Holder holder(64 << 20, port());
   TcpEngineConfig config;
   config.channels_per_read_max = 1;
   auto engine = make_reader(watcher, config);
@@ -272,8 +279,8 @@ TEST_F(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
-  auto holder = std::make_unique<Holder>(1 << 20);
+TEST_P(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
+  auto holder = std::make_unique<Holder>(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder->endpoint());
   const RecordRow row = holder->set(1, 1000);
@@ -281,7 +288,7 @@ TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   first.read(*engine);
   EXPECT_EQ(first.ops[0].status, PageStatus::ok);
   // Only the server goes and comes back on its port: the idle channel is dead, the peer is not.
-  TcpServerConfig config;
+  TcpServerConfig config = port();
   config.host = "127.0.0.1";
   config.port = holder->server->port();
   config.incarnation = kHolderIncarnation;
@@ -294,12 +301,12 @@ TEST_F(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
-TEST_F(TcpRead, ADeadPeerIsReportedOnceAndCostsNoTime) {
+TEST_P(TcpRead, ADeadPeerIsReportedOnceAndCostsNoTime) {
   auto engine = make_reader(watcher);
   PeerEndpoint gone;
   RecordRow row;
   {
-    Holder holder(1 << 20);
+    Holder holder(1 << 20, port());
     gone = holder.endpoint();
     row = holder.set(1, 1000);
   }
@@ -313,8 +320,8 @@ TEST_F(TcpRead, ADeadPeerIsReportedOnceAndCostsNoTime) {
   EXPECT_NE(watcher.troubles()[0].find("cannot connect"), std::string::npos);
 }
 
-TEST_F(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   PeerEndpoint endpoint = holder.endpoint();
   endpoint.token = std::string(32, 'w');
@@ -324,14 +331,15 @@ TEST_F(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
   EXPECT_EQ(holder.server->stats().bad_hellos, 1u);
   ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("refused: "), std::string::npos);
-  EXPECT_NE(watcher.troubles()[0].find("shake hands again"), std::string::npos);
+  const std::string trouble = watcher.troubles()[0];
+  EXPECT_TRUE(says(trouble, "shake hands again")) << trouble;
+  EXPECT_TRUE(says(trouble, GetParam() ? "TLS: " : "refused: ")) << trouble;
   endpoint.token = "short";
   EXPECT_THROW(engine->add_peer(kPeer, endpoint), std::invalid_argument);
 }
 
-TEST_F(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
-  Holder holder(1 << 20, {}, kHolderIncarnation + 1);
+TEST_P(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
+  Holder holder(1 << 20, port(), kHolderIncarnation + 1);
   auto engine = make_reader(watcher);
   PeerEndpoint endpoint = holder.endpoint();
   endpoint.incarnation = kHolderIncarnation;  // what the old record says
@@ -343,8 +351,8 @@ TEST_F(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
 }
 
-TEST_F(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
-  TcpServerConfig server_config;
+TEST_P(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
+  TcpServerConfig server_config = port();
   server_config.channels_max = 1;
   Holder holder(32 << 20, server_config);
   TcpEngineConfig config;
@@ -359,8 +367,8 @@ TEST_F(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
   EXPECT_TRUE(watcher.troubles().empty()) << "one channel is enough";
 }
 
-TEST_F(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
   const RecordRow row = holder.set(1, 1000);
@@ -376,8 +384,8 @@ TEST_F(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
 }
 
-TEST_F(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
-  Holder holder(1 << 20);
+TEST_P(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
+  Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   const RecordRow row = holder.set(1, 1000);
   for (int round = 0; round < 3; ++round) {
@@ -389,9 +397,9 @@ TEST_F(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
   EXPECT_EQ(holder.server->stats().accepted, 1u);
 }
 
-TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
-  Holder holder(1 << 20);
-  TcpServerConfig config;
+TEST_P(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
+  Holder holder(1 << 20, port());
+  TcpServerConfig config = port();
   config.host = "127.0.0.1";
   config.port = holder.server->port();
   try {
@@ -404,6 +412,9 @@ TEST_F(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
     EXPECT_NE(text.find("set data_port"), std::string::npos) << text;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ports, TcpRead, ::testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Sealed" : "Clear"; });
 
 }  // namespace
 }  // namespace peercached::testing

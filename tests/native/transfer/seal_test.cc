@@ -1,0 +1,171 @@
+// What somebody between the two ends, or somebody at one of them, can do to a sealed connection.
+#include "transfer/tcp/seal.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "says.h"
+#include "transfer/scripted_peer.h"
+
+namespace peercached::testing {
+namespace {
+
+TcpServerConfig sealed(TcpServerConfig config = {}) {
+  config.sealed = true;
+  return config;
+}
+
+// Somebody between a reader and a holder: hears what both say, and may change it.
+class Wiretap {
+ public:
+  explicit Wiretap(const Holder& holder)
+      : holder_(holder),
+        taps_([this](Wire& reader, int) { carry(reader, connect_to(holder_.server->port())); }) {}
+
+  PeerEndpoint endpoint() const {
+    PeerEndpoint endpoint = holder_.endpoint();
+    endpoint.port = taps_.endpoint().port;
+    return endpoint;
+  }
+  bool heard(std::string_view what) {
+    std::lock_guard lock(mutex_);
+    return std::search(heard_.begin(), heard_.end(), what.begin(), what.end()) != heard_.end();
+  }
+  // A bit of what the holder says behind so many bytes.
+  std::atomic<size_t> flip_at{0};
+
+ private:
+  void carry(const Wire& reader, const Wire& holder) {
+    std::vector<char> bytes(1 << 16);
+    size_t said = 0;
+    pollfd waits[] = {{reader.fd(), POLLIN, 0}, {holder.fd(), POLLIN, 0}};
+    while (::poll(waits, 2, -1) > 0) {
+      for (int side : {0, 1}) {
+        if (waits[side].revents == 0) continue;
+        const ssize_t n = ::recv(waits[side].fd, bytes.data(), bytes.size(), 0);
+        if (n <= 0) return;
+        const auto count = static_cast<size_t>(n);
+        {
+          std::lock_guard lock(mutex_);
+          heard_.insert(heard_.end(), bytes.data(), bytes.data() + count);
+        }
+        const size_t flip = flip_at;
+        if (side == 1 && flip != 0 && flip >= said && flip < said + count) bytes[flip - said] ^= 1;
+        if (side == 1) said += count;
+        const Wire& other = side == 0 ? holder : reader;
+        if (!other.send(std::as_bytes(std::span(bytes).first(count)))) return;
+      }
+    }
+  }
+
+  const Holder& holder_;
+  std::mutex mutex_;
+  std::vector<char> heard_;
+  ScriptedHolder taps_;
+};
+
+class Sealed : public ::testing::Test {
+ protected:
+  std::unique_ptr<TcpEngine> reader_of(const PeerEndpoint& endpoint) {
+    auto engine = make_reader(watcher);
+    engine->add_peer(kPeer, endpoint);
+    return engine;
+  }
+  RecordingWatcher watcher;
+};
+
+TEST_F(Sealed, NothingOfAPageIsHeardBetweenTheEnds) {
+  for (const bool is_sealed : {false, true}) {
+    TcpServerConfig config;
+    config.sealed = is_sealed;
+    Holder holder(8 << 20, config);
+    Wiretap between(holder);
+    Reading reading(holder.set_many(1, 8, 200'000));
+    reading.read(*reader_of(between.endpoint()));
+    expect_pages(reading, 1);
+    const std::string_view part(reinterpret_cast<const char*>(reading.memory.data()) + 5000, 64);
+    EXPECT_EQ(between.heard(part), !is_sealed);
+    EXPECT_FALSE(between.heard(kToken));
+  }
+}
+
+TEST_F(Sealed, ABitThatIsChangedOnTheWayEndsTheConnection) {
+  Holder holder(8 << 20, sealed());
+  Wiretap between(holder);
+  between.flip_at = 300'000;
+  Reading reading(holder.set_many(1, 8, 200'000));
+  reading.read(*reader_of(between.endpoint()), 10'000, Verify::header);
+  EXPECT_GE(reading.count(PageStatus::error), 1u);
+  for (size_t i = 0; i < reading.ops.size(); ++i) {
+    const ReadOp& op = reading.ops[i];
+    EXPECT_TRUE(op.status != PageStatus::ok || is_page(op.dest, op.length, 1 + i)) << i;
+  }
+  ASSERT_FALSE(watcher.troubles().empty());
+  EXPECT_TRUE(says(watcher.troubles()[0], "TLS: ")) << watcher.troubles()[0];
+}
+
+TEST_F(Sealed, AReaderThatIsNotKnownIsCountedAndNamed) {
+  Notices notices;
+  TcpServerConfig config = sealed();
+  config.notices = &notices;
+  Holder holder(1 << 20, config);
+  TcpEngineConfig stranger;
+  stranger.node_id = "stranger";
+  stranger.incarnation = kReaderIncarnation;
+  auto engine = make_tcp_engine(stranger, watcher);
+  engine->add_peer(kPeer, holder.endpoint());
+  Reading reading({holder.set(1, 1000)});
+  reading.read(*engine);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().unauthorised == 1; }));
+  const std::vector<std::string> said = notices.take();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(says(said[0], "refused a connection to data_port from 127.0.0.1: TLS: ")) << said[0];
+}
+
+TEST_F(Sealed, EndsThatDoNotAgreeFindOutAtOnce) {
+  Holder holder(1 << 20, sealed()), open(1 << 20);
+  PeerEndpoint endpoint = open.endpoint();
+  endpoint.sealed = true;
+  Reading reading({open.set(1, 1000)});
+  reading.read(*reader_of(endpoint), 60'000);
+  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_TRUE(says(watcher.troubles().at(0), "TLS: ")) << watcher.troubles()[0];
+  // Garbage, and silence.
+  const Wire garbage = connect_to(holder.server->port());
+  EXPECT_TRUE(garbage.send(std::vector<std::byte>(100, std::byte{'G'})));
+  EXPECT_TRUE(garbage.ends());
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == 1; }));
+}
+
+TEST_F(Sealed, WhoSaysNothingIsShutOut) {
+  TcpServerConfig config = sealed();
+  config.hello_timeout_ms = 100;
+  Holder holder(1 << 20, config);
+  const Wire silent = connect_to(holder.server->port());
+  EXPECT_TRUE(silent.ends());
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().late_hellos == 1; }));
+}
+
+TEST_F(Sealed, APeerThatDoesNotTakeItsPagesIsCutOff) {
+  TcpServerConfig config = sealed();
+  config.stall_timeout_ms = 200;
+  Holder holder(64 << 20, config);
+  const RecordRow row = holder.set(1, 32 << 20);
+  const auto engine = make_reader(watcher);
+  tcp::Channel channel(engine->dial_to(holder.endpoint()));
+  EXPECT_TRUE(eventually([&] {
+    channel.catch_up();
+    return channel.state() == tcp::Channel::State::ready;
+  }));
+  std::vector<std::byte> request;
+  tcp::append_read(request, 1, {{{row.offset, row.digest, row.generation, row.length, 0}}});
+  EXPECT_EQ(channel.stream().send(request), static_cast<ssize_t>(request.size()));
+  EXPECT_TRUE(eventually([&] { return holder.server->stats().stalls == 1; }));
+  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+}
+
+}  // namespace
+}  // namespace peercached::testing
