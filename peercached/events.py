@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
 _TROUBLE = struct.Struct("<HQ")
 _PROMOTE = struct.Struct("<H6x")
+_CLEAR = struct.Struct("<I")
 _REMOVE = struct.Struct("<16sQ")
 _REMOVED = struct.Struct("<II")
 _TAKE = 256
@@ -100,7 +101,7 @@ class Events:
         elif kind == REMOVE:
             self._answer_later(ticket, self._remove(payload, left_s))
         elif kind == CLEAR:
-            self._answer_later(ticket, self._clear(payload.decode()))
+            self._answer_later(ticket, self._clear(payload))
         elif kind == PEER_TROUBLE:
             index, incarnation = _TROUBLE.unpack_from(payload)
             node = self._placement.nodes.get(index)
@@ -129,9 +130,12 @@ class Events:
         status, held, text = await self._removals.remove(digests, left_s, epoch)
         return _REMOVED.pack(status, len(held) // DIGEST_BYTES) + held + text.encode()
 
-    async def _clear(self, namespace: str) -> bytes:
+    async def _clear(self, question: bytes) -> bytes:
+        (user,) = _CLEAR.unpack_from(question)
+        namespace = question[_CLEAR.size :].decode()
         try:
-            return describe_unreached(await self._cluster_wide.clear(namespace)).encode()
+            unreached = await self._cluster_wide.clear(namespace, f"user {user}")
+            return describe_unreached(unreached).encode()
         except ValueError as error:
             return str(error).encode()
 

@@ -448,10 +448,10 @@ void bind_engine(nb::module_& module) {
           "digest",
           [](Engine& self, const std::string& name, const nb::bytes& key) {
             check_namespace(name);
-            Namespace* ns = self.open_namespace(name);
+            const std::shared_ptr<Namespace> ns = self.open_namespace(name, kNoUser);
             if (ns == nullptr) {
-              throw std::invalid_argument("namespace: this daemon has seen its maximum of " +
-                                          std::to_string(kNamespacesMax) + ": restart it");
+              throw std::invalid_argument("namespace: this daemon has its maximum of " +
+                                          std::to_string(kNamespacesMax) + ": clear some");
             }
             const Digest digest =
                 digest_of(ns->current().key, std::string_view(key.c_str(), key.size()));

@@ -30,7 +30,8 @@ enum class EventKind : uint8_t {
   publish = 1,  // payload: RecordRow[], in order; withdrawals among them. Ticket: somebody waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
   remove = 3,   // payload: RemovalQuestion: remove in the whole cluster; answer: RemovalAnswer
-  clear = 4,    // payload: the namespace's name; answer: text, what could not be reached
+  clear = 4,  // payload: u32 user of the worker, the namespace's name; answer: text, what could not
+              // be reached
   peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
   lost_updates = 6,  // withdrawals were dropped: resync
   // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by

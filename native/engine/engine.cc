@@ -90,6 +90,8 @@ Engine::Engine(const EngineConfig& config)
   // Before the disk's epochs, which may void what the pool's file had.
   quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
   namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
+  namespaces_.forget_unused([this](uint32_t slot) { return pool_->use_of(slot).bytes != 0; },
+                            [this](uint32_t slot) { quotas_->void_slot(slot); });
   if (disk.valid()) {
     cold_->start(disk.get());
     // Higher than what is known otherwise: this node was told of it when it wrote those pages.

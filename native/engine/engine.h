@@ -142,7 +142,9 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void stop();
 
   // --- RequestHandler, on the workers' connection threads
-  Namespace* open_namespace(std::string_view name) override { return namespaces_.open(name); }
+  std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) override {
+    return namespaces_.open(name, user);
+  }
   void set(const RequestContext& context, std::span<PageRef> pages) override;
   void get(const RequestContext& context, std::span<PageRef> pages) override;
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;

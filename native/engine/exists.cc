@@ -218,8 +218,11 @@ bool Engine::remove_in_epoch(const RequestContext& context, std::span<PageRef> k
 }
 
 std::string Engine::clear(const RequestContext& context) {
-  auto answer = control_.ask(EventKind::clear, std::as_bytes(std::span(context.ns->name())),
-                             context.deadline);
+  const std::string& name = context.ns->name();
+  std::vector<std::byte> question(sizeof context.user + name.size());
+  std::memcpy(question.data(), &context.user, sizeof context.user);
+  std::memcpy(question.data() + sizeof context.user, name.data(), name.size());
+  auto answer = control_.ask(EventKind::clear, question, context.deadline);
   if (!answer) return "the control plane did not answer in time; call clear again";
   return {reinterpret_cast<const char*>(answer->data()), answer->size()};
 }

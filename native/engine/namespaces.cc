@@ -6,20 +6,25 @@
 namespace peercached {
 namespace {
 
+constexpr auto kMakeRoomAgain = std::chrono::seconds(1);
+
 uint64_t mark_of(const Digest& id, uint64_t epoch) {
   return XXH3_64bits_withSeed(&id, sizeof id, epoch);
 }
 
 }  // namespace
 
-Namespace* NamespaceTable::open(std::string_view name) {
+std::shared_ptr<Namespace> NamespaceTable::open(std::string_view name, uint32_t user) {
   if (name.size() > kNamespaceBytesMax) return nullptr;
   const Digest id = id_of(name);
   std::lock_guard lock(mutex_);
   auto found = by_id_.find(id);
-  if (found != by_id_.end()) return found->second.get();
-  if (by_id_.size() >= kNamespacesMax) return nullptr;
-  auto made = std::make_unique<Namespace>(std::string(name), id);
+  if (found != by_id_.end()) return found->second;
+  const auto may_be = [&] { return has_room() && of_user_[user] < kNamespacesPerUserMax; };
+  if (!may_be()) make_room();
+  if (!may_be()) return nullptr;
+  auto made = std::make_shared<Namespace>(std::string(name), id, user);
+  ++of_user_[user];
   auto known = epochs_.find(id);
   const uint64_t epoch = known == epochs_.end() ? 0 : known->second;
   auto unopened = unopened_.find(id);
@@ -27,7 +32,30 @@ Namespace* NamespaceTable::open(std::string_view name) {
   if (unopened != unopened_.end()) unopened_.erase(unopened);
   on_slot_(*made, pool_slot);
   made->epoch_ = {epoch, derive_namespace_key(cluster_key_, name, epoch), pool_slot};
-  return by_id_.emplace(id, std::move(made)).first->second.get();
+  return by_id_.emplace(id, std::move(made)).first->second;
+}
+
+void NamespaceTable::forget_unused(HasPages has_pages, OnForgotten tell) {
+  std::lock_guard lock(mutex_);
+  has_pages_ = std::move(has_pages);
+  on_forgotten_ = std::move(tell);
+}
+
+// Under the mutex. Looks at all of them, which takes some milliseconds: now and then.
+void NamespaceTable::make_room() {
+  const TimePoint now = Clock::now();
+  if (!has_pages_ || now < make_room_again_) return;
+  make_room_again_ = now + kMakeRoomAgain;
+  std::erase_if(by_id_, [&](const auto& entry) {
+    const auto& [id, ns] = entry;
+    const uint32_t pool_slot = ns->current().pool_slot;
+    // Nobody else can take it up meanwhile: that needs the mutex.
+    if (ns.use_count() != 1 || has_pages_(pool_slot)) return false;
+    on_forgotten_(pool_slot);
+    if (--of_user_[ns->user_] == 0) of_user_.erase(ns->user_);
+    return true;
+  });
+  std::erase_if(unopened_, [&](const auto& entry) { return !has_pages_(entry.second); });
 }
 
 uint64_t NamespaceTable::epoch_of(const Digest& id) const {
@@ -104,7 +132,8 @@ uint32_t NamespaceTable::pool_slot_of(const Digest& id, uint64_t epoch) {
   if (open != by_id_.end()) return open->second->current().pool_slot;
   auto unopened = unopened_.find(id);
   if (unopened != unopened_.end()) return unopened->second;
-  if (by_id_.size() + unopened_.size() >= kNamespacesMax) return 0;
+  if (!has_room()) make_room();
+  if (!has_room()) return 0;
   return unopened_.emplace(id, next_pool_slot_++).first->second;
 }
 

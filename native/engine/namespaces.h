@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/identity.h"
 #include "common/types.h"
 #include "pool/pool.h"
@@ -23,6 +24,8 @@
 namespace peercached {
 
 inline constexpr size_t kNamespacesMax = 65'536;
+// First opened by one user: so one program cannot keep all others out.
+inline constexpr size_t kNamespacesPerUserMax = kNamespacesMax / 2;
 inline constexpr size_t kNamespaceBytesMax = 1024;
 
 struct NamespaceEpoch {
@@ -33,7 +36,8 @@ struct NamespaceEpoch {
 
 class Namespace {
  public:
-  Namespace(std::string name, Digest id) : name_(std::move(name)), id_(id) {}
+  Namespace(std::string name, Digest id, uint32_t user)
+      : name_(std::move(name)), id_(id), user_(user) {}
   const std::string& name() const { return name_; }
   const Digest& id() const { return id_; }
   NamespaceEpoch current() const {
@@ -45,6 +49,7 @@ class Namespace {
   friend class NamespaceTable;
   const std::string name_;
   const Digest id_;
+  const uint32_t user_;
   mutable std::mutex mutex_;
   NamespaceEpoch epoch_;
 };
@@ -54,12 +59,20 @@ class NamespaceTable {
   // A namespace whose name is known has a pool slot from now on. Called under the table's mutex.
   using OnSlot = std::function<void(const Namespace& ns, uint32_t pool_slot)>;
 
+  // Of a pool slot: whether there are pages; and that it is of no namespace any more. Likewise.
+  using HasPages = std::function<bool(uint32_t pool_slot)>;
+  using OnForgotten = std::function<void(uint32_t pool_slot)>;
+
   explicit NamespaceTable(const Key128& cluster_key) : cluster_key_(cluster_key) {}
 
   // Before any namespace is opened.
   void on_slot(OnSlot tell) { on_slot_ = std::move(tell); }
+  // From then on, namespaces that nobody has open and that have no pages make room for others.
+  void forget_unused(HasPages has_pages, OnForgotten tell);
 
-  Namespace* open(std::string_view name);  // null: too many, or the name is too long
+  // `user`: a worker's. Null: the name is too long, or there are too many that somebody has open or
+  // that have pages.
+  std::shared_ptr<Namespace> open(std::string_view name, uint32_t user);
 
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
   // Whether pages of that epoch may be found: it is the highest one known.
@@ -86,10 +99,17 @@ class NamespaceTable {
   bool raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot);
 
  private:
+  bool has_room() const { return by_id_.size() + unopened_.size() < kNamespacesMax; }
+  void make_room();
+
   const Key128 cluster_key_;
   OnSlot on_slot_ = [](const Namespace&, uint32_t) {};
+  HasPages has_pages_;  // empty: not known
+  OnForgotten on_forgotten_;
+  TimePoint make_room_again_{};
   mutable std::mutex mutex_;
-  std::map<Digest, std::unique_ptr<Namespace>> by_id_;
+  std::map<Digest, std::shared_ptr<Namespace>> by_id_;
+  std::map<uint32_t, size_t> of_user_;  // of those
   std::map<Digest, uint64_t> epochs_;
   uint64_t epochs_mark_ = 0;  // the XOR of a hash of each
   // Of pages that came from peers, of namespaces that no worker here has opened (their names are

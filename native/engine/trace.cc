@@ -9,12 +9,12 @@ namespace peercached {
 
 TracedGet Engine::trace_get(std::string_view name, std::string_view key, uint32_t length,
                             Deadline deadline) {
-  Namespace* ns = open_namespace(name);
+  const std::shared_ptr<Namespace> ns = open_namespace(name, kNoUser);
   if (ns == nullptr) throw std::invalid_argument("namespace: this daemon has seen its maximum");
   Landing landing(*this, (uint64_t{length} + 4095) / 4096 * 4096);
   Trace trace;
   RequestContext context;
-  context.ns = ns;
+  context.ns = ns.get();
   context.deadline = deadline;
   context.gate = &landing.gate();
   context.trace = &trace;

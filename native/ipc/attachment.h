@@ -46,13 +46,13 @@ struct RegionLimits {
 class Attachment {
  public:
   Attachment(uint64_t id, Token token, uint32_t pid, uint32_t uid, std::string name,
-             std::string ns_name, Namespace* ns, RegionLimits limits);
+             std::string ns_name, std::shared_ptr<Namespace> ns, RegionLimits limits);
 
   const uint64_t id;
   const Token token;
   const uint32_t pid, uid;
   const std::string name, ns_name;
-  Namespace* const ns;
+  const std::shared_ptr<Namespace> ns;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
   std::atomic<uint64_t> given_up{0};  // requests that the worker did not wait for to the end

@@ -98,7 +98,8 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   if (is_page_op(op)) return pages(frame);
   ++state_.others;
   RequestContext context;
-  context.ns = attachment_->ns;
+  context.ns = attachment_->ns.get();
+  context.user = attachment_->uid;
   context.gate = &gate_->gate();
   context.deadline =
       Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
@@ -176,7 +177,8 @@ Connection::Answer Connection::pages(const Frame& frame) {
   attachment_->resolve(columns, pages_, held_);
 
   RequestContext context;
-  context.ns = attachment_->ns;
+  context.ns = attachment_->ns.get();
+  context.user = attachment_->uid;
   context.gate = &gate_->gate();
   context.parent_key = columns.parent_key;
   context.hold_ms = columns.hold_ms;

@@ -29,8 +29,12 @@ struct PageRef {
 // A namespace as the engine knows it; lives as long as the daemon.
 class Namespace;
 
+// The daemon itself, or somebody who operates it.
+inline constexpr uint32_t kNoUser = UINT32_MAX;
+
 struct RequestContext {
   Namespace* ns = nullptr;
+  uint32_t user = kNoUser;
   Deadline deadline;
   WriteGate* gate = nullptr;
   std::string_view parent_key;  // empty: none given
@@ -46,8 +50,8 @@ struct ExistsAnswer {
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
-  // Null when the table of namespaces is full.
-  virtual Namespace* open_namespace(std::string_view name) = 0;
+  // Null when there are too many. Somebody has it open as long as the answer lives.
+  virtual std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) = 0;
   virtual void set(const RequestContext& context, std::span<PageRef> pages) = 0;
   virtual void get(const RequestContext& context, std::span<PageRef> pages) = 0;
   // `all`: look every key up (bitmap), not only as far as the first hole.

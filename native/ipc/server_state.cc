@@ -35,11 +35,12 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
     return found->second;
   }
 
-  Namespace* ns = handler.open_namespace(hello.ns);
+  std::shared_ptr<Namespace> ns = handler.open_namespace(hello.ns, uid);
   if (ns == nullptr) {
-    throw RequestError(ErrorCode::limit,
-                       "no room for namespace '" + std::string(hello.ns) +
-                           "': the table of namespaces is full until the daemon restarts");
+    throw RequestError(
+        ErrorCode::limit,
+        "no room for namespace '" + std::string(hello.ns) +
+            "': too many, of your user or in all, have workers or pages: clear some");
   }
   const std::lock_guard lock(mutex_);
   if (attachments_.size() >= config.attachments_max) {
@@ -61,7 +62,7 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
   }
   auto attachment = std::make_shared<Attachment>(
       next_attachment_++, random_token(), pid, uid, std::string(hello.name), std::string(hello.ns),
-      ns, RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});
+      std::move(ns), RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});
   attachment->connections = 1;
   attachments_.emplace(attachment->token, attachment);
   return attachment;

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from peercached.directory.epoch_keeper import EpochKeeper
 from peercached.directory.epoch_store import EpochStore
+from peercached.directory.first_clears import FIRST_CLEARS_MAX, FirstClears
 from peercached.directory.layout import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from peercached._native import Engine
+
+log = logging.getLogger(__name__)
 
 EPOCH_MAX = 1 << 62
 # Epochs are times in microseconds; this one is in the year 2540. A later one that comes unasked is
@@ -23,7 +26,7 @@ EPOCHS_PER_MESSAGE_MAX = 64
 
 
 class TooManyNamespaces(ValueError):
-    """No room for one more cleared namespace; until the restart of this daemon, that is."""
+    """No room for one more cleared namespace."""
 
 
 class EpochTooHigh(ValueError):
@@ -39,6 +42,7 @@ class Epochs:
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # that the table had then
+        self._first_clears = FirstClears()
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
     def all(self) -> dict[bytes, int]:
@@ -59,15 +63,20 @@ class Epochs:
         some = table[start : start + EPOCHS_PER_MESSAGE_MAX]
         return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
 
-    def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False) -> None:
+    def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
         """`asked`: they come in an answer to us. Skips epochs that cannot be taken."""
         for namespace_id, epoch in epochs:
-            with contextlib.suppress(TooManyNamespaces, EpochTooHigh):
-                self.raise_to(namespace_id, epoch, asked)
+            try:
+                self.raise_to(namespace_id, epoch, asked, by)
+            except EpochTooHigh:
+                pass
+            except TooManyNamespaces as error:
+                log.warning("an epoch is not taken: %s", error)
 
-    def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False) -> int:
-        """Returns the epoch that holds here now. ValueError for what cannot be one, and when the
-        table is full: an epoch that is not in force must not be reported as if it were."""
+    def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False, by: str = "") -> int:
+        """Returns the epoch that holds here now. `by`: the node or user whose wish that is; empty:
+        somebody without a bound. ValueError for what cannot be one, and where there is no room: an
+        epoch that is not in force must not be reported as if it were."""
         if len(namespace_id) != DIGEST_BYTES:
             raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
         if not 0 < epoch < EPOCH_MAX:
@@ -76,13 +85,18 @@ class Epochs:
             raise EpochTooHigh(
                 f"epoch {epoch} of a namespace is far above {self.of(namespace_id)}, the one here"
             )
+        if by and self.of(namespace_id) == 0 and not self._first_clears.take(by):
+            raise TooManyNamespaces(
+                f"{by} has cleared {FIRST_CLEARS_MAX} namespaces for the first time lately, the "
+                "most that may be in a day"
+            )
         if self._engine.raise_epoch(namespace_id, epoch):
             self.keeper.raised()
             return epoch
         known = self.of(namespace_id)
         if known < epoch:
             raise TooManyNamespaces(
-                "too many namespaces were cleared since this daemon started: restart it"
+                "too many namespaces have been cleared: the table of them is full, on all nodes"
             )
         return known
 

@@ -48,7 +48,7 @@ class Adopts:
         if self._running >= ADOPTS_MAX:
             raise Unable(f"{self._running} parts are being taken over already")
         if offer.epoch > 0:
-            self._epochs.raise_to(offer.namespace_id, offer.epoch)
+            self._epochs.raise_to(offer.namespace_id, offer.epoch, by=f"node {caller.node_id}")
         self._running += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(

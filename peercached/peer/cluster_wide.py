@@ -62,15 +62,16 @@ class ClusterWide:
             pass
         return None
 
-    async def clear(self, namespace: str) -> list[str]:
+    async def clear(self, namespace: str, by: str = "") -> list[str]:
         """Those not reached: they learn of it from heartbeats when they are back. Processes that
         went without a word are among them, until it is known that they have ended; so is this node
-        if a restart would make it forget."""
+        if a restart would make it forget. `by`: the user whose worker asks; empty: an operator.
+        ValueError where there is no room for it."""
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._epochs.next_of(namespace_id, time.time_ns() // 1000)
         unreached: list[str] = []
         for _ in range(CLEAR_ROUNDS_MAX):
-            epoch = self._epochs.raise_to(namespace_id, epoch)
+            epoch = self._epochs.raise_to(namespace_id, epoch, by=by)
             highest, unreached = await self._raise_everywhere(namespace_id, epoch)
             if highest <= epoch:
                 break

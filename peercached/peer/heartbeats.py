@@ -145,7 +145,7 @@ class Heartbeats:
     def on_heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        self._epochs.learn(epochs)
+        self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
         now = time.monotonic()
         # A heartbeat in the name of a member is judged by when that member was heard last.
         self._membership.hear(self._signs.take(now), now)

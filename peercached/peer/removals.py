@@ -192,7 +192,7 @@ class Removals:
         self.lives.reach(answered)
         self.keep_changes()
 
-    async def answer(self, request: pb.RemoveRequest) -> pb.RemoveReply:
+    async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
         """ValueError, Unable"""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         id = id_of(request.id)
@@ -202,7 +202,8 @@ class Removals:
                 " can be"
             )
         # Before the pages are looked for: a clear that this node has missed must not hide them.
-        epoch = self.learn(request.epoch) if request.HasField("epoch") else 0
+        by = f"node {caller.node_id}"
+        epoch = self.learn(request.epoch, by) if request.HasField("epoch") else 0
         entry = await self.carry_out(id, request.digests)
         reply = pb.RemoveReply(
             epoch=epoch,
@@ -216,10 +217,10 @@ class Removals:
             reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
         return reply
 
-    def learn(self, told: pb.NamespaceEpoch) -> int:
+    def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:
         """The epoch that is in force here now. ValueError, also where there is no room for it."""
         if told.epoch:
-            return self._epochs.raise_to(told.namespace_id, told.epoch)
+            return self._epochs.raise_to(told.namespace_id, told.epoch, by=by)
         return self._epochs.of(told.namespace_id)
 
     def forget(self, node_id: str) -> int:

@@ -98,8 +98,10 @@ class LocalNode:
             raise LookupError(f"{target.node_id} is not in our view")
         return await self._cluster.reaches(target)
 
-    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> tuple[int, int]:
-        raised = self._epochs.raise_to(namespace_id, epoch)
+    async def raise_epoch(
+        self, caller: NodeAddress, namespace_id: bytes, epoch: int
+    ) -> tuple[int, int]:
+        raised = self._epochs.raise_to(namespace_id, epoch, by=f"node {caller.node_id}")
         try:
             await self._epochs.keeper.kept()
         except NotKept as error:

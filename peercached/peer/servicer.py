@@ -77,7 +77,9 @@ class NodeService(Protocol):
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         """A packed ChannelAnswer; Unable"""
 
-    async def raise_epoch(self, namespace_id: bytes, epoch: int) -> tuple[int, int]:
+    async def raise_epoch(
+        self, caller: NodeAddress, namespace_id: bytes, epoch: int
+    ) -> tuple[int, int]:
         """(the epoch in force, our view's number). Unable: it is in force here, but would be
         forgotten by a restart"""
 
@@ -287,8 +289,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def Remove(self, request: Any, context: Any) -> Any:
         try:
-            self._session(context)
-            return await self._removals.answer(request)
+            caller = self._session(context).caller
+            return await self._removals.answer(caller, request)
         except Exception as error:
             await self._refuse(context, error)
 
@@ -340,9 +342,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def RaiseEpoch(self, request: Any, context: Any) -> Any:
         try:
-            self._session(context)
+            caller = self._session(context).caller
             wanted = request.epoch
-            raised, view = await self._node.raise_epoch(wanted.namespace_id, wanted.epoch)
+            raised, view = await self._node.raise_epoch(caller, wanted.namespace_id, wanted.epoch)
             silent = self._removals.silent()
             return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
         except Exception as error:

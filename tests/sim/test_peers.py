@@ -427,7 +427,7 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
 
             namespace_id = first.engine.namespace_id("model")
             second.engine.epochs[namespace_id] = 7
-            assert await first.ask(CLEAR, b"model") == b""
+            assert await first.ask(CLEAR, bytes(4) + b"model") == b""
             assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
             assert await first.daemon.clear("model") == ["b"]
@@ -470,7 +470,9 @@ def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
             ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
             request = pb.RemoveRequest(digests=page)
             request.id.incarnation = request.id.number = 1
-            assert (await first.daemon.removals.answer(request)).digests == page
+            assert (
+                await first.daemon.removals.answer(second.daemon.placement.own.address, request)
+            ).digests == page
             await eventually(lambda: ticket in first.engine.answers)
             await eventually(first.daemon.streams.idle)
             for node in (first, second):

@@ -35,7 +35,7 @@ class Cleared:
         self.on_asked: Any = lambda name: None
         epochs = SimpleNamespace(
             next_of=lambda id, now: self.epoch,
-            raise_to=lambda id, epoch: epoch,
+            raise_to=lambda id, epoch, by: epoch,
             keeper=SimpleNamespace(kept=kept),
         )
         self.wide = ClusterWide(

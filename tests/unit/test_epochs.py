@@ -12,6 +12,7 @@ from peercached.directory.epochs import (
     Epochs,
     TooManyNamespaces,
 )
+from peercached.directory.first_clears import DAY_S, FIRST_CLEARS_MAX, FirstClears
 
 
 def cleared(count: int) -> tuple[FakeEngine, Epochs]:
@@ -80,6 +81,28 @@ def test_the_epoch_of_a_clear_is_above_all_that_were_made_before_it_elsewhere() 
 def test_a_full_table_is_the_callers_business_but_no_heartbeats() -> None:
     engine, epochs = cleared(0)
     engine.raise_epoch = lambda *_: False
-    with pytest.raises(TooManyNamespaces, match="restart"):
+    with pytest.raises(TooManyNamespaces, match="table of them is full"):
         epochs.raise_to(digest_of("n"), 1)
     epochs.learn([(digest_of("n"), 1)])
+
+
+def test_one_node_cannot_fill_the_table() -> None:
+    engine, epochs = cleared(0)
+    names = [digest_of(f"made up {number}") for number in range(FIRST_CLEARS_MAX + 100)]
+    epochs.learn([(name, 1) for name in names], by="node liar")
+    assert len(engine.epochs) == FIRST_CLEARS_MAX
+    with pytest.raises(TooManyNamespaces, match="node liar has cleared 8192"):
+        epochs.raise_to(names[-1], 1, by="node liar")
+    assert epochs.raise_to(names[0], 2, by="node liar") == 2, "a place that it has"
+    assert epochs.raise_to(names[-1], 1, by="node b") == 1
+    assert epochs.raise_to(names[-2], 1) == 1, "an operator"
+
+
+def test_who_has_had_all_gets_as_many_again_within_a_day() -> None:
+    now = 0.0
+    clears = FirstClears(lambda: now)
+    assert all(clears.take("user 1") for _ in range(FIRST_CLEARS_MAX))
+    assert not clears.take("user 1")
+    assert clears.take("user 2")
+    now = DAY_S / 2
+    assert sum(clears.take("user 1") for _ in range(FIRST_CLEARS_MAX)) == FIRST_CLEARS_MAX // 2

@@ -15,7 +15,7 @@ class Adopt : public EnginePair {
   }
   // As a worker would by a torn cache line: the header stays right.
   void spoil(const std::string& key) {
-    const Digest one[] = {digest_of(a_->engine.open_namespace("ns")->current().key, key)};
+    const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, key)};
     PinnedPage page;
     a_->engine.pool().pin(one, nullptr, false, {&page, 1});
     ASSERT_TRUE(page);
@@ -92,7 +92,7 @@ TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
   a_->get(warm);
   const auto parts = offered(4 * 70'000);
   ASSERT_EQ(parts.size(), 1u);
-  const auto ns = a_->engine.open_namespace("ns")->current();
+  const auto ns = a_->engine.open_namespace("ns", 0)->current();
   std::vector<Digest> expected, got;
   for (const auto& key : warm.keys) expected.push_back(digest_of(ns.key, key));
   for (const RecordRow& row : parts[0].rows) got.push_back(row.digest);

@@ -32,7 +32,7 @@ class ColdTest : public ::testing::Test {
     tier_ = tier.get();
     cold_->start(std::move(tier));
     promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
-    ns_ = namespaces_.open("ns");
+    ns_ = namespaces_.open("ns", 0).get();
   }
   void TearDown() override {
     promoter_.reset();

@@ -65,7 +65,7 @@ class Side {
     return engine.exists(context(kPatienceMs), refs, true);
   }
   RequestContext context(int64_t ms) {
-    return {engine.open_namespace("ns"), Deadline::after_ms(ms), &gate_, {}};
+    return {engine.open_namespace("ns", 0).get(), 0, Deadline::after_ms(ms), &gate_, {}};
   }
   // The worker gives up on its connection, or comes back with another one.
   void fence(bool on) { gate_page_.fence = on ? 1 : 0; }

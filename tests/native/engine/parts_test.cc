@@ -224,17 +224,17 @@ TEST(LocationCache, OfNoEntriesIsOff) {
 
 TEST(Namespaces, NeverShareADigest) {
   NamespaceTable table(Key128{});
-  const Digest a = digest_of(table.open("a")->current().key, "key");
-  const Digest b = digest_of(table.open("b")->current().key, "key");
+  const Digest a = digest_of(table.open("a", 0)->current().key, "key");
+  const Digest b = digest_of(table.open("b", 0)->current().key, "key");
   EXPECT_NE(a, b);
-  EXPECT_EQ(a, digest_of(table.open("a")->current().key, "key"));
+  EXPECT_EQ(a, digest_of(table.open("a", 0)->current().key, "key"));
   NamespaceTable other_cluster(Key128{1});
-  EXPECT_NE(a, digest_of(other_cluster.open("a")->current().key, "key"));
+  EXPECT_NE(a, digest_of(other_cluster.open("a", 0)->current().key, "key"));
 }
 
 TEST(Namespaces, RaisingTheEpochMovesEveryKeyAndNamesTheSlotToSweep) {
   NamespaceTable table(Key128{});
-  Namespace* ns = table.open("a");
+  const auto ns = table.open("a", 0);
   const NamespaceEpoch before = ns->current();
   uint32_t stale = 0;
   EXPECT_TRUE(table.raise(ns->id(), 1, stale));
@@ -248,7 +248,7 @@ TEST(Namespaces, AnEpochLearntBeforeTheFirstUseCounts) {
   uint32_t stale = 0;
   EXPECT_TRUE(table.raise(table.id_of("later"), 5, stale));
   EXPECT_EQ(stale, 0u);
-  EXPECT_EQ(table.open("later")->current().epoch, 5u);
+  EXPECT_EQ(table.open("later", 0)->current().epoch, 5u);
 }
 
 TEST(Namespaces, TheMarkIsThatOfTheEpochsHoweverTheyCame) {
@@ -267,7 +267,37 @@ TEST(Namespaces, TheMarkIsThatOfTheEpochsHoweverTheyCame) {
 
 TEST(Namespaces, NamesBeyondTheLimitAreRefused) {
   NamespaceTable table(Key128{});
-  EXPECT_EQ(table.open(std::string(kNamespaceBytesMax + 1, 'x')), nullptr);
+  EXPECT_EQ(table.open(std::string(kNamespaceBytesMax + 1, 'x'), 0), nullptr);
+}
+
+TEST(Namespaces, WhatNobodyHasOpenAndHasNoPagesMakesRoom) {
+  NamespaceTable table(Key128{});
+  std::set<uint32_t> with_pages;
+  std::vector<uint32_t> forgotten;
+  table.forget_unused([&](uint32_t slot) { return with_pages.contains(slot); },
+                      [&](uint32_t slot) { forgotten.push_back(slot); });
+  const auto held = table.open("held", 1);
+  const Digest page = digest_of(table.open("with pages", 1)->current().key, "key");
+  with_pages.insert(table.open("with pages", 1)->current().pool_slot);
+  for (size_t i = 2; i < kNamespacesPerUserMax; ++i) {
+    ASSERT_NE(table.open(std::to_string(i), 1), nullptr) << i;
+  }
+  EXPECT_TRUE(forgotten.empty());
+  EXPECT_NE(table.open("one more", 1), nullptr);
+  EXPECT_EQ(forgotten.size(), kNamespacesPerUserMax - 2);
+  EXPECT_EQ(table.open("held", 1), held);
+  EXPECT_EQ(digest_of(table.open("with pages", 1)->current().key, "key"), page);
+}
+
+TEST(Namespaces, OneUserThatKeepsAllOfItsOwnLeavesRoomForOthers) {
+  NamespaceTable table(Key128{});
+  table.forget_unused([](uint32_t) { return true; }, [](uint32_t) {});
+  for (size_t i = 0; i < kNamespacesPerUserMax; ++i) {
+    ASSERT_NE(table.open(std::to_string(i), 1), nullptr) << i;
+  }
+  EXPECT_EQ(table.open("one more", 1), nullptr);
+  EXPECT_NE(table.open("0", 1), nullptr);
+  EXPECT_NE(table.open("one more", 2), nullptr);
 }
 
 TEST(NodeTable, AnIndexIsReusedOnlyWhenItMayBe) {

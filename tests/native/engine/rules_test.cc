@@ -42,7 +42,8 @@ TEST_F(EnginePair, BytesFromAPeerThatAreNotThePagesAreAMissAndCountedAsSuch) {
   Pages out("k", 1, 70'000);
   out.fill();
   a_->set(out);
-  const Digest first[] = {digest_of(a_->engine.open_namespace("ns")->current().key, out.keys[0])};
+  const Digest first[] = {
+      digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
   a_->engine.pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
@@ -60,7 +61,8 @@ TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
   Pages out("k", 2, 70'000);
   out.fill();
   a_->set(out);
-  const Digest first[] = {digest_of(a_->engine.open_namespace("ns")->current().key, out.keys[0])};
+  const Digest first[] = {
+      digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
   a_->engine.pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
@@ -257,7 +259,7 @@ TEST_F(EnginePair, ExistsPromisesNothingOfANodeThatCannotBeRead) {
   const HolderIndex stranger = b_->engine.add_node("c", 'c');
   Pages pages("k", 1, 4096);
   RecordRow row;
-  row.digest = digest_of(b_->engine.open_namespace("ns")->current().key, pages.keys[0]);
+  row.digest = digest_of(b_->engine.open_namespace("ns", 0)->current().key, pages.keys[0]);
   row.generation = 1;
   row.length = 4096;
   row.flags = kRecordResident;
@@ -316,7 +318,7 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
 
 TEST_F(EnginePair, ASetUnderWayDuringAClearLeavesNothingBehindTheSweep) {
   open(64 << 20);
-  Namespace* ns = a_->engine.open_namespace("ns");
+  const auto ns = a_->engine.open_namespace("ns", 0);
   const NamespaceEpoch before = ns->current();
   // The second page is being set by somebody else; so the set waits in its midst.
   Pages pages("k", 2, 4096);

@@ -23,14 +23,14 @@ class Namespace {
 
 class FakeHandler final : public RequestHandler {
  public:
-  Namespace* open_namespace(std::string_view name) override {
+  std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t) override {
     const std::lock_guard lock(mutex_);
     if (namespaces_.size() >= namespaces_max && !namespaces_.contains(std::string(name))) {
       return nullptr;
     }
-    Namespace& ns = namespaces_[std::string(name)];
-    ns.name = name;
-    return &ns;
+    std::shared_ptr<Namespace>& ns = namespaces_[std::string(name)];
+    if (!ns) ns = std::make_shared<Namespace>(std::string(name));
+    return ns;
   }
 
   void set(const RequestContext& context, std::span<PageRef> pages) override {
@@ -151,7 +151,7 @@ class FakeHandler final : public RequestHandler {
   std::condition_variable door_;
   bool shut_ = false;
   int at_door_ = 0;
-  std::map<std::string, Namespace> namespaces_;
+  std::map<std::string, std::shared_ptr<Namespace>> namespaces_;
   std::map<std::string, std::vector<std::byte>> pages_;
 };
 
