@@ -116,7 +116,7 @@ class Daemon:
         self.peers.on_session = self.views.on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.peers.member_at = self.placement.member_at
-        self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id))
+        self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from peercached.directory.epoch_keeper import EpochKeeper
@@ -37,12 +37,17 @@ class Epochs:
     """The engine has the epochs; this says which to tell next, checks what is told, and keeps
     them over restarts."""
 
-    def __init__(self, engine: Engine, store: EpochStore | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: EpochStore | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # that the table had then
-        self._first_clears = FirstClears()
+        self._first_clears = FirstClears(clock)
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
     def all(self) -> dict[bytes, int]:

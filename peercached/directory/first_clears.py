@@ -5,7 +5,6 @@ comes back with pages of long ago must still hear that they are void. So nobody 
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -16,9 +15,10 @@ ORIGINS_MAX = 4096
 
 
 class FirstClears:
-    """Of at most ORIGINS_MAX origins: the one that was silent the longest begins anew."""
+    """Of at most ORIGINS_MAX origins: the one that was silent the longest begins anew. `clock`: in
+    seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many, and when
 
