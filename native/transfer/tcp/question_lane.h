@@ -27,6 +27,8 @@ class QuestionLane {
   bool waiting() const { return channel_ == nullptr; }
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
   short poll_events() const;
+  // Something is there that poll() does not tell of.
+  bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until(TimePoint deadline) const;
   // Why it ended before its time; empty if all is answered.
   const std::string& trouble() const { return trouble_; }

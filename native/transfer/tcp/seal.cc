@@ -102,13 +102,14 @@ struct SealContexts {
   }
 
   static int read(BIO* bio, char* to, int bytes) {
-    const Seal& seal = *static_cast<Seal*>(BIO_get_data(bio));
+    Seal& seal = *static_cast<Seal*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     ssize_t n;
     do {
       n = ::recv(seal.fd_, to, static_cast<size_t>(bytes), MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
+    seal.dry_ = n < 0 && errno == EAGAIN;
+    if (seal.dry_) BIO_set_retry_read(bio);
     if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     return static_cast<int>(n);
   }
@@ -136,6 +137,8 @@ struct SealContexts {
     // A cut connection is the end of it: frames say themselves how long they are.
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    // One record a call: who sends nothing but changes of keys must not keep us for ever.
+    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_read_ahead(context, 1);
@@ -231,10 +234,17 @@ bool Seal::shake() {
   return true;
 }
 
+bool Seal::change_key() {
+  ERR_clear_error();
+  errno = 0;
+  if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
+  records_ = 0;
+  const int rc = SSL_do_handshake(ssl_.get());
+  return rc == 1 || fail(rc);
+}
+
 bool Seal::send_record(std::span<const std::byte> plain) {
-  if (records_ >= kRecordsPerKey && SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
-    records_ = 0;
-  }
+  if (records_ >= kRecordsPerKey) (void)change_key();
   ERR_clear_error();
   errno = 0;
   size_t taken = 0;
@@ -274,7 +284,7 @@ ssize_t Seal::receive(std::span<const iovec> places) {
   size_t wanted = 0, got = 0;
   for (const iovec& place : places) wanted += place.iov_len;
   starved_ = false;
-  while (got < wanted && !starved_ && !over_) {
+  while (got < wanted && !over_) {
     ERR_clear_error();
     errno = 0;
     size_t n = 0;
@@ -284,7 +294,8 @@ ssize_t Seal::receive(std::span<const iovec> places) {
       if (SSL_get_error(ssl_.get(), rc) == SSL_ERROR_ZERO_RETURN) {
         over_ = 0;
       } else if (fail(rc); errno == EAGAIN) {
-        starved_ = true;
+        starved_ = dry_;
+        break;
       } else {
         over_ = errno;
       }

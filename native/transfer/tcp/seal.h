@@ -37,6 +37,9 @@ class Seal {
   // (see trouble()). After EAGAIN the same bytes come first in the next send().
   ssize_t send(std::span<const iovec> pieces);
   ssize_t receive(std::span<const iovec> places);
+  // This end's key, which send() does in time. False: not now; what has been begun goes on with the
+  // next send().
+  bool change_key();
   // Something has come already that poll() does not tell of.
   bool has_more() const { return over_ || (!starved_ && SSL_has_pending(ssl_.get()) == 1); }
 
@@ -68,7 +71,8 @@ class Seal {
   const TokenOf* token_of_ = nullptr;  // of the holder, until it is shaken
   std::string trouble_;
   bool stranger_ = false;
-  bool starved_ = false;
+  bool dry_ = false;         // nothing was there when the socket was last asked
+  bool starved_ = false;     // nor is there in the buffers
   std::optional<int> over_;  // nothing more can be received: errno, or 0 for the end
   uint64_t records_ = 0;
   std::vector<std::byte> record_;

@@ -347,7 +347,8 @@ ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadl
     } else if (n == 0) {
       return Got::closed;
     } else if (errno == EAGAIN) {
-      if (deadline.passed() || !wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) {
+      if (deadline.passed()) return Got::late;
+      if (!stream_.has_more() && !wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) {
         return Got::late;
       }
     } else if (errno != EINTR) {

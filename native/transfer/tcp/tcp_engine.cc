@@ -183,6 +183,7 @@ class TcpReading final : public TcpEngine {
         if (lane.finished()) continue;
         waiting = true;
         until = std::min(until, lane.waiting() ? now + kChannelWait : lane.until(deadline.at));
+        if (lane.has_more()) until = now;
         if (!lane.waiting()) waits.push_back({lane.fd(), lane.poll_events(), 0});
       }
       if (!waiting || now >= deadline.at) return;

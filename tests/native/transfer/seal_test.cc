@@ -167,5 +167,37 @@ TEST_F(Sealed, APeerThatDoesNotTakeItsPagesIsCutOff) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
+// A holder that greets as it should, and then changes its key for ever.
+TEST_F(Sealed, ChangesOfKeysKeepNobodyBeyondADeadline) {
+  const tcp::Seal::TokenOf token_of = [](auto&, Incarnation) { return kToken; };
+  ScriptedHolder holder([&](Wire& wire, int) {
+    const auto seal = tcp::Seal::of_holder(wire.fd(), token_of);
+    const auto say = [&](const std::vector<std::byte>& frame) {
+      const iovec piece{const_cast<std::byte*>(frame.data()), frame.size()};
+      return seal->send({&piece, 1}) == static_cast<ssize_t>(frame.size());
+    };
+    if (!eventually([&] { return seal->shake(); })) return;
+    std::vector<std::byte> frame;
+    tcp::append_challenge(frame, {});
+    if (!say(frame)) return;
+    frame.clear();
+    tcp::append_hello_ok(frame, kHolderIncarnation);
+    if (!say(frame)) return;
+    while (seal->change_key() || errno == EAGAIN) std::this_thread::yield();
+  });
+  PeerEndpoint endpoint = holder.endpoint();
+  endpoint.sealed = true;
+  RecordRow row;
+  row.length = 1000;
+  Reading reading({row});
+  const TimePoint start = Clock::now();
+  {
+    const auto engine = reader_of(endpoint);
+    reading.read(*engine, 300);
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+}
+
 }  // namespace
 }  // namespace peercached::testing
