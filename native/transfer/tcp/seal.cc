@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
 #include "common/fault_guard.h"
 
@@ -19,7 +20,6 @@ constexpr unsigned char kCipherId[] = {0x13, 0x01};
 // As much as one system call brings.
 constexpr size_t kReadAheadBytes = 64 * 1024;
 
-// Of most greetings that fail.
 constexpr const char* kPerhaps = ": the two ends know no token in common: shake hands again";
 
 template <typename T>
@@ -119,6 +119,13 @@ struct SealContexts {
     return command == BIO_CTRL_FLUSH;
   }
 
+  static void heard(int sent, int, int kind, const void* message, size_t bytes, SSL* ssl, void*) {
+    if (sent == 0 && kind == SSL3_RT_HANDSHAKE && bytes != 0 &&
+        *static_cast<const unsigned char*>(message) == SSL3_MT_KEY_UPDATE) {
+      ++seal_of(ssl).key_changes_;
+    }
+  }
+
   static BIO_METHOD* socket() {
     static BIO_METHOD* const method = [] {
       BIO_METHOD* one = made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket"));
@@ -133,7 +140,10 @@ struct SealContexts {
   static SSL_CTX* make(const SSL_METHOD* method) {
     SSL_CTX* context = made(SSL_CTX_new(method));
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    SSL_CTX_set_ciphersuites(context, kCipherSuite);
+    if (SSL_CTX_set_ciphersuites(context, kCipherSuite) != 1) {
+      throw std::runtime_error(std::string("OpenSSL of this system has no ") + kCipherSuite);
+    }
+    SSL_CTX_set_msg_callback(context, heard);
     // A cut connection is the end of it: frames say themselves how long they are.
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
@@ -212,6 +222,9 @@ bool Seal::fail(int rc) {
     case SSL_ERROR_WANT_WRITE:
       errno = EAGAIN;
       return false;
+    case SSL_ERROR_ZERO_RETURN:
+      errno = ECONNRESET;
+      return false;
     case SSL_ERROR_SYSCALL:
       errno = system != 0 ? system : ECONNRESET;
       return false;
@@ -220,7 +233,8 @@ bool Seal::fail(int rc) {
   }
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
-  if (!SSL_is_init_finished(ssl_.get())) trouble_ += kPerhaps;
+  const bool is_reader = token_of_ == nullptr;
+  if (!SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_)) trouble_ += kPerhaps;
   errno = EPROTO;
   return false;
 }
@@ -293,14 +307,18 @@ ssize_t Seal::receive(std::span<const iovec> places) {
     if (rc != 1) {
       if (SSL_get_error(ssl_.get(), rc) == SSL_ERROR_ZERO_RETURN) {
         over_ = 0;
-      } else if (fail(rc); errno == EAGAIN) {
+      } else if (fail(rc); errno != EAGAIN) {
+        over_ = errno;
+      } else if (key_changes_ > kKeyChangesMax) {
+        trouble_ = "TLS: it does nothing but change its key";
+        over_ = EPROTO;
+      } else {
         starved_ = dry_;
         break;
-      } else {
-        over_ = errno;
       }
       continue;
     }
+    key_changes_ = 0;
     if (!scatter(places, got, {record_.data(), n})) {
       errno = EFAULT;
       return -1;

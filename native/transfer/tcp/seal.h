@@ -53,6 +53,8 @@ class Seal {
   static constexpr size_t kRecordBytes = 16384;
   // AES-GCM keeps its promises for 2^24.5 records under one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = 1 << 22;
+  // Of the other end, with nothing else between them. Each costs some microseconds.
+  static constexpr unsigned kKeyChangesMax = 16;
 
   struct Free {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
@@ -75,6 +77,7 @@ class Seal {
   bool starved_ = false;     // nor is there in the buffers
   std::optional<int> over_;  // nothing more can be received: errno, or 0 for the end
   uint64_t records_ = 0;
+  unsigned key_changes_ = 0;  // of the other end, since it sent something else
   std::vector<std::byte> record_;
 };
 

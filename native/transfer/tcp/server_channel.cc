@@ -128,6 +128,7 @@ void ServerChannel::serve(const std::function<bool()>& let_in) {
 }
 
 void ServerChannel::turn_away() {
+  if (stream_.seal() != nullptr) return;  // a word would cost a handshake
   frame_.clear();
   append_refused(frame_, Refusal::full, "too many connections at once: try again later");
   (void)send(frame_);
@@ -352,6 +353,10 @@ ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadl
         return Got::late;
       }
     } else if (errno != EINTR) {
+      if (errno == EPROTO) {
+        counters_.bad_frames++;
+        note("tcp seal", "cut off " + host_ + ": " + stream_.error_text(EPROTO));
+      }
       return Got::closed;
     }
   }
