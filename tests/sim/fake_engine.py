@@ -125,16 +125,8 @@ class FakeEngine(NativeDirectory):
         self.suspected.discard(index)
 
     def connect_node(
-        self,
-        index: int,
-        host: str,
-        port: int,
-        token: bytes,
-        incarnation: int,
-        rails: int,
-        sealed: bool,
+        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int, *_: bool
     ) -> None:
-        assert not sealed
         self.connected[index] = (host, port, token, incarnation, rails)
 
     def transport(self) -> dict[str, Any]:

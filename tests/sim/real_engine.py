@@ -135,18 +135,9 @@ class RealEngine:
     def take_life_signs(self) -> list[Heard]:
         return self.signs.take()
 
-    def connect_node(
-        self,
-        index: int,
-        host: str,
-        port: int,
-        token: bytes,
-        incarnation: int,
-        rails: int,
-        sealed: bool,
-    ) -> None:
+    def connect_node(self, index: int, host: str, *where: Any) -> None:
         del host
-        self._living.connect_node(index, HOST, port, token, incarnation, rails, sealed)
+        self._living.connect_node(index, HOST, *where)
 
     def adopt(self, *offer: Any) -> asyncio.Future[Any]:
         """It waits for Python to publish the pages."""

@@ -53,7 +53,7 @@ class Seal {
   static constexpr size_t kRecordBytes = 16384;
   // AES-GCM keeps its promises for 2^24.5 records under one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = 1 << 22;
-  // Of the other end, with nothing else between them. Each costs some microseconds.
+  // That the other end may make without sending anything between them.
   static constexpr unsigned kKeyChangesMax = 16;
 
   struct Free {
@@ -73,8 +73,8 @@ class Seal {
   const TokenOf* token_of_ = nullptr;  // of the holder, until it is shaken
   std::string trouble_;
   bool stranger_ = false;
-  bool dry_ = false;         // nothing was there when the socket was last asked
-  bool starved_ = false;     // nor is there in the buffers
+  bool dry_ = false;         // the last look into the socket found nothing
+  bool starved_ = false;     // receive() has to wait for the socket
   std::optional<int> over_;  // nothing more can be received: errno, or 0 for the end
   uint64_t records_ = 0;
   unsigned key_changes_ = 0;  // of the other end, since it sent something else

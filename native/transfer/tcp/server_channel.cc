@@ -155,8 +155,9 @@ bool ServerChannel::shake(Deadline deadline) {
       no_hello(Got::late);
       return false;
     }
+    const bool refused = errno == EPROTO;
     no_hello(Got::closed);
-    if (errno == EPROTO) {
+    if (refused) {
       counters_.unauthorised += stream_.seal()->is_stranger();
       note("tcp refused",
            "refused a connection to data_port from " + host_ + ": " + stream_.error_text(EPROTO));
