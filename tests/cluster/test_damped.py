@@ -41,7 +41,9 @@ def test_a_node_that_is_not_taken_in_yet_takes_no_sets(
     pages, before = attach(a), keys_of("before", 16)
     assert all(pages.set(before))
     answers: set[Status] = set()
-    for _ in range(3 * int(FREE_JOINS)):  # each join makes it wait longer: in the end, longer than it takes to start
+    for _ in range(
+        3 * int(FREE_JOINS)
+    ):  # each join makes it wait longer: in the end, longer than it takes to start
         c.kill()
         c.start()
         eventually(lambda: waits(c) or joined(c, at=a), 60)
