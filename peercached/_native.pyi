@@ -319,6 +319,9 @@ def map_rows(rows: bytes, mapping: bytes) -> bytes:
 def missing(digests: bytes, items: bytes, stride: int) -> bytes:
     """The digests that lead none of the items, in order."""
 
+def standing(rows: bytes, changes: bytes) -> bytes:
+    """The rows without those records that a withdrawal among `changes` takes back."""
+
 def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
     """Rows by summary bucket, ascending; buckets without rows are left out."""
 

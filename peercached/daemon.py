@@ -120,7 +120,7 @@ class Daemon:
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.owner_side = OwnerSide(engine)
-        self.local = LocalShard(engine)
+        self.local = LocalShard(engine, native)
         self.local.on_refused = self.owner_side.own_records_refused
         self.trouble = Trouble(engine, self.placement, self.peers)
         self.streams = Streams(

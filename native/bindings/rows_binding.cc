@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "bindings/packed.h"
@@ -33,6 +34,27 @@ nb::bytes missing(const nb::bytes& packed_digests, const nb::bytes& items, size_
   return pack(out);
 }
 
+nb::bytes standing(const nb::bytes& packed_rows, const nb::bytes& packed_changes) {
+  const auto rows = unpack<RecordRow>(packed_rows, "rows");
+  const auto changes = unpack<RecordRow>(packed_changes, "changes");
+  std::vector<RecordRow> out;
+  {
+    nb::gil_scoped_release unlocked;
+    std::unordered_map<Digest, Generation, DigestHash> withdrawn;
+    for (const RecordRow& row : changes) {
+      if ((row.flags & kRecordWithdraw) == 0) continue;
+      Generation& newest = withdrawn[row.digest];
+      newest = std::max<Generation>(newest, row.generation);
+    }
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(out), [&](const RecordRow& row) {
+      if (row.flags & kRecordWithdraw) return true;
+      const auto found = withdrawn.find(row.digest);
+      return found == withdrawn.end() || found->second < row.generation;
+    });
+  }
+  return pack(out);
+}
+
 nb::list split_buckets(const nb::bytes& packed) {
   const auto rows = unpack<RecordRow>(packed, "rows");
   std::array<std::vector<RecordRow>, kSummaryBuckets> buckets;
@@ -51,6 +73,7 @@ nb::list split_buckets(const nb::bytes& packed) {
 
 void bind_rows(nb::module_& module) {
   module.def("missing", &missing, nb::arg("digests"), nb::arg("items"), nb::arg("stride"));
+  module.def("standing", &standing, nb::arg("rows"), nb::arg("changes"));
   module.def("split_buckets", &split_buckets, nb::arg("rows"));
 }
 

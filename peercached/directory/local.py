@@ -12,6 +12,7 @@ from peercached.directory.layout import (
     bucket_groups,
     differing_buckets,
 )
+from peercached.directory.native import Native
 from peercached.directory.refusals import Refusals
 from peercached.directory.stream import ECHO_BYTES_MAX, GROUP_ROWS_MAX, Want
 
@@ -23,11 +24,12 @@ class LocalShard:
     """Applies our records; repairs our shard after a change of the ring or lost updates.
 
     As in stream.py, what is applied while the pool is scanned is applied once more after the
-    buckets, or a withdrawal could be undone by them.
+    buckets, or a withdrawal could be undone by them; neither has what is taken back meanwhile.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, native: Native) -> None:
         self._engine = engine
+        self._native = native
         self._view_number = 0
         self._wanted = True
         self._resyncing = True
@@ -40,6 +42,7 @@ class LocalShard:
         self.resyncs = 0
         # A record of ours was refused: what our shard does not have proves nothing any more.
         self.on_refused: Callable[[], None] = lambda: None
+        self.exact = True  # nothing is there that our pool has not
         self._complete = True  # nothing was refused since the last summary
         self._refusals = Refusals()
 
@@ -49,7 +52,7 @@ class LocalShard:
             self._echo.append(rows)
             self._echo_bytes += len(rows)
             if self._echo_bytes > ECHO_BYTES_MAX:
-                self.resync()
+                self._restart()
 
     def _refused(self, count: int) -> None:
         if count:
@@ -61,13 +64,18 @@ class LocalShard:
     def check(self, now: float) -> None:
         """Begins a resync when there may be room by now for what was refused."""
         if self._refusals.due(self.refused_full, not self._resyncing, now):
-            self.resync()
+            self._restart()
 
     def set_view(self, number: int) -> None:
         self._view_number = number
-        self.resync()
+        self._restart()
 
     def resync(self) -> None:
+        """Changes were lost before they came here."""
+        self.exact = False
+        self._restart()
+
+    def _restart(self) -> None:
         self._attempt += 1
         self._wanted = True
         self._resyncing = True
@@ -101,16 +109,17 @@ class LocalShard:
         if attempt != self._attempt:
             return
         mask = self._groups.popleft()
+        echo = b"".join(self._echo or ())
         for bucket, wanted in enumerate(mask):
             if wanted:
-                rows = buckets.get(bucket, b"")
+                rows = self._native.standing(buckets.get(bucket, b""), echo)
                 self._refused(self._engine.shard_replace(SELF, bucket, as_of, rows)[4])
-        for rows in self._echo or ():
-            self._refused(self._engine.shard_apply(SELF, rows)[4])
+        self._refused(self._engine.shard_apply(SELF, self._native.standing(echo, echo))[4])
         self._echo = None
         self._next()
 
     def _next(self) -> None:
         self._wanted = self._resyncing = bool(self._groups)
+        self.exact = self.exact or not self._groups
         if not self._groups and self._complete:
             self.in_sync_for = self._view_number

@@ -24,6 +24,10 @@ class Streams(Protocol):
     def under_way(self) -> Iterable[int]:
         """Owners that can be reached and have not acknowledged all that they were offered."""
 
+    def doubtful(self) -> Iterable[int]:
+        """Owners that may have records of ours that we have not, and get no ticket, or none that
+        would prove anything."""
+
 
 class FormerOwners(Protocol):
     """Who owned records in the views before; placement.Placement is one. `owned`: the records by
@@ -47,8 +51,8 @@ class _Pending:
     accepted: list[bytes]  # parts that an owner has
     deadline: float
     fair: bool  # it has the whole time-out
-    done: Callable[[], None]
-    complete: bool = True  # no owner failed yet
+    done: Callable[[set[int]], None]
+    failed: set[int]  # owners
 
 
 class Publisher:
@@ -82,27 +86,42 @@ class Publisher:
         """From the next batch on."""
         self._timeout_s = timeout_ms / 1000
 
-    def publish(
-        self,
-        rows: bytes,
-        now: float,
-        left_s: float,
-        done: Callable[[], None],
-        behind_all: bool = False,
-    ) -> None:
-        """`behind_all`: and all that was offered to any owner before."""
+    def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
         self.batches += 1
-        ticket = next(self._tickets)
-        waiting: dict[int, bytes] = {}
-        accepted: list[bytes] = []
-        complete = True
+        parts = self._parts(rows, now)
+        self._begin(rows, parts, set(), now, left_s, lambda failed: done())
+
+    def take_back(
+        self, rows: bytes, now: float, left_s: float, done: Callable[[set[int]], None]
+    ) -> None:
+        """Withdrawals, and all that was offered to any owner before. `done` gets the owners that
+        may still name us for what these take back, or for what was taken back before."""
+        failed = set(self._streams.doubtful())
+        if not self._local.exact:
+            failed.add(SELF)
+        parts = dict.fromkeys(self._streams.under_way(), b"") | self._parts(rows, now)
+        self._begin(b"", parts, failed, now, left_s, done)
+
+    def _parts(self, rows: bytes, now: float) -> dict[int, bytes]:
         parts = dict(self._engine.split(rows, ROW_BYTES))
         # A reader that goes by an earlier view asks its owners, who call what they lack nowhere.
         for owner, part in self._former_owners.former_owners_in_use(rows, parts, now):
             parts[owner] = parts.get(owner, b"") + part
         self._take_back(rows, parts, now)
-        if behind_all:
-            parts = dict.fromkeys(self._streams.under_way(), b"") | parts
+        return parts
+
+    def _begin(
+        self,
+        rows: bytes,
+        parts: Mapping[int, bytes],
+        failed: set[int],
+        now: float,
+        left_s: float,
+        done: Callable[[set[int]], None],
+    ) -> None:
+        ticket = next(self._tickets)
+        waiting: dict[int, bytes] = {}
+        accepted: list[bytes] = []
         for owner, part in parts.items():
             if owner == SELF:
                 self._local.apply(part)
@@ -110,10 +129,10 @@ class Publisher:
             elif self._streams.offer(owner, part, ticket):
                 waiting[owner] = part
             else:
-                complete = False
+                failed.add(owner)
         deadline = now + min(left_s, self._timeout_s)
         pending = _Pending(
-            rows, waiting, accepted, deadline, left_s >= self._timeout_s, done, complete
+            rows, waiting, accepted, deadline, left_s >= self._timeout_s, done, failed
         )
         if waiting:
             self._pending[ticket] = pending
@@ -166,7 +185,7 @@ class Publisher:
         pending = self._pending.get(ticket)
         if pending is None or pending.waiting.pop(owner, None) is None:
             return
-        pending.complete = False
+        pending.failed.add(owner)
         if not pending.waiting:
             del self._pending[ticket]
             self._finish(pending)
@@ -180,20 +199,20 @@ class Publisher:
             self.timeouts += 1
             if pending.fair:
                 silent |= pending.waiting.keys()
-            pending.complete = False
+            pending.failed |= pending.waiting.keys()
             self._finish(pending)
         return silent
 
     def _finish(self, pending: _Pending) -> None:
         # Marked per part: when an owner failed, only the records another one took are
         # visible, and only those are "visible when told".
-        if pending.complete:
+        if not pending.failed:
             self._engine.mark_published(pending.rows)
         else:
             for part in pending.accepted:
                 self._engine.mark_published(part)
             self.unreached += bool(pending.rows) and not pending.accepted
-        pending.done()
+        pending.done(pending.failed)
 
     @property
     def idle(self) -> bool:

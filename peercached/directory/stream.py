@@ -15,6 +15,9 @@ conditionally by generation, so an *addition* may arrive twice or late. A *withd
 not: owners keep no tombstones. If a page is scanned into a bucket, then evicted, and the
 withdrawal overtakes the bucket, the bucket would bring the record back to stay. So whatever
 was sent since the scan began is sent once more behind the buckets, in order: the echo.
+
+And a removal may be answered as soon as the owner has taken its withdrawal: nothing that it takes
+back may come behind it, not for a moment. So buckets and echo leave out what was taken back since.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from peercached.directory.layout import (
     fingerprint_of,
 )
 from peercached.directory.messages import Ack, Batch, Kind
+from peercached.directory.native import Native
 from peercached.directory.refusals import Refusals
 
 BATCH_BYTES_MAX = ROW_BYTES * 8192
@@ -70,14 +74,20 @@ class Want:
 class HolderStream:
     """Sans-I/O; not thread safe. Tickets are the publisher's; 0 means that nobody waits."""
 
-    def __init__(self, owner: int, view_number: int, fence: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, native: Native, owner: int, view_number: int, fence: Callable[[], int] = lambda: 0
+    ) -> None:
         """`fence`: of the frames that records also travel in (native/engine/fences.h)."""
+        self._native = native
         self.owner = owner
         self._fence = fence
         self.connected = False
         self.broken = ""  # why the connection has to be made anew; "" while it is fine
         self.overdue = False  # it is because the owner is silent
         self.has_view = False  # the owner, ours or a later one: it has compared by it
+        # What the owner has of us is what we have, but for what is under way. Not before it has
+        # been compared once: the owner may have heard of us before there was this object.
+        self.exact = False
         self.resyncs = 0
         self.overflows = 0
         self.refused_full = 0
@@ -86,6 +96,7 @@ class HolderStream:
         self._epoch = 0
         self._sequence = 0
         self._acknowledged = 0
+        self._acknowledged_fence = -1
         self._queue: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._queue_bytes = 0
         self._lost: list[int] = []
@@ -114,6 +125,7 @@ class HolderStream:
         self._epoch = epoch
         self._sequence = 0
         self._acknowledged = 0
+        self._acknowledged_fence = -1
         self._restart()
         self._control.append(self._make(Kind.HELLO))
 
@@ -143,6 +155,7 @@ class HolderStream:
 
     def resync(self) -> None:
         """Changes were lost on our side."""
+        self.exact = False
         self._restart()
 
     def _restart(self) -> None:
@@ -174,6 +187,7 @@ class HolderStream:
     def _drop_queue(self) -> None:
         # Bounded memory: the resync finds these records in the pool again.
         self.overflows += 1
+        self.exact = False
         self._lost += [t for _, tickets in self._queue for t in tickets]
         self._queue.clear()
         self._queue_bytes = 0
@@ -264,8 +278,11 @@ class HolderStream:
         if self._phase is _Phase.SENDING and not self._control:
             # The buckets are out: the echo, before any newer record.
             assert self._echo is not None
-            if self._echo:
-                return self._make(Kind.ROWS, self._echo.popleft())
+            while self._echo:
+                if rows := self._native.standing(self._echo[0], b"".join(self._echo)):
+                    self._echo.popleft()
+                    return self._make(Kind.ROWS, rows)
+                self._echo.popleft()
             self._echo = None
             self._echo_bytes = 0
             if self._groups:
@@ -280,7 +297,12 @@ class HolderStream:
             self._control_turn = True
             return self._rows_batch()
         self._control_turn = False
-        return self._control.popleft() if self._control else None
+        if not self._control:
+            return None
+        batch = self._control.popleft()
+        if batch.kind is Kind.BUCKET and self._echo:
+            batch.payload = self._native.standing(batch.payload, b"".join(self._echo))
+        return batch
 
     def _rows_batch(self) -> Batch:
         payload, tickets = self._pop_queue()
@@ -329,19 +351,24 @@ class HolderStream:
         while self._unacked and self._unacked[0].sequence <= ack.sequence:
             batch = self._unacked.popleft()
             self._unacked_bytes -= len(batch.payload)
+            self._acknowledged_fence = batch.fence
             done += batch.tickets
             if batch.kind is Kind.SYNC_DONE and self._phase is _Phase.FINISHING:
-                self._phase = _Phase.SYNCED
+                self._synced()
         self._acknowledged = max(self._acknowledged, ack.sequence)
         if self._phase is _Phase.AWAIT_ANSWER and ack.sequence == self._asked_sequence:
             self.has_view = self.has_view or ack.same is not None
             if ack.same:
-                self._phase = _Phase.SYNCED
+                self._synced()
             elif ack.same is not None:
                 self._ask(Kind.SUMMARY, self._summary)
             elif ack.differing:
                 self._answer(ack.differing)
         return done
+
+    def _synced(self) -> None:
+        self._phase = _Phase.SYNCED
+        self.exact = True
 
     def _answer(self, differing: bytes) -> None:
         if len(differing) != BUCKETS:
@@ -376,6 +403,11 @@ class HolderStream:
     def idle(self) -> bool:
         """Nothing waits to be sent or acknowledged (a resync may be under way)."""
         return not self._queue and not self._unacked
+
+    @property
+    def at_rest(self) -> bool:
+        """Idle, and no frame of before can come any more."""
+        return self.idle and self._acknowledged_fence == self._fence()
 
     @property
     def behind(self) -> bool:

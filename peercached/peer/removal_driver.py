@@ -296,6 +296,8 @@ class RemovalDriver:
         }
         if not entry.kept:
             missing[self._own.node_id] = "it cannot be written down"
+        elif entry.untold:
+            missing[self._own.node_id] = _why_untold(entry.untold)
         while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
@@ -334,6 +336,8 @@ class RemovalDriver:
             one.silent[life.name] = life
         if not reply.kept:
             return "it cannot write it down"
+        if reply.untold:
+            return _why_untold(reply.untold)
         one.answered[node.address.incarnation] = reply.position
         return ""
 
@@ -428,6 +432,8 @@ class RemovalDriver:
             check_packed(reply.digests, DIGEST_BYTES, "digests")
             for message in reply.silent:
                 wire.address_of(message)
+            for name in reply.untold:
+                wire.check_name("node id", name)
         except ValueError as error:
             return f"its answer is malformed: {error}"
         return reply
@@ -458,6 +464,10 @@ class RemovalDriver:
 
 def _life_of(message: pb.NodeAddress) -> Life:
     return Life(message.node_id, message.incarnation, message.host, message.peer_port)
+
+
+def _why_untold(node_ids: Collection[str]) -> str:
+    return f"it has not told {', '.join(islice(node_ids, NAMED_MAX))} yet"
 
 
 def _why_it_broke(task: asyncio.Task[None]) -> str:

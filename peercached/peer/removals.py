@@ -33,14 +33,15 @@ KEEP_TOGETHER_S = 0.02
 
 
 class Removals:
-    """On the event loop's thread. `publish`: takes rows to the owners; returns when they know."""
+    """On the event loop's thread. `publish`: takes rows to the owners; returns, soon enough for an
+    answer, the node ids of those that may not know them yet."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         store: RemovalStore,
-        publish: Callable[[bytes], Awaitable[None]],
+        publish: Callable[[bytes], Awaitable[list[str]]],
         has_left: HasLeft,
         epochs: Epochs,
     ) -> None:
@@ -149,8 +150,9 @@ class Removals:
     async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
         loop = asyncio.get_running_loop()
         entry = self.ledger.running.get(id)
-        if entry is not None and entry.kept:
+        if entry is not None and entry.kept and entry.untold == []:
             return entry
+        rows = b""
         if entry is None:
             now = time.monotonic()
             last = self._engine.removals_last
@@ -170,13 +172,13 @@ class Removals:
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
             self.keep_changes()
-        else:
+        elif not entry.kept:
             # The pages are gone. Nothing new to write down, but what waits for it.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
         # Without rows, too: they may have been evicted a moment ago, and owners not know it yet.
-        await self._publish(rows)
+        entry.untold = await self._publish(rows)
         return entry
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
@@ -215,6 +217,7 @@ class Removals:
             reply.kept = reply.over = True
         else:
             reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
+            reply.untold.extend(entry.untold or ())
         return reply
 
     def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:

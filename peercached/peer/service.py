@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIGESTS_MAX = 1 << 17
+# Who waits for the owners' word has a call under way that takes the rest.
+_TAKE_BACK_SHARE = 0.5
 
 
 class Overview(Protocol):
@@ -202,16 +204,19 @@ class LocalNode:
         if rows:
             await self.published(rows)
 
-    async def published(self, rows: bytes) -> None:
-        """Withdrawals, and all that went before them: at the owners."""
+    async def published(self, rows: bytes) -> list[str]:
+        """Withdrawals, and all that went before them: at the owners. Returns node ids of those that
+        may still name this node for what these take back."""
         # The records of these pages may still be on their way to us: they go first, or they
         # would come to the owners behind their withdrawals, to stay. So may withdrawals of pages
         # that were evicted just before.
         self._handle_events()
         # Answered once the owners know, so that a lookup after it finds nothing.
-        known = asyncio.Event()
-        self._publisher.publish(rows, time.monotonic(), self._timeout_s, known.set, behind_all=True)
-        await known.wait()
+        known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
+        left_s = self._timeout_s * _TAKE_BACK_SHARE
+        self._publisher.take_back(rows, time.monotonic(), left_s, known.set_result)
+        nodes = self._placement.nodes
+        return sorted(nodes[i].address.node_id for i in await known if i in nodes)
 
 
 async def _send(send: SendAck, ack: Ack) -> None:

@@ -102,7 +102,15 @@ class Streams:
         return [
             owner
             for owner, line in self._lines.items()
-            if line.stream.connected and not line.stream.idle and not line.node.suspect
+            if line.stream.connected and not line.stream.at_rest and not line.node.suspect
+        ]
+
+    def doubtful(self) -> list[int]:
+        return [
+            owner
+            for owner, line in self._lines.items()
+            if not (line.stream.exact and line.stream.connected)
+            or (line.node.suspect and not line.stream.at_rest)
         ]
 
     def _lost(self, owner: int, tickets: list[int]) -> None:
@@ -121,11 +129,14 @@ class Streams:
         for line in self._lines.values():
             line.stream.set_view(number)
         for node in added:
-            line = _Line(node, HolderStream(node.index, number, lambda: self._engine.fence))
+            line = _Line(node, HolderStream(self._native, node.index, number, self._fence))
             self._lines[node.index] = line
             line.task = asyncio.ensure_future(self._run(line))
         self._open_owners()  # there may be no others
         self._scan_wanted.set()
+
+    def _fence(self) -> int:
+        return self._engine.fence
 
     def _open_owners(self) -> None:
         """Once everybody has the view, records go in frames to those that are in sync, and not

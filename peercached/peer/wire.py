@@ -28,14 +28,17 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
     )
 
 
+def check_name(what: str, name: str) -> None:
+    """ValueError"""
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"{what} {name[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
+    if not name.isprintable():
+        raise ValueError(f"{what} {name[:64]!r} has characters that cannot be shown")
+
+
 def address_of(message: pb.NodeAddress) -> NodeAddress:
-    if not 0 < len(message.node_id.encode()) <= NAME_BYTES_MAX:
-        raise ValueError(f"node id {message.node_id[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
-    if not 0 < len(message.host.encode()) <= NAME_BYTES_MAX:
-        raise ValueError(f"host {message.host[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
-    for what, name in (("node id", message.node_id), ("host", message.host)):
-        if not name.isprintable():
-            raise ValueError(f"{what} {name[:64]!r} has characters that cannot be shown")
+    check_name("node id", message.node_id)
+    check_name("host", message.host)
     if message.incarnation == 0:
         raise ValueError(f"node {message.node_id!r} has incarnation 0, which is never used")
     for port in (message.peer_port, message.data_port):

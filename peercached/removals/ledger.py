@@ -26,6 +26,8 @@ class Entry:
     has_turn: bool = False  # among those who may do so
     held: bytes = b""  # digests that were here
     kept: bool = False  # written down
+    # Node ids of owners that may still name this node for it; None: not asked yet.
+    untold: list[str] | None = None
     reached: int = 0  # position of the last entry in our journal then
     begun: bool = False  # new pages of its keys are kept out here
 

@@ -438,6 +438,29 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
 
 
 @pytest.mark.netns
+def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    """Whatever they still get from it, from before, names it to readers."""
+    cluster = make_cluster(3, start=False, directory_replicas=1)
+    network.start(cluster)
+    _, b, c = cluster.daemons
+    assert all(worker(b).set(KEYS, OLD))
+    at_c = worker(c, timeout_s=seconds(2.0))
+    assert at_c.get(KEYS) == [OLD] * len(KEYS)
+    network.part("a", "b")
+    assert set(at_c.remove(KEYS)) == {Status.removing}
+    missing = {"b": "it has not told a yet"}
+    eventually(lambda: c.status()["removals"]["missing"] == missing, 10)
+    assert not any(at_c.contains(KEYS))
+    network.meet("a", "b")
+    eventually(lambda: not c.status()["removals"]["unsure"], 20, "it goes on by itself")
+    assert not any(at_c.contains(KEYS))
+    assert all(at_c.set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
+@pytest.mark.netns
 def test_a_removal_waits_for_a_node_that_has_started_on_the_far_side(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:

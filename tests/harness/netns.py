@@ -6,7 +6,8 @@
 
 A cut host is one whose bridge port drops everything: like a dead switch port its peers get
 neither an error nor a reset, only silence. Hosts that are split off are moved to a second bridge,
-where they have each other, and the same silence from the rest. Unix sockets do not care about
+where they have each other, and the same silence from the rest. Of two hosts that are parted each
+has a wrong hardware address for the other. Unix sockets do not care about
 network namespaces, so the test process is a worker on every host at once.
 """
 
@@ -22,6 +23,7 @@ _numbers = itertools.count(1)
 
 _BRIDGE_PORT_DISABLED = "0"
 _BRIDGE_PORT_FORWARDING = "3"
+_NOBODYS_MAC = "02:00:00:00:00:fe"
 
 
 def reason_to_skip() -> str | None:
@@ -114,6 +116,19 @@ class Network:
 
     def unite(self, hosts: Sequence[str]) -> None:
         self._move(hosts, "bridge")
+
+    def part(self, one: str, other: str) -> None:
+        """From now on these two get nothing from each other, and nobody is told; the rest reach
+        both."""
+        self._neighbour(one, other, "replace", "lladdr", _NOBODYS_MAC, "nud", "permanent")
+
+    def meet(self, one: str, other: str) -> None:
+        self._neighbour(one, other, "del")
+
+    def _neighbour(self, one: str, other: str, what: str, *how: str) -> None:
+        for here, there in ((one, other), (other, one)):
+            address = self.address(there)
+            _run("ip", "-n", self.netns(here), "neigh", what, address, "dev", "eth0", *how)
 
     def _move(self, hosts: Sequence[str], bridge: str) -> None:
         for host in hosts:

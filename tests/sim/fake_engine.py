@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from peercached import _native
+from peercached.directory.layout import holders_of, withdrawals_of
 from sim.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
 from sim.native_directory import SHARD_CAPACITY, NativeDirectory
 from sim.rings import RingTable, build_ring
@@ -37,6 +38,7 @@ class FakeNative:
     RingTable = RingTable
     map_rows = staticmethod(_native.map_rows)
     missing = staticmethod(_native.missing)
+    standing = staticmethod(_native.standing)
     split_buckets = staticmethod(_native.split_buckets)
 
 
@@ -208,7 +210,14 @@ class FakeEngine(NativeDirectory):
 
     def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
         self.removing.update(each(digests))
-        return self.remove_local(digests)
+        removed = self.remove_local(digests)
+        self.forget_records(digests)
+        return removed
+
+    def forget_records(self, digests: bytes) -> None:
+        while rows := self.shard_lookup(digests):
+            for holder in holders_of(rows):
+                self.shard_apply(holder, withdrawals_of(rows))
 
     def end_removal(self, digests: bytes) -> None:
         self.removing.subtract(each(digests))

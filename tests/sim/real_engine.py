@@ -105,6 +105,10 @@ class RealEngine:
         return self._living.removals_last
 
     @property
+    def fence(self) -> int:
+        return self._living.fence
+
+    @property
     def state_is_old(self) -> bool:
         return self._living.state_is_old
 

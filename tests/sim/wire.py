@@ -24,13 +24,14 @@ class Pair:
         self.view = 1
         self.epochs = count(1)
         self.now = 0.0
+        self.fence = 0
         self.holder = FakeEngine()
         self.done: list[int] = []
         self.to_owner: deque[Batch] = deque()
         self.to_holder: deque[Ack] = deque()
         assert self.holder.add_node("o", 1) == OWNER_AT_HOLDER
         self.holder.set_ring(*build_ring({"h": 0, "o": 1}), replicas)
-        self.stream = HolderStream(OWNER_AT_HOLDER, self.view)
+        self.stream = HolderStream(FakeNative(), OWNER_AT_HOLDER, self.view, lambda: self.fence)
         self.new_owner()
 
     def new_owner(self) -> None:

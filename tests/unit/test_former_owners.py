@@ -27,7 +27,7 @@ class Holder:
         self.offered: list[tuple[str, bytes]] = []
         self.publisher = Publisher(
             engine,
-            LocalShard(engine),
+            LocalShard(engine, FakeNative()),
             self,
             1.0,
             self.placement,
@@ -38,6 +38,8 @@ class Holder:
 
     def under_way(self) -> list[int]:
         return []
+
+    doubtful = under_way
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         name = self.placement.nodes[owner].address.node_id

@@ -1,5 +1,6 @@
 """Our own records in our own shard: repaired after a change, within bounds."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ class Own:
     def __init__(self) -> None:
         self.engine = FakeEngine()
         self.engine.set_ring(*build_ring({"a": SELF}), 1)
-        self.shard = LocalShard(cast(Any, self.engine))
+        self.shard = LocalShard(cast(Any, self.engine), FakeNative())
 
     def set(self, name: str) -> None:
         self.shard.apply(self.engine.set_page(digest_of(name)))
@@ -101,3 +102,37 @@ def test_an_own_record_without_room_makes_absences_open_until_there_is_some() ->
     check(100.0)
     assert own.whole
     assert own.shard.in_sync_for == 3
+
+
+def test_what_was_taken_back_during_a_scan_does_not_come_again_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = Own()
+    scanned, short_lived = digest_of("scanned"), digest_of("short-lived")
+    own.engine.set_page(scanned)  # its record did not reach the shard
+    own.shard.resync()
+    assert not own.shard.exact
+    assert own.scan_once()
+    want = own.shard.wanted()
+    assert want is not None
+    own.shard.scanning(want)
+    own.shard.apply(own.engine.set_page(short_lived))
+    as_of, rows = own.engine.pool_rows(SELF, want.mask)
+    for digest in (scanned, short_lived):
+        own.shard.apply(own.engine.drop_page(digest))
+    given: list[bytes] = []
+
+    def looked_after(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            result = change(*args)
+            given.append(own.engine.shard_lookup(scanned + short_lived))
+            return result
+
+        return call
+
+    for name in ("shard_apply", "shard_replace"):
+        monkeypatch.setattr(own.engine, name, looked_after(getattr(own.engine, name)))
+    own.shard.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+    assert given
+    assert not any(given)
+    assert own.shard.exact

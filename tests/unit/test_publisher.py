@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from sim.fake_engine import FakeEngine, build_ring, digest_of
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 from peercached.directory.layout import SELF
 from peercached.directory.local import LocalShard
@@ -18,6 +18,7 @@ class Streams:
     def __init__(self) -> None:
         self.up = {B: True, C: True}
         self.busy: list[int] = []
+        self.doubted: list[int] = []
         self.tickets: list[tuple[int, int]] = []
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
@@ -26,6 +27,9 @@ class Streams:
 
     def under_way(self) -> list[int]:
         return self.busy
+
+    def doubtful(self) -> list[int]:
+        return self.doubted
 
 
 class NoFormerOwners:
@@ -45,9 +49,8 @@ class Node:
         self.engine.set_ring(*build_ring({"a": SELF, "b": B, "c": C}), 2)
         self.streams = Streams()
         engine = cast(Any, self.engine)
-        self.publisher = Publisher(
-            engine, LocalShard(engine), self.streams, TIMEOUT_S, NoFormerOwners()
-        )
+        self.local = LocalShard(engine, FakeNative())
+        self.publisher = Publisher(engine, self.local, self.streams, TIMEOUT_S, NoFormerOwners())
         self.answered = 0
         # Owned by the two others.
         each = (digest_of(f"page {number}") for number in range(1000))
@@ -120,18 +123,42 @@ def test_a_broken_stream_is_not_waited_for(node: Node) -> None:
     assert node.publisher.unreached == 1
 
 
-def test_what_was_on_its_way_before_can_be_waited_for(node: Node) -> None:
-    def done() -> None:
-        node.answered += 1
-
-    node.publisher.publish(b"", 0.0, 10.0, done, behind_all=True)
-    assert node.answered == 1, "nothing is"
+def test_who_takes_back_waits_for_what_was_on_its_way_before(node: Node) -> None:
+    told: list[set[int]] = []
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
+    assert told == [set()], "nothing is"
     node.streams.busy = [B, C]
-    node.publisher.publish(b"", 0.0, 10.0, done, behind_all=True)
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
     assert {owner for owner, _ in node.streams.tickets} == {B, C}
     ticket = node.streams.tickets[-1][1]
     node.publisher.acknowledged(B, [ticket])
-    assert node.answered == 1
+    assert len(told) == 1
     node.publisher.lost(C, [ticket])
-    assert node.answered == 2
+    assert told[1:] == [{C}]
     assert node.publisher.unreached == 0, "there was nothing to reach it with"
+
+
+def test_who_takes_back_hears_of_all_who_may_not_know_it(node: Node) -> None:
+    told: list[set[int]] = []
+    node.set()
+    row = node.engine.drop_page(node.digest)
+    node.streams.up[B] = False
+    node.publisher.take_back(row, 0.0, 10.0, told.append)
+    ticket = node.streams.tickets[-1][1]
+    node.publisher.acknowledged(C, [ticket])
+    assert told.pop() == {B}, "it is not connected"
+    node.streams.up[B] = True
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
+    assert told.pop() == set()
+    node.streams.doubted = [C]
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
+    assert told.pop() == {C}, "it may have records that we do not know of"
+    node.streams.doubted = []
+    node.local.resync()
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
+    assert told.pop() == {SELF}, "changes were lost before they came to our own shard"
+    node.local.exact = True
+    node.streams.busy = [B]
+    node.publisher.take_back(b"", 0.0, 10.0, told.append)
+    node.publisher.expire(TIMEOUT_S)
+    assert told.pop() == {B}, "it takes too long"

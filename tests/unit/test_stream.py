@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import pytest
@@ -312,6 +313,52 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
     pair.settle()
     assert pair.at_owner == pair.in_pool
     assert doomed not in {digest for digest, _ in pair.at_owner}
+
+
+def test_what_was_taken_back_does_not_come_again_for_a_moment(pair: Pair, monkeypatch: Any) -> None:
+    """Who waited for the withdrawal has answered that it is gone."""
+    monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
+    scanned, short_lived = digest_of("scanned"), digest_of("short-lived")
+    pair.holder.set_page(scanned)
+    want = wanted_by_resync(pair)
+    pair.stream.scanning(want)
+    pair.set(short_lived)
+    as_of, rows = pair.holder.pool_rows(1, want.mask)
+    pair.evict(scanned)
+    pair.evict(short_lived)
+    pair.stream.offer(b"", 7)
+    pair.send()
+    pair.deliver()
+    pair.acknowledge()
+    assert pair.done == [7]
+    pair.stream.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
+    while not pair.stream.in_sync:
+        pair.send()
+        for batch in list(pair.to_owner):
+            pair.to_owner = deque([batch])
+            pair.deliver()
+            assert not pair.at_owner
+        pair.acknowledge()
+
+
+def test_an_owner_is_exact_once_compared_until_changes_are_lost(pair: Pair) -> None:
+    assert pair.stream.exact
+    assert pair.stream.at_rest
+    pair.stream.set_view(2)
+    pair.reconnect()
+    assert pair.stream.exact, "what waits goes first on the new connection"
+    assert not pair.stream.at_rest, "it has not taken the hello"
+    pair.stream.resync()
+    assert not pair.stream.exact
+    assert not Pair().stream.exact, "it may have heard of an earlier stream of ours"
+
+
+def test_an_owner_is_at_rest_once_it_takes_no_frame_of_before(pair: Pair) -> None:
+    pair.fence += 1
+    assert not pair.stream.at_rest
+    pair.stream.offer(b"", 7)
+    pair.settle()
+    assert pair.stream.at_rest
 
 
 def test_new_records_do_not_wait_for_a_resync(pair: Pair) -> None:
