@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from harness.background import Background
 from harness.fixtures import Attach, MakeCluster
+from harness.nemeses import LET_IN_S
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -15,7 +16,7 @@ def open_files(daemon: Daemon) -> int:
     return sum(1 for _ in Path(f"/proc/{daemon.pid}/fd").iterdir())
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_survivors_keep_no_file_open_for_a_daemon_that_dies_again_and_again(
     make_cluster: MakeCluster, attach: Attach, kills: int
 ) -> None:
@@ -33,7 +34,7 @@ def test_survivors_keep_no_file_open_for_a_daemon_that_dies_again_and_again(
         for reader in readers:
             assert not any(reader.get(keys))
         victim.start()
-        cluster.wait_complete()
+        cluster.wait_complete(LET_IN_S)
 
     live_and_die(0)  # every connection there will be has been made once
     before = [open_files(daemon) for daemon in survivors]
@@ -73,7 +74,7 @@ def test_a_restart_under_load_costs_only_its_own_pages(
             assert cluster[1].stop() == 0
             writing.wait_rounds(5)
             cluster[1].start()
-            cluster.wait_complete()
+            cluster.wait_complete(LET_IN_S)
     assert sum(misses) == 0, "the pages of a node that stayed were missed"
     eventually(lambda: all(own.set(keys_of("its own", 8))), 10)
     assert own.has(keys_of("its own", 8))

@@ -15,6 +15,9 @@ from harness.waiting import eventually
 from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster, Daemon
 
+# A node that has come and gone often waits before it is a member again (membership/flapping.py).
+LET_IN_S = 240.0
+
 
 class Nemeses:
     """Of a cluster whose daemons have a disk and a pool file each. `network`: where each of them
@@ -109,7 +112,7 @@ class Nemeses:
                 daemon.kill()
                 daemon.start()
                 daemon.wait_ready()
-            self._cluster.wait_complete()
+            self._cluster.wait_complete(LET_IN_S)
 
     @contextmanager
     def _alone(self, daemon: Daemon) -> Iterator[None]:
@@ -155,7 +158,7 @@ class Nemeses:
 
     def _run_once(self, daemon: Daemon) -> None:
         daemon.start()
-        self._cluster.wait_complete()
+        self._cluster.wait_complete(LET_IN_S)
         if self._rng.random() < 0.5:
             assert daemon.stop(30) == 0
         else:

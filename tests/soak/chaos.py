@@ -23,7 +23,7 @@ from harness.background import Background
 from harness.contested import KEYS, ContestingWorker, note_who_knows_of_clears
 from harness.disks import disk_options
 from harness.history import History
-from harness.nemeses import Nemeses
+from harness.nemeses import LET_IN_S, Nemeses
 from harness.netns import Network
 from harness.waiting import eventually
 
@@ -130,7 +130,7 @@ class Chaos:
                 if time.monotonic() >= until:
                     return
                 nemesis(self._rng.choice(self.cluster.daemons))
-                self.cluster.wait_complete()
+                self.cluster.wait_complete(LET_IN_S)
                 note_who_knows_of_clears(self.cluster, self._history)
                 self.figures.nemeses += 1
 
