@@ -188,7 +188,12 @@ class Daemon:
             self.epochs,
         )
         self.removal_driver = RemovalDriver(
-            self.removals, self.placement, self.peers, self.trouble, timeout_s
+            self.removals,
+            self.placement,
+            self.peers,
+            self.trouble,
+            timeout_s,
+            lambda: self.cluster.waits,
         )
         self.cluster_wide = ClusterWide(
             engine,
@@ -208,6 +213,7 @@ class Daemon:
             timeout_s,
             self.timing.recovery_wait_s,
             self.streams.resync_all,
+            lambda: self.cluster.waits,
         )
         self.servicer = PeerServicer(
             self.node,

@@ -54,7 +54,11 @@ class RemovalCatchUp:
         timeout_s: float,
         wait_s: float,
         on_release: Callable[[], None],
+        waits: Callable[[], str],
     ) -> None:
+        """`waits`: why the cluster, which can be reached, has not taken this node in
+        (cluster.Cluster.waits); empty if it has."""
+        self._waits = waits
         self._engine = engine
         self._placement = placement
         self._peers = peers
@@ -129,21 +133,25 @@ class RemovalCatchUp:
         """Whether this node vouches now."""
         pause_s = ASK_AGAIN_S
         while True:
-            replies = await self._ask_all()
-            remembers = self._remembers
-            if remembers and (found := self._enough(replies)) is not None:
-                for node_id, reply in found.items():
-                    await self._take(node_id, reply)
-            elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
-                await self._begin_empty(replies)
-            elif time.monotonic() >= deadline:
+            # Of those who have not taken this node in nobody is asked, and they are not alone.
+            if not self._waits() and await self._try(await self._ask_all()):
+                self._removals.vouch()
+                return True
+            if time.monotonic() >= deadline:
                 return False
-            else:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
-                continue
-            self._removals.vouch()
-            return True
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
+
+    async def _try(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        remembers = self._remembers
+        if remembers and (found := self._enough(replies)) is not None:
+            for node_id, reply in found.items():
+                await self._take(node_id, reply)
+        elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
+            await self._begin_empty(replies)
+        else:
+            return False
+        return True
 
     @property
     def _state_is_old(self) -> bool:

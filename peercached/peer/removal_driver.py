@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
@@ -78,7 +78,8 @@ class Open:
 
 
 class RemovalDriver:
-    """On the event loop's thread."""
+    """On the event loop's thread. `waits`: why the cluster, which can be reached, has not taken
+    this node in (cluster.Cluster.waits); empty if it has."""
 
     def __init__(
         self,
@@ -87,7 +88,9 @@ class RemovalDriver:
         peers: Peers,
         trouble: Trouble,
         timeout_s: float,
+        waits: Callable[[], str],
     ) -> None:
+        self._waits = waits
         self._member = member
         self._placement = placement
         self._peers = peers
@@ -298,6 +301,8 @@ class RemovalDriver:
             missing[self._own.node_id] = "it cannot be written down"
         elif entry.untold:
             missing[self._own.node_id] = _why_untold(entry.untold)
+        if self._waits():
+            missing[self._own.node_id] = "it is not a member yet"
         while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
@@ -360,9 +365,12 @@ class RemovalDriver:
 
     async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
         """Node ids of processes that went without a word and may still serve their workers, here
-        or `told` by members."""
+        or `told` by members; and the members, if this node is none yet."""
         silent = {life.name: life for life in map(_life_of, told)}
-        return sorted(await self._ask_for_silent(silent, ()))
+        names = sorted(await self._ask_for_silent(silent, ()))
+        if self._waits():
+            names.append("the members, of whom this node is none yet")
+        return names
 
     async def _ask_for_silent(
         self, silent: dict[tuple[str, int], Life], answered: Collection[int]

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
-from grpc.aio import EOF  # type: ignore[attr-defined]
+from grpc.aio import EOF, BaseError  # type: ignore[attr-defined]
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
@@ -137,6 +137,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             code, details = grpc.StatusCode.FAILED_PRECONDITION, str(error)
         elif isinstance(error, Unable):
             code, details = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+        elif isinstance(error, BaseError):
+            log.debug("a peer's call ended with the server: %s", error)
+            return
         else:
             log.error("a peer's call failed", exc_info=error)
             code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.versions import Versions
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -31,6 +32,41 @@ def joined(daemon: Daemon, at: Daemon) -> bool:
         return False
     members = at.status()["membership"]["members"]
     return incarnation in [member["incarnation"] for member in members]
+
+
+def without_a_memory(daemon: Daemon) -> None:
+    for file in daemon.state_dir.glob(f"removals-{daemon.node_id}.*"):
+        file.unlink()
+
+
+def test_a_node_that_is_not_taken_in_yet_removes_and_clears_nothing_for_sure(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Even if it knows of no others by itself."""
+    nodes = make_cluster(3)
+    a, _, c = nodes.daemons
+    pages = attach(a)
+    answers: set[Status] = set()
+    cleared = True
+    for number in range(3 * int(FREE_JOINS)):
+        keys = keys_of(f"before {number}", 4)
+        assert all(pages.set(keys))
+        c.kill()
+        without_a_memory(c)
+        c.start()
+        eventually(lambda: waits(c) or joined(c, at=a), 60)
+        if not waits(c):
+            continue
+        with Versions(c.socket_path) as at_c:
+            answers = set(at_c.remove(keys, timeout_s=0.2))
+            cleared = at_c.clear()
+        if waits(c):
+            break
+    assert answers == {Status.removing}
+    assert not cleared
+    nodes.wait_complete(60)
+    eventually(lambda: not c.status()["removals"]["unsure"], 30)
+    assert not pages.has(keys)
 
 
 def test_a_node_that_is_not_taken_in_yet_takes_no_sets(

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
+from sim.fake_engine import (
+    WITHDRAW,
+    FakeEngine,
+    FakeNative,
+    build_ring,
+    digest_of,
+    unpack_rows,
+)
 
 from peercached.directory import local as local_module
 from peercached.directory.layout import ROW_BYTES, SELF
@@ -125,6 +132,7 @@ def test_what_was_taken_back_during_a_scan_does_not_come_again_for_a_moment(
     def looked_after(change: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             result = change(*args)
+            assert not [row for row in unpack_rows(args[-1]) if not row[-1] & WITHDRAW]
             given.append(own.engine.shard_lookup(scanned + short_lived))
             return result
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from grpc.aio import InternalError
 
 from peercached.observe.lost_callers import expect_lost_callers
+from peercached.peer.servicer import PeerServicer
 
 
 @pytest.mark.parametrize("error, is_said", [(InternalError("send"), False), (OSError(), True)])
@@ -23,3 +27,19 @@ def test_a_caller_that_went_away_is_no_error(
 
     asyncio.run(call())
     assert ("never retrieved" in caplog.text) is is_said
+
+
+@pytest.mark.parametrize(
+    "error, is_said", [(cygrpc._ServerStoppedError("stopped"), False), (OSError(), True)]
+)
+def test_a_call_that_ends_with_the_server_is_no_error(
+    error: Exception, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    aborted: list[Any] = []
+
+    async def abort(*why: Any) -> None:
+        aborted.append(why)
+
+    context = SimpleNamespace(abort=abort)
+    asyncio.run(PeerServicer._refuse(cast(Any, SimpleNamespace()), context, error))
+    assert bool(aborted) is ("call failed" in caplog.text) is is_said

@@ -30,6 +30,7 @@ def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> No
             peers=cast(Any, None),
             trouble=cast(Any, None),
             timeout_s=1.0,
+            waits=str,
         )
         cast(Any, driver)._drive = drive
         status, _, _ = await driver.remove(bytes(16), left_s=0.1)
