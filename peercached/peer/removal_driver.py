@@ -440,7 +440,7 @@ class RemovalDriver:
             check_packed(reply.digests, DIGEST_BYTES, "digests")
             for message in reply.silent:
                 wire.address_of(message)
-            for name in reply.untold:
+            for name in reply.untold[:NAMED_MAX]:
                 wire.check_name("node id", name)
         except ValueError as error:
             return f"its answer is malformed: {error}"
