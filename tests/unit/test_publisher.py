@@ -1,6 +1,8 @@
 """Who waits for which owner, and for how long."""
 
 from collections.abc import Mapping
+from itertools import product
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +11,7 @@ from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 from peercached.directory.layout import SELF
 from peercached.directory.local import LocalShard
 from peercached.directory.publisher import Publisher
+from peercached.peer.streams import Streams as PeerStreams
 
 B, C = 1, 2
 TIMEOUT_S = 1.0
@@ -162,3 +165,19 @@ def test_who_takes_back_hears_of_all_who_may_not_know_it(node: Node) -> None:
     node.publisher.take_back(b"", 0.0, 10.0, told.append)
     node.publisher.expire(TIMEOUT_S)
     assert told.pop() == {B}, "it takes too long"
+
+
+@pytest.mark.parametrize(
+    "exact, connected, suspect, at_rest", list(product([True, False], repeat=4))
+)
+def test_only_an_owner_that_has_heard_all_is_neither_asked_nor_doubted(
+    exact: bool, connected: bool, suspect: bool, at_rest: bool
+) -> None:
+    stream = SimpleNamespace(exact=exact, connected=connected, at_rest=at_rest)
+    streams = object.__new__(PeerStreams)
+    streams._lines = cast(
+        Any, {B: SimpleNamespace(stream=stream, node=SimpleNamespace(suspect=suspect))}
+    )
+    asked, doubted = streams.under_way(), streams.doubtful()
+    assert (not asked and not doubted) is (exact and connected and at_rest)
+    assert not (asked and suspect), "nobody waits for it"
