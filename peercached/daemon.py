@@ -318,7 +318,8 @@ class Daemon:
     def _take_sets_or_not(self) -> None:
         """The others' removals do not reach a node that they have not taken in: what was set there
         meanwhile would be read there after it was removed."""
-        self.engine.set_taking(self.drain.takes_sets and not self.cluster.waits)
+        is_out = bool(self.cluster.waits) or self.removal_catch_up.is_held_out
+        self.engine.set_taking(self.drain.takes_sets and not is_out)
 
     def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
         node = self.placement.find(caller.node_id, caller.incarnation)

@@ -59,6 +59,9 @@ class RemovalCatchUp:
         """`waits`: why the cluster, which can be reached, has not taken this node in
         (cluster.Cluster.waits); empty if it has."""
         self._waits = waits
+        # The members have not taken this node in yet, or have not been asked since. What is set
+        # before that they might make it drop.
+        self.is_held_out = False
         self._engine = engine
         self._placement = placement
         self._peers = peers
@@ -133,10 +136,15 @@ class RemovalCatchUp:
         """Whether this node vouches now."""
         pause_s = ASK_AGAIN_S
         while True:
-            # Of those who have not taken this node in nobody is asked, and they are not alone.
-            if not self._waits() and await self._try(await self._ask_all()):
-                self._removals.vouch()
-                return True
+            # Who has not taken this node in is not asked; and it is not alone.
+            if self._waits():
+                self.is_held_out, pause_s = True, ASK_AGAIN_S
+            else:
+                vouches = await self._try(await self._ask_all())
+                self.is_held_out = False
+                if vouches:
+                    self._removals.vouch()
+                    return True
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(pause_s)
