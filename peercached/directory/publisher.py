@@ -96,10 +96,12 @@ class Publisher:
     ) -> None:
         """Withdrawals, and all that was offered to any owner before. `done` gets the owners that
         may still name us for what these take back, or for what was taken back before."""
+        parts = self._parts(rows, now)
+        # Behind that: former owners have been offered some of it.
         failed = set(self._streams.doubtful())
         if not self._local.exact:
             failed.add(SELF)
-        parts = dict.fromkeys(self._streams.under_way(), b"") | self._parts(rows, now)
+        parts = dict.fromkeys(self._streams.under_way(), b"") | parts
         self._begin(b"", parts, failed, now, left_s, done)
 
     def _parts(self, rows: bytes, now: float) -> dict[int, bytes]:

@@ -25,6 +25,7 @@ class Holder:
         self.placement = Placement(engine, OWN, build_ring, cast(Any, FakeNative), 1)
         self.now = NOW
         self.offered: list[tuple[str, bytes]] = []
+        self.tickets: dict[int, int] = {}  # by owner, the last one
         self.publisher = Publisher(
             engine,
             LocalShard(engine, FakeNative()),
@@ -37,11 +38,13 @@ class Holder:
         self.placement.everybody_has_the_view()
 
     def under_way(self) -> list[int]:
+        return list(self.tickets)
+
+    def doubtful(self) -> list[int]:
         return []
 
-    doubtful = under_way
-
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        self.tickets[owner] = ticket
         name = self.placement.nodes[owner].address.node_id
         self.offered += [(name, row[0]) for row in unpack_rows(rows)]
         return True
@@ -84,6 +87,20 @@ def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Hol
     gone = withdrawals_of(holder.engine.set_page(digest))
     holder.publisher.publish(gone, NOW, 1.0, lambda: None)
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
+
+
+def test_who_takes_back_waits_for_the_owner_before_too(holder: Holder) -> None:
+    digest = holder.moved("b")[0]
+    holder.engine.set_page(digest)
+    told: list[set[int]] = []
+    holder.publisher.take_back(holder.engine.drop_page(digest), NOW, 1.0, told.append)
+    names = {holder.placement.nodes[owner].address.node_id for owner in holder.tickets}
+    assert names == {"b", "d"}
+    assert all(holder.tickets.values()), "an answer comes from both"
+    for owner, ticket in holder.tickets.items():
+        assert not told
+        holder.publisher.acknowledged(owner, [ticket])
+    assert told == [set()]
 
 
 def test_a_record_goes_to_the_owner_before_too_until_all_have_the_view(holder: Holder) -> None:
