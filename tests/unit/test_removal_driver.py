@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from peercached.membership import NodeAddress
 from peercached.peer.removal_driver import CLEARED, Open, RemovalDriver
+from peercached.removals.ledger import Entry, RemovalId
 
 
 def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> None:
@@ -37,3 +38,31 @@ def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> No
         return status
 
     assert asyncio.run(claim()) == CLEARED
+
+
+def test_a_removal_waits_for_what_its_own_node_has_not_told_yet() -> None:
+    untold = [["c"], []]
+
+    async def carry_out(id: RemovalId, digests: bytes) -> Entry:
+        return Entry(id, digests, 1, 0.0, 0.0, kept=True, untold=untold.pop(0))
+
+    async def claim() -> list[tuple[bool, dict[str, str]]]:
+        own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
+        view = SimpleNamespace(members=[], number=1)
+        member = SimpleNamespace(
+            carry_out=carry_out, vouches=True, to_ask_for=list, keep_changes=lambda: None
+        )
+        driver = RemovalDriver(
+            cast(Any, member),
+            cast(Any, SimpleNamespace(own=own, view=view, nodes={0: own})),
+            peers=cast(Any, None),
+            trouble=cast(Any, None),
+            timeout_s=1.0,
+            waits=str,
+        )
+        one = Open(RemovalId(1, 1), bytes(16), 0.0)
+        return [(await driver._round(one), dict(one.missing)) for _ in range(2)]
+
+    first, second = asyncio.run(claim())
+    assert first == (False, {"a": "it has not told c yet"})
+    assert second[0]
