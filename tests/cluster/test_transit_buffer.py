@@ -112,7 +112,8 @@ def test_a_set_that_timed_out_has_not_stored_what_came_into_its_memory_later(
     make_cluster: MakeCluster, transit: Any
 ) -> None:
     """The daemon hangs with the request, and goes on when the memory has other bytes."""
-    cluster = make_cluster(2)
+    # Its pauses add up where it is not on time in between: it must not be given up for dead.
+    cluster = make_cluster(2, member_ttl_s=15)
     writer = transit(cluster[0], timeout_s=0.5)
     reader = transit(cluster[1])
     assert all(writer.set(keys_of("first", 0)))
