@@ -9,11 +9,16 @@ from typing import Any, cast
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.owner import OwnerSide
 from peercached.directory.stream import HolderStream
-from sim.fake_engine import FakeEngine, FakeNative, build_ring
+from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 HOLDER_AT_OWNER = OWNER_AT_HOLDER = 1
 # (digest, generation). Named here: within Pair, `set` is its method.
 Records = set[tuple[bytes, int]]
+
+
+def pages(count: int, prefix: str = "p") -> list[bytes]:
+    """Their digests."""
+    return [digest_of(f"{prefix}{i}") for i in range(count)]
 
 
 class Pair:

@@ -1,4 +1,4 @@
-"""The stand-in daemon, which most tests of the client use, and a client of it."""
+"""The stand-in daemon, which most tests of the client use, a client of it, and a record stream."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
 from hypothesis import settings
+from sim.wire import Pair
 
 from peercache_client import Client
 
@@ -26,3 +27,12 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 def client(daemon: IpcStandIn) -> Iterator[Client]:
     with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
         yield one
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """A stream and its owner, in sync, without any records."""
+    pair = Pair()
+    pair.connect()
+    pair.settle()
+    return pair
