@@ -4,7 +4,6 @@
 #include <cstring>
 #include <future>
 #include <iterator>
-#include <map>
 
 #include "common/fault_guard.h"
 
@@ -371,24 +370,8 @@ Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
                                       std::vector<RecordRow>& rows) {
   if (!running_.begin(digests)) return Removed::too_many;
   const bool kept = remove_local(digests, rows);
-  forget_records(digests);
+  shard_->forget(digests);  // what is removed everywhere is named by nobody
   return kept ? Removed::kept : Removed::not_kept;
-}
-
-void Engine::forget_records(std::span<const Digest> digests) {
-  std::vector<RecordRow> rows;
-  // A lookup names few of many holders. Who adds more meanwhile will take them back.
-  for (size_t round = 0; round < kNodesMax; ++round) {
-    rows.clear();
-    shard_->lookup(digests, rows);
-    if (rows.empty()) return;
-    std::map<HolderIndex, std::vector<RecordRow>> by_holder;
-    for (RecordRow& row : rows) {
-      row.flags = kRecordWithdraw;
-      by_holder[row.holder].push_back(row);
-    }
-    for (const auto& [holder, withdrawals] : by_holder) shard_->apply(holder, withdrawals);
-  }
 }
 
 void Engine::end_removal(std::span<const Digest> digests) {

@@ -279,8 +279,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   struct AdoptRun;
   struct Search;
 
-  // Out of our shard, whoever holds them: what is removed everywhere is named by nobody.
-  void forget_records(std::span<const Digest> digests);
   // Records and withdrawals on their way to the owners and to followers; nobody waits for them.
   void tell(std::span<const RecordRow> rows);
   // While alone the records of our pages concern nobody else: no need to ask the control plane.

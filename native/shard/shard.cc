@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -122,6 +124,27 @@ ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
 }
 
 void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const {
+  const uint64_t hits = find(digests, out);
+  impl_->counters.lookups.fetch_add(digests.size(), std::memory_order_relaxed);
+  impl_->counters.hits.fetch_add(hits, std::memory_order_relaxed);
+}
+
+void Shard::forget(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  // One look names few of many holders.
+  for (size_t looks = 0; looks <= std::numeric_limits<HolderIndex>::max(); ++looks) {
+    rows.clear();
+    if (find(digests, rows) == 0) return;
+    std::map<HolderIndex, std::vector<RecordRow>> by_holder;
+    for (RecordRow& row : rows) {
+      row.flags = kRecordWithdraw;
+      by_holder[row.holder].push_back(row);
+    }
+    for (const auto& [holder, withdrawals] : by_holder) apply(holder, withdrawals);
+  }
+}
+
+uint64_t Shard::find(std::span<const Digest> digests, std::vector<RecordRow>& out) const {
   if (out.capacity() - out.size() < digests.size())
     out.reserve(std::max(2 * out.capacity(), out.size() + digests.size()));
   uint64_t hits = 0;
@@ -140,8 +163,7 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
       hits += found > 0;
     }
   }
-  impl_->counters.lookups.fetch_add(digests.size(), std::memory_order_relaxed);
-  impl_->counters.hits.fetch_add(hits, std::memory_order_relaxed);
+  return hits;
 }
 
 size_t Shard::sweep(size_t records_max) {

@@ -76,6 +76,9 @@ class Shard {
   // are adjacent. Digests without records add nothing.
   void lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 
+  // Out with their records, whoever holds them. Who adds more meanwhile has to take them back.
+  void forget(std::span<const Digest> digests);
+
   // Resync: what this shard holds of `holder`, restricted to digests that `self` owns in
   // `ring`, by bucket (kSummaryBuckets).
   void summary(HolderIndex holder, const Ring& ring, HolderIndex self,
@@ -93,6 +96,10 @@ class Shard {
 
  private:
   friend class PieceOrder;
+
+  // lookup() that is not counted as one; how many of the digests have records.
+  uint64_t find(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

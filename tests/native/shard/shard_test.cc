@@ -167,6 +167,24 @@ TEST(Shard, of_many_holders_three_are_named_and_all_are_known) {
   }
 }
 
+TEST(Shard, what_is_forgotten_is_named_by_nobody_however_many_hold_it) {
+  Shard shard(1000);
+  const std::vector<RecordRow> rows = random_records(3, 1);
+  for (HolderIndex holder = 0; holder < 8; ++holder) {
+    shard.add_holder(holder);
+    ASSERT_EQ(shard.apply(holder, rows).added, 3u);
+  }
+  const std::vector<Digest> gone = {rows[0].digest, rows[2].digest};
+  shard.forget(gone);
+  EXPECT_EQ(shard.stats().lookups, 0u) << "nobody has asked";
+  EXPECT_EQ(shard.stats().entries, 8u);
+  std::vector<RecordRow> found;
+  shard.lookup(gone, found);
+  EXPECT_TRUE(found.empty());
+  shard.lookup({&rows[1].digest, 1}, found);
+  EXPECT_EQ(found.size(), 3u);
+}
+
 TEST(Shard, a_further_holder_changes_and_withdraws_its_record_like_any_other) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 4; ++holder) {
