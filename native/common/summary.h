@@ -1,5 +1,5 @@
 // Digest summaries: how a holder and an owner find out cheaply which records they disagree on
-// (resync, DESIGN 6.5).
+// (resync: docs/protocol.md, "Publish").
 //
 // Records are grouped by their digest's first byte. Each group is summed up by a number that
 // does not depend on the order of its records, so that both sides can compute it from tables

@@ -1,4 +1,4 @@
-// get: the pool, else the disk, else whoever holds the page (DESIGN 6.2).
+// get: the pool, else the disk, else whoever holds the page.
 //
 // A page whose READ came back stale or failed is looked up once more, past the location cache and
 // at another holder if there is one, inside the same deadline; then it is a miss. It may also have

@@ -1,4 +1,4 @@
-// Pages kept in the pool for a while because somebody was promised them (DESIGN 6.11).
+// Pages kept in the pool for a while because somebody was promised them.
 //
 // Bounded in pages and bytes, so that promises can never starve eviction: beyond the bound
 // nothing more is held, and the asker is told that the page is not there.

@@ -1,7 +1,7 @@
 // The location cache: where pages of other nodes were last seen.
 //
 // Filled by lookups, so that a `get` right after an `exists` asks nobody. It may be stale:
-// every READ is verified (DESIGN 6.3), and a stale answer costs a `get` one more lookup. An
+// every READ is verified (transfer/verify.h), and a stale answer costs a `get` one more lookup. An
 // `exists` promises more, so it takes only what was learnt a moment ago. Bounded: sets of 8
 // entries, the oldest gives way.
 #pragma once

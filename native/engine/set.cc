@@ -1,4 +1,4 @@
-// set: reserve -> copy -> commit -> publish -> answer (DESIGN 6.1).
+// set: reserve -> copy -> commit -> publish -> answer.
 //
 // A batch goes through in pieces, so that a batch larger than the pool's free space does not pin
 // it whole. A piece stays pinned until the owners have its records, or they are queued: a

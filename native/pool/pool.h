@@ -8,7 +8,7 @@
 // Life of a slot:   free -> reserved -> committed -> (evicted | removed) -> free
 // A reserved slot is invisible to find/pin, scans and summaries. Leaving `committed`
 // first makes the header invalid (release order), and only then may the payload change:
-// a remote reader relies on it (DESIGN 6.3). A pinned slot is never evicted; one that is
+// a remote reader relies on it (slot_header.h). A pinned slot is never evicted; one that is
 // removed while pinned becomes invisible at once and is freed by its last unpin.
 //
 // Eviction is least-recently-used over the whole pool, whatever the class, and drops the

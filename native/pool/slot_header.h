@@ -1,4 +1,4 @@
-// The order of writes that a one-sided reader relies on (DESIGN 6.3).
+// The order of writes that a one-sided reader relies on.
 //
 //   holder   state = 0 | fence | payload ... | fence | header | release | state = committed
 //   reader   header | payload | header again: both sealed, same digest and generation

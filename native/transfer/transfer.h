@@ -8,7 +8,7 @@
 // (transfer/verify.h) compares header and record and checks the payload: a page counts only
 // after that. Fault injection (transfer/fault) sits between engine and sink.
 //
-// The rule of silence (DESIGN 5.2): when read() has returned, nothing will be written into
+// The rule of silence: when read() has returned, nothing will be written into
 // any `dest` or `header` of that call any more, whatever became of the page. What is still
 // in flight at the deadline is fenced first: the socket is shut, the QP drained.
 #pragma once

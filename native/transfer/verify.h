@@ -1,4 +1,4 @@
-// Why a READ may be trusted (DESIGN 6.3): the header that came with the payload must be
+// Why a READ may be trusted: the header that came with the payload must be
 // sealed, name the digest, incarnation, generation and length of the record, and be the same
 // after the payload was read; and the payload must have the header's checksum.
 #pragma once

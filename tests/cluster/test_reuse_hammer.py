@@ -1,6 +1,6 @@
 """Readers hammer keys while the holder's pool is far too small: slots are reused all the time.
 
-The claim is DESIGN's first rule: the right bytes or a miss. Every page that counts as a hit
+The claim: the right bytes or a miss. Every page that counts as a hit
 has been compared byte for byte by the process that got it.
 """
 

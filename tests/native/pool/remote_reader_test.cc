@@ -1,4 +1,4 @@
-// A one-sided reader against a pool that reuses its slots all the time (DESIGN 6.3): header,
+// A one-sided reader against a pool that reuses its slots all the time: header,
 // payload, header again. What it accepts must be right, with no checksum to help.
 #include <array>
 #include <atomic>
