@@ -32,7 +32,7 @@ class FaultyIo final : public ForwardingIo {
     ForwardingIo::close(fd);
   }
   ssize_t pread(int fd, std::byte* to, size_t bytes, uint64_t offset) override {
-    stall(fd, faults_.stall);
+    stall(fd, faults_.stall + faults_.read_stall);
     if (happens(fd, faults_.read_eio)) return -EIO;
     const ssize_t read = ForwardingIo::pread(fd, to, bytes, offset);
     if (read > 0 && happens(fd, faults_.read_corrupt)) {
@@ -86,6 +86,7 @@ DiskFaults parse_disk_faults(const std::string& text) {
                                {"disk_read_eio", &faults.read_eio},
                                {"disk_read_corrupt", &faults.read_corrupt},
                                {"disk_stall", &faults.stall},
+                               {"disk_read_stall", &faults.read_stall},
                                {"disk_write_stall", &faults.write_stall}},
                               {{"seed", &faults.seed}, {"disk_stall_ms", &faults.stall_ms}}};
   parse_faults(text, fields, [](std::string_view name) { return !is_disk_fault(name); });

@@ -23,11 +23,12 @@ struct DiskFaults {
   double read_eio = 0;       // disk_read_eio
   double read_corrupt = 0;   // disk_read_corrupt: one bit of what was read is turned
   double stall = 0;          // disk_stall: the call takes stall_ms longer
+  double read_stall = 0;     // disk_read_stall: the same, of reads alone
   double write_stall = 0;    // disk_write_stall: the same, of writes and syncs alone
   uint64_t stall_ms = 1000;  // disk_stall_ms
   bool any() const {
     return write_eio + write_short + no_space + sync_eio + read_eio + read_corrupt + stall +
-               write_stall >
+               read_stall + write_stall >
            0;
   }
 };

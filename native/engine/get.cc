@@ -90,6 +90,9 @@ void Engine::GetRun::from_disk() {
     TraceStep step(context.trace, "disk");
     const Promotions promotions = engine.promote_now(wanted, deadline);
     copy_out(promotions.pages, index, Source::disk);
+    for (size_t k = 0; k < index.size(); ++k) {
+      if (disk_gave_nothing(promotions.statuses[k])) not_read(index[k]);
+    }
     if (context.trace != nullptr) {
       const PageStatus status = pages[0].status;
       step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder);
@@ -112,6 +115,19 @@ void Engine::GetRun::from_disk() {
     bytes += page->length;
   }
   flush();
+}
+
+void Engine::GetRun::not_read(size_t page) {
+  unread.resize(pages.size());
+  unread[page] = 1;
+}
+
+void Engine::GetRun::blame_disks() {
+  for (size_t i = 0; i < unread.size(); ++i) {
+    PageStatus& status = pages[i].status;
+    const bool missed = status == PageStatus::absent || status == PageStatus::stale;
+    if (unread[i] != 0 && missed) status = PageStatus::error;
+  }
 }
 
 void Engine::GetRun::hit(Source source) {
@@ -138,6 +154,7 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   run.from_peers(Trust::cached);
   run.from_pool(chain);
   run.from_peers(Trust::nothing);
+  run.blame_disks();
   for (PageRef& page : pages) {
     counters_.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }

@@ -135,6 +135,9 @@ void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, 
     const auto row = std::lower_bound(rows.begin(), rows.end(), found.row, by_digest);
     if (row == rows.end() || row->digest != found.row.digest) {
       not_now.push_back(found);
+    } else if (row->flags == 0) {
+      not_read(found.page);
+      not_now.push_back(found);
     } else if (row->flags & kRecordWithdraw || row->length != found.row.length) {
       missed(found, PageStatus::stale, trust);
     } else {

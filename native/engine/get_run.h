@@ -17,12 +17,15 @@ struct Engine::GetRun {
   std::span<PageRef> pages;
   std::span<const Digest> digests;
   std::vector<HolderIndex> failed;    // by page: who had not got it, though its record said so
+  std::vector<uint8_t> unread{};      // by page: a disk that has it gave nothing; empty: none did
   Source farthest = Source::nowhere;  // that a page came from
 
   void from_pool(const Digest* parent);  // get.cc
   void from_disk();                      // get.cc
   // Those worth another try stay pending.
   void from_peers(Trust trust);  // get_peers.cc
+  // Behind all these: misses of what is on a disk that gave nothing are its fault.
+  void blame_disks();
 
  private:
   // A page of this request (index) and where it is.
@@ -36,6 +39,7 @@ struct Engine::GetRun {
   // Copies pinned pages of ours into the region: pins[k] is the index[k]-th page.
   void copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index, Source source);
   void hit(Source source);
+  void not_read(size_t page);  // a disk has it, and gave nothing
   // Reads what is resident, and in turns has what is `cold` promoted and reads that.
   void promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust);
   void ask(ByHolder& cold, std::deque<Asked>& asked);

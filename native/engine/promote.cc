@@ -20,13 +20,15 @@ Promotions Engine::promote_now(std::span<const Digest> digests, Deadline deadlin
 std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, Deadline deadline) {
   const Promotions promotions = promote_now(digests, deadline);
   std::vector<PinnedPage> here;
-  std::vector<Digest> kept, absent;
+  std::vector<Digest> kept, absent, unread;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (promotions.statuses[i] == PromoteStatus::in_pool) {
       here.push_back(promotions.pages[i]);
       kept.push_back(digests[i]);
     } else if (promotions.statuses[i] == PromoteStatus::absent) {
       absent.push_back(digests[i]);
+    } else if (disk_gave_nothing(promotions.statuses[i])) {
+      unread.push_back(digests[i]);
     }
   }
   std::vector<RecordRow> rows(here.size());
@@ -34,6 +36,11 @@ std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, De
   std::vector<uint8_t> held(kept.size());  // what is not may be gone by the time it is READ
   hold_local(kept, kPromotedHoldMs, held);
   cold_->not_here(absent, rows);
+  for (const Digest& digest : unread) {
+    RecordRow& row = rows.emplace_back();  // neither resident nor withdrawn
+    row.digest = digest;
+    row.holder = kSelfHolder;
+  }
   return rows;
 }
 

@@ -164,7 +164,7 @@ void Promoter::Run::read() {
     bad.push_back(out.pages[i]);
     out.pages[i] = {};
     out.statuses[i] = reads[r].status == PageStatus::deadline ? PromoteStatus::late
-                      : reads[r].status == PageStatus::error  ? PromoteStatus::not_now
+                      : reads[r].status == PageStatus::error  ? PromoteStatus::failed
                                                               : PromoteStatus::absent;
   }
   promoter.pool_.abort(bad);
@@ -210,6 +210,7 @@ Promotions Promoter::promote(std::span<const Digest> digests, Urgency urgency, D
   for (PromoteStatus status : out.statuses) {
     counters_.not_now += status == PromoteStatus::not_now;
     counters_.late += status == PromoteStatus::late;
+    counters_.failed += status == PromoteStatus::failed;
     counters_.absent += status == PromoteStatus::absent;
   }
   return out;

@@ -38,12 +38,17 @@ enum class PromoteStatus : uint8_t {
   absent,   // not on this disk, or no longer
   not_now,  // no room, or another's promotion of it failed
   late,     // the deadline
+  failed,   // the disk could not be read, or does not answer
 };
+
+inline bool disk_gave_nothing(PromoteStatus status) {
+  return status == PromoteStatus::late || status == PromoteStatus::failed;
+}
 
 struct PromoterStats {
   uint64_t promoted = 0, promoted_bytes = 0;  // read from disk into the pool
   uint64_t warmed = 0;                        // of these: for nobody who waited
-  uint64_t not_now = 0, late = 0, absent = 0;
+  uint64_t not_now = 0, late = 0, failed = 0, absent = 0;
   uint64_t warm_queued = 0, warm_dropped = 0;
 };
 

@@ -582,7 +582,8 @@ class Config(BaseModel):
         "`delay`, `drop`, `truncate`, `corrupt` and `blind` (taken without a look) per page, "
         "`reset`, `hang` per batch; and into the disk's system calls: `disk_write_eio`, "
         "`disk_write_short`, `disk_no_space`, `disk_sync_eio`, `disk_read_eio`, "
-        "`disk_read_corrupt`, `disk_stall` and `disk_write_stall` of `disk_stall_ms`.",
+        "`disk_read_corrupt`; `disk_stall`, `disk_read_stall` and `disk_write_stall` of "
+        "`disk_stall_ms`.",
         "In tests only, never in production.",
     )
 

@@ -22,7 +22,7 @@ _DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::([0-9]{1,3}))?")
 _FAULTS = (
     *("delay", "drop", "truncate", "corrupt", "blind", "reset", "hang"),
     *("disk_write_eio", "disk_write_short", "disk_no_space", "disk_sync_eio"),
-    *("disk_read_eio", "disk_read_corrupt", "disk_stall", "disk_write_stall"),
+    *("disk_read_eio", "disk_read_corrupt", "disk_stall", "disk_read_stall", "disk_write_stall"),
 )
 _FAULT_NUMBERS = ("seed", "delay_us_max", "disk_stall_ms")
 

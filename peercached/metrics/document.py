@@ -39,10 +39,10 @@ The number of series is bounded: labels `peer` have at most {PEERS_MAX} values, 
 A page that a get delivered counts once in `peercached_hits_total`, and once in
 `peercached_pages_total` with the outcome `ok`; one that it did not, once in
 `peercached_misses_total` with the reason and once in `peercached_pages_total`. Reasons: `absent`
-(nobody has it), `stale` (gone between lookup and READ, twice), `deadline`, `suspect` (its holder
-is), `error` (its holder failed), and what a worker asked wrongly (`bad_key`, `bad_range`,
-`length_mismatch`, ...). `exists` counts in `peercached_exists_keys_total` and
-`peercached_exists_hits_total` only.
+(nobody has it), `stale` (gone between lookup and READ, twice, or its holder has no room to bring it
+from its disk), `deadline`, `suspect` (its holder is), `error` (its holder failed, or the disk that
+has it gave nothing), and what a worker asked wrongly (`bad_key`, `bad_range`, `length_mismatch`,
+...). `exists` counts in `peercached_exists_keys_total` and `peercached_exists_hits_total` only.
 
 A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
 all were misses. It is what a worker waits, without its own side of the socket.

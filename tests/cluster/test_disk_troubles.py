@@ -9,6 +9,7 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
 from peercached.demo.cluster import Cluster, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
@@ -76,3 +77,19 @@ def test_what_cannot_be_read_is_a_miss_and_never_wrong(
     disk = disk_of(cluster[0])
     assert disk["reads_failed"] + disk["reads_corrupt"] > 0
     eventually(lambda: "damaged or not to be read" in cluster[0].log_path.read_text(), 20)
+
+
+def test_pages_on_a_disk_that_hangs_are_errors_here_and_at_a_peer(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    """Not `absent` or `stale`, as if nobody had them: the metrics are to point at a disk."""
+    cluster = with_faults(make_cluster, tmp_path, "disk_read_stall=1,disk_stall_ms=60000")
+    keys = keys_of("asleep", 240)  # two pools' worth: the first of them are on disk only
+    fill(cluster[0], attach(cluster[0]), keys)
+    reader = attach(cluster[1], timeout_s=2.0)
+    eventually(lambda: reader.client.batch_exists(keys[:4]) == 4)
+    assert set(reader.get(keys[:4])) == {Status.error}
+    assert set(attach(cluster[0], timeout_s=2.0).get(keys[:4])) == {Status.error}
+    eventually(lambda: disk_of(cluster[0])["state"] == "stalled", 20)
+    assert set(attach(cluster[0]).get(keys[4:8])) == {Status.error}, "refused at once"
+    cluster[0].kill()
