@@ -64,8 +64,11 @@ class Open:
     epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
     cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
     held: set[bytes] = field(default_factory=set)
-    # By incarnation: the position that its journal has come to.
+    # Who has carried it out. By incarnation: the position that its journal has come to.
     answered: dict[int, int] = field(default_factory=dict)
+    # Of these, who has told all members of the view `sure_in`.
+    sure: set[int] = field(default_factory=set)
+    sure_in: int = 0
     reached: int = 0  # by our own
     vouched: bool = False  # one of them vouches
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
@@ -292,6 +295,9 @@ class RemovalDriver:
         one.kept, one.reached = entry.kept, entry.reached
         if not one.vouched:
             one.answered.clear()
+        if not one.vouched or one.sure_in != entry.told_in:
+            one.sure.clear()
+            one.sure_in = entry.told_in
         missing = {
             member.node_id: "there is no place for it here"
             for member in self._placement.view.members
@@ -303,7 +309,7 @@ class RemovalDriver:
             missing[self._own.node_id] = _why_untold(entry.untold)
         if self._waits():
             missing[self._own.node_id] = "it is not a member yet"
-        while asked := [n for n in self._others() if n.address.incarnation not in one.answered]:
+        while asked := [n for n in self._others() if n.address.incarnation not in one.sure]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
@@ -313,8 +319,8 @@ class RemovalDriver:
                     return True
                 if why:
                     missing[node.address.node_id] = why
-        if self._placement.view.number < one.highest_view:
-            missing["a newer view"] = "this node has not heard of it yet"
+        if not self._placement.view.number == one.sure_in >= one.highest_view:
+            missing["a newer view"] = "not all have heard of it yet"
         one.vouched = one.vouched or self._member.vouches
         if not one.vouched:
             missing |= self._why_nobody_vouches()
@@ -344,6 +350,9 @@ class RemovalDriver:
         if reply.untold:
             return _why_untold(reply.untold)
         one.answered[node.address.incarnation] = reply.position
+        if reply.view_number < one.sure_in:
+            return "it has not heard of the newest view yet"
+        one.sure.add(node.address.incarnation)
         return ""
 
     def _why_nobody_vouches(self) -> dict[str, str]:

@@ -150,7 +150,8 @@ class Removals:
     async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
         loop = asyncio.get_running_loop()
         entry = self.ledger.running.get(id)
-        if entry is not None and entry.kept and entry.untold == []:
+        told_in = self._placement.view.number
+        if entry is not None and entry.kept and not entry.untold and entry.told_in == told_in:
             return entry
         rows = b""
         if entry is None:
@@ -179,6 +180,8 @@ class Removals:
             entry.reached = self._engine.removals_last
         # Without rows, too: they may have been evicted a moment ago, and owners not know it yet.
         entry.untold = await self._publish(rows)
+        # Who comes meanwhile, or is back, may have something of before from us.
+        entry.told_in = told_in
         return entry
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
@@ -217,7 +220,8 @@ class Removals:
             reply.kept = reply.over = True
         else:
             reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
-            reply.untold.extend(entry.untold or ())
+            reply.view_number = entry.told_in
+            reply.untold.extend(entry.untold)
         return reply
 
     def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:

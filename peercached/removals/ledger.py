@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # Of removals that are over. Who is told late of one that is not remembered carries it out again:
 # pages that were set since are gone then, and misses.
@@ -26,8 +26,9 @@ class Entry:
     has_turn: bool = False  # among those who may do so
     held: bytes = b""  # digests that were here
     kept: bool = False  # written down
-    # Node ids of owners that may still name this node for it; None: not asked yet.
-    untold: list[str] | None = None
+    # Node ids of owners that may still name this node for it, of the members of view `told_in`.
+    untold: list[str] = field(default_factory=list)
+    told_in: int = 0  # number of that view; 0: not asked yet
     reached: int = 0  # position of the last entry in our journal then
     begun: bool = False  # new pages of its keys are kept out here
 

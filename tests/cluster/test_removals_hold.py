@@ -461,6 +461,32 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
 
 
 @pytest.mark.netns
+def test_who_answered_while_an_owner_was_away_is_asked_again_when_it_is_back(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    """Back with what it had of before: its other members' answers were not about it."""
+    cluster = make_cluster(3, start=False, directory_replicas=1)
+    network.start(cluster)
+    a, b, c = cluster.daemons
+    assert all(worker(b).set(KEYS, OLD))
+    at_a = worker(a, timeout_s=seconds(2.0))
+    assert at_a.get(KEYS) == [OLD] * len(KEYS)
+    network.cut("c")
+    a.wait_members("ab")
+    b.wait_members("ab")
+    assert set(at_a.remove(KEYS)) == {Status.removing}
+    eventually(lambda: a.status()["removals"]["missing"].keys() == {"c"}, 10, "b has answered")
+    network.bar("b", "c", c.meta_port)
+    network.heal("c")
+    missing = {"b": "it has not told c yet"}
+    eventually(lambda: a.status()["removals"]["missing"] == missing, 30)
+    network.unbar("b", "c", c.meta_port)
+    eventually(lambda: not a.status()["removals"]["unsure"], 20, "it goes on by itself")
+    assert all(at_a.set(KEYS, NEW))
+    all_is_new(cluster, worker)
+
+
+@pytest.mark.netns
 def test_a_removal_waits_for_a_node_that_has_started_on_the_far_side(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:

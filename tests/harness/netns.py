@@ -125,6 +125,18 @@ class Network:
     def meet(self, one: str, other: str) -> None:
         self._neighbour(one, other, "del")
 
+    def bar(self, host: str, other: str, port: int) -> None:
+        """From now on nothing that `host` sends to that TCP port of `other` goes out, and nobody is
+        told, as behind a firewall. All else does, also back from there."""
+        self._barred("add", host, other, port)
+
+    def unbar(self, host: str, other: str, port: int) -> None:
+        self._barred("del", host, other, port)
+
+    def _barred(self, what: str, host: str, other: str, port: int) -> None:
+        to = ("to", self.address(other), "ipproto", "tcp", "dport", str(port))
+        _run("ip", "-n", self.netns(host), "rule", what, "pref", "5", *to, "blackhole")
+
     def _neighbour(self, one: str, other: str, what: str, *how: str) -> None:
         for here, there in ((one, other), (other, one)):
             address = self.address(there)
