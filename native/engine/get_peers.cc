@@ -40,7 +40,8 @@ void Engine::GetRun::missed(const Found& found, PageStatus status, Trust trust) 
   page.status = status;
   if (status == PageStatus::deadline) return;
   engine.locations_.forget(digests[found.page]);
-  const bool again = status == PageStatus::stale || status == PageStatus::error;
+  const bool again = status == PageStatus::stale || status == PageStatus::error ||
+                     status == PageStatus::length_mismatch;
   if (again && trust != Trust::nothing) {
     engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
     page.status = PageStatus::pending;
@@ -71,7 +72,8 @@ void Engine::GetRun::from_peers(Trust trust) {
       const bool again = why[k] == PageStatus::stale && trust != Trust::nothing && !page.of_device;
       page.status = again ? PageStatus::pending : why[k];
     } else if (rows[k].length != page.length) {
-      page.status = PageStatus::length_mismatch;
+      // The key may have been set anew since this was learnt.
+      missed({index[k], rows[k]}, PageStatus::length_mismatch, trust);
     } else if (engine.nodes_.readable(rows[k].holder)) {
       ByHolder& there = rows[k].flags & kRecordResident ? resident : cold;
       there[rows[k].holder].push_back({index[k], rows[k]});

@@ -20,7 +20,8 @@ _SINGLES = (
         "counter",
         "stale_retries",
         "operations.stale_retries",
-        "Pages looked up once more because their first READ was stale or failed.",
+        "Pages looked up once more because their first READ was stale or failed, or what was known "
+        "of them had another length.",
     ),
     Single(
         "counter",

@@ -84,6 +84,18 @@ def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster, attach: Attac
         assert [status.name for status in statuses] == ["length_mismatch"] * 2
 
 
+def test_a_page_that_is_set_anew_with_another_length_is_found_by_who_knew_the_old_one(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("anew", 8)
+    writer = attach(three_nodes[0])
+    readers = [attach(daemon) for daemon in three_nodes.daemons]
+    for length in (10_000, 4_000, 12_000):
+        assert all(writer.set(keys, [length] * 8))
+        for reader in readers:
+            assert reader.has(keys, [length] * 8)
+
+
 def test_remove_takes_pages_away_from_every_node(three_nodes: Cluster, attach: Attach) -> None:
     keys = keys_of("removed", 8)
     assert all(attach(three_nodes[0]).set(keys))
