@@ -182,7 +182,7 @@ class Daemon:
         self.removals = Removals(
             engine,
             self.placement,
-            RemovalStore(config.state_dir, config.node_id),
+            RemovalStore(config.state_dir, config.node_id, secret.cluster_key()),
             self.node.published,
             self.cluster.has_left,
             self.epochs,

@@ -2,7 +2,8 @@
 
 One JSON file, replaced as a whole:
 
-  {"format": 2,
+  {"format": 3,
+   "cluster": which cluster secret it was written under,
    "start": incarnation of the last start,
    "life": of the last start that served workers and had missed nothing,
    "waits for": [node id, ...],
@@ -11,14 +12,15 @@ One JSON file, replaced as a whole:
    "open": [[incarnation, number, digests in hex], ...]}
 
 `waits for`: who may know what was removed from the pages that this node holds back. `open` are
-removals that this node began and that were not sure when it answered. A file that is not
-there or cannot be read is one that knows nothing: pages of earlier starts are dropped if others
-know of removals. It is written for a kill -9, not for a power cut: that would cost a sync for each
-node that goes, and what it may lose is told by the others.
+removals that this node began and that were not sure when it answered. A file that is not there,
+cannot be read or was written under another secret is one that knows nothing: pages of earlier
+starts are dropped if others know of removals. It is written for a kill -9, not for a power cut:
+that would cost a sync for each node that goes, and what it may lose is told by the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable
@@ -31,7 +33,7 @@ from peercached.removals.lives import Life, Presence
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,11 @@ class Remembered:
 
 
 class RemovalStore:
-    """`folder` empty: nothing is kept. Not thread safe; both calls wait for the file."""
+    """`folder` empty: nothing is kept. `cluster_key`: of the cluster secret, under which nobody
+    finds what was set under another. Not thread safe; both calls wait for the file."""
 
-    def __init__(self, folder: str, node_id: str) -> None:
+    def __init__(self, folder: str, node_id: str, cluster_key: bytes = b"") -> None:
+        self._cluster = hashlib.blake2b(cluster_key, digest_size=8, person=b"removals").hexdigest()
         self.path = Path(folder) / f"removals-{node_id}.json" if folder else None
         self.problem = ""  # why the last save failed
 
@@ -55,12 +59,20 @@ class RemovalStore:
         if self.path is None:
             return Remembered()
         try:
-            return _remembered(json.loads(self.path.read_text()))
+            document = json.loads(self.path.read_text())
+            remembered = _remembered(document)
         except FileNotFoundError:
             return Remembered()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("%s is not used: %s: %s", self.path, type(error).__name__, error)
             return Remembered()
+        if document.get("cluster") != self._cluster:
+            log.warning(
+                "the cluster secret is another one than at the last start: nothing that was set "
+                "under that one is served"
+            )
+            return Remembered()
+        return remembered
 
     def save(
         self,
@@ -75,6 +87,7 @@ class RemovalStore:
         text = json.dumps(
             {
                 "format": FORMAT,
+                "cluster": self._cluster,
                 "start": start,
                 "life": life,
                 "waits for": sorted(waits_for),

@@ -9,6 +9,7 @@ from harness.nemeses import LET_IN_S
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
 from peercached.demo.cluster import Cluster, Daemon
 
 
@@ -120,3 +121,30 @@ def test_two_nodes_that_come_back_at_each_others_ports_are_taken_for_who_they_ar
         "b": "127.0.0.3",
         "c": "127.0.0.2",
     }
+
+
+def test_another_cluster_secret_is_no_old_state_dir(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    """The journals begin anew with it, and that is no reason to think of a backup."""
+    cluster = make_cluster(3)
+    keys = keys_of("secret", 8)
+    assert all(attach(cluster[0]).set(keys))
+    assert all(attach(cluster[1]).client.remove(keys[:4]))
+    for secret in ("", "one", "another", ""):
+        path = tmp_path / secret
+        if secret:
+            path.touch(mode=0o600)
+            path.write_text(secret * 20)
+        for daemon in cluster.daemons:
+            assert daemon.stop() == 0
+        for daemon in cluster.daemons:
+            daemon.options["cluster-secret-file"] = str(path) if secret else ""
+            daemon.start()
+        cluster.wait_complete(LET_IN_S)
+        assert all(attach(cluster[0]).set(keys))
+        assert attach(cluster[1]).has(keys)
+        assert attach(cluster[2]).client.remove(keys) == [Status.ok] * 8
+    logs = "".join(daemon.log_path.read_text() for daemon in cluster.daemons)
+    assert "old" not in logs and "backup" not in logs
+    assert logs.count("the cluster secret is another one") == 9

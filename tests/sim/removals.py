@@ -103,7 +103,8 @@ class RemovalsCluster(SimCluster):
         replace_ended(self, stack)
         stack.enter_context(
             mock.patch(
-                "peercached.daemon.RemovalStore", lambda _, node_id: DiskStore(self.disks[node_id])
+                "peercached.daemon.RemovalStore",
+                lambda _, node_id, __: DiskStore(self.disks[node_id]),
             )
         )
 

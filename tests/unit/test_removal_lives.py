@@ -173,6 +173,16 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path: Path) -> None:
     assert not RemovalStore(str(tmp_path), "another").load().is_known
 
 
+def test_what_was_kept_under_another_secret_is_not_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert RemovalStore(str(tmp_path), "self", b"old").save(8, 7, {"b"}, [], OPEN)
+    assert RemovalStore(str(tmp_path), "self", b"old").load().is_known
+    assert caplog.text == ""
+    assert not RemovalStore(str(tmp_path), "self", b"new").load().is_known
+    assert "secret" in caplog.text
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "lives": [["a"]]}']
 )
