@@ -252,7 +252,7 @@ class Client(NotCopied):
         """The page's bytes; None for a miss, also if it has another length."""
         if not 1 <= length <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"length is {length}: 1 to {wire.LENGTH_BYTES_MAX}")
-        if length > self._staging_here.capacity_bytes:
+        if not self._staging().takes(length):
             return None
         page = bytearray(length)
         status = self.batch_get_buffers([key], [page], timeout_s=timeout_s)[0]

@@ -29,7 +29,23 @@ class Staging:
         self._slots = Slots(1)
         self._idle: list[Region] = []
         self._said = False
+        self._said_too_large = False
         self.pid = os.getpid()
+
+    def takes(self, size: int) -> bool:
+        """Whether a page of `size` bytes can travel through it."""
+        if size <= self.capacity_bytes:
+            return True
+        if not self._said_too_large:
+            self._said_too_large = True
+            say(
+                logging.WARNING,
+                "a page of %d bytes is larger than staging_bytes (%d), through which pages in "
+                "unshared memory travel: raise it, or use memory from Client.alloc() (said once)",
+                size,
+                self.capacity_bytes,
+            )
+        return False
 
     def move(
         self,
@@ -91,7 +107,7 @@ class Staging:
                 place = places[i]
                 size = views[i].nbytes
                 if place is None:
-                    if size > self.capacity_bytes:
+                    if not self.takes(size):
                         i += 1
                         continue  # too_large
                     if used + size > self.capacity_bytes:

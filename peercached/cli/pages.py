@@ -44,17 +44,21 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
     with target.admin() as admin:
         holders = admin.locate(namespace, key_bytes(key)).holders
     page: bytes | None = None
+    why = "nobody has it"
     # Holders of one key may have pages of different lengths: the namespace is then not what the
     # user thinks. Each length is tried once, the first that answers wins.
     lengths = dict.fromkeys(holder.length for holder in holders)
     if lengths:
         with target.worker(namespace) as client:
             for length in lengths:
-                page = client.get(key_bytes(key), length)
-                if page is not None:
+                region = client.alloc(length)
+                (status,) = client.batch_get([key_bytes(key)], region, [0], length)
+                if status:
+                    page = bytes(region.view)
                     break
+                why = f"its holder did not give it ({status.name})"
     if page is None:
-        _absent(as_json, key, "its holder did not give it" if lengths else "nobody has it")
+        _absent(as_json, key, why)
     if output is not None:
         try:
             output.write_bytes(page)
@@ -88,7 +92,9 @@ def put(target: Target, as_json: bool, key: str, namespace: str, file: BinaryIO)
             f"the file is larger than {size(PAGE_BYTES_MAX)}, the largest page", exits.USAGE
         )
     with target.worker(namespace) as client:
-        status = client.set(key_bytes(key), page)
+        region = client.alloc(len(page))
+        region.view[:] = page
+        (status,) = client.batch_set([key_bytes(key)], region, [0], len(page))
     if as_json:
         print_json({"key": key, "length": len(page), "status": status.name.lower()})
     if not status:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from harness.clock import seconds
@@ -146,15 +147,26 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def set(self, key: bytes, data: bytes) -> FakeStatus:
-        if not self.trouble:
-            return self.trouble
-        self.pages[key] = data
-        return FakeStatus.ok
+    @staticmethod
+    def alloc(size: int) -> Any:
+        return SimpleNamespace(view=memoryview(bytearray(size)))
 
-    def get(self, key: bytes, length: int) -> bytes | None:
-        page = self.pages.get(key)
-        return page if page is not None and len(page) == length else None
+    def batch_set(
+        self, keys: list[bytes], region: Any, offsets: list[int], length: int
+    ) -> list[FakeStatus]:
+        if self.trouble:
+            for key, at in zip(keys, offsets, strict=True):
+                self.pages[key] = bytes(region.view[at : at + length])
+        return [self.trouble] * len(keys)
+
+    def batch_get(
+        self, keys: list[bytes], region: Any, offsets: list[int], length: int
+    ) -> list[FakeStatus]:
+        pages = [self.pages.get(key, b"") for key in keys]
+        for page, at in zip(pages, offsets, strict=True):
+            if len(page) == length:
+                region.view[at : at + length] = page
+        return [FakeStatus.ok if len(page) == length else FakeStatus.absent for page in pages]
 
     def contains(self, keys: list[bytes]) -> list[bool]:
         return [key in self.pages for key in keys]

@@ -84,7 +84,7 @@ def test_a_miss_leaves_an_unshared_buffer_as_it_was(client: Client) -> None:
 
 
 def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(
-    client: Client,
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert client.batch_set_buffers(["a", "big", "b"], [b"a", bytes(4097), b"b"]) == [
         Status.ok,
@@ -93,6 +93,7 @@ def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(
     ]
     assert client.get("b", 1) == b"b"
     assert client.get("big", 4097) is None
+    assert caplog.text.count("larger than staging_bytes (4096)") == 1
 
 
 def test_the_copying_path_is_said_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
