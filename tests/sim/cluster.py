@@ -247,14 +247,14 @@ class SimCluster(Agreement):
         of the machine's."""
         with contextlib.ExitStack() as stack:
             self._replace(stack)
+            stack.callback(self.loop.close)
+            for name in self.names:
+                self.start(name)
             self._instead = stack.pop_all()
-        for name in self.names:
-            self.start(name)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._instead:
-            self.loop.close()
+        self._instead.close()
 
     def _replace(self, stack: contextlib.ExitStack) -> None:
         rng = self.net.rng

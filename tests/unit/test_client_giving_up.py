@@ -179,12 +179,16 @@ def test_quarantine_ends_when_a_daemon_dies_whose_connection_the_program_has_clo
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "d.sock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HANGS_IN_A_WRITE, path],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-    ) as daemon:
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", HANGS_IN_A_WRITE, path],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(TESTS)},
+            )
+        )
+        stack.callback(daemon.kill)
         assert daemon.stdout is not None and daemon.stdout.readline() == "ready\n"
         others = sockets()
         with Client(path, "s", timeout_s=seconds(0.5), silence_timeout_s=0.0) as client:

@@ -317,8 +317,8 @@ def test_a_signal_handler_uses_the_client_in_the_middle_of_its_call(
     daemon.hang_on = {ipc.GET, ipc.SET}
 
     def once() -> None:
-        daemon.hanging.wait()
-        os.kill(os.getpid(), signal.SIGUSR1)
+        if daemon.hanging.wait(seconds(10)):
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     killer = threading.Thread(target=once)
     killer.start()
