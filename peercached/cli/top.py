@@ -39,7 +39,7 @@ _HEALTH_LINES_MAX = 4
 def top(target: Target, as_json: bool, interval_s: float, looks: int | None) -> None:
     """Rates of gets, sets and READs, the hit rate, and what needs attention, until Ctrl-C.
 
-    With --json a line per interval.
+    With --json a line per interval; into a pipe or a file one screen after the other.
     """
     with target.admin() as admin:
         seen = _looks(admin, interval_s, looks)
@@ -48,8 +48,13 @@ def top(target: Target, as_json: bool, interval_s: float, looks: int | None) -> 
                 for status, rates in seen:
                     click.echo(json.dumps({"node": status.node.id, **asdict(rates)}))
                 return
+            out = console()
+            if not out.is_terminal:
+                for status, rates in seen:
+                    out.print(screen(status, rates), "")
+                return
             with Live(
-                Text("..."), console=console(), auto_refresh=False, vertical_overflow="crop"
+                Text("..."), console=out, auto_refresh=False, vertical_overflow="crop"
             ) as live:
                 for status, rates in seen:
                     live.update(screen(status, rates), refresh=True)

@@ -46,10 +46,16 @@ def _entry(key: Key) -> str:
         f"{key.what}\n\n"
         f"- Default: {key.default}\n"
         f"- Values: {key.accepts}\n"
-        f"- Option `{key.option}`, variable `{key.variable}`\n"
+        f"- Option {_option(key)}, variable `{key.variable}`\n"
         f"{_LIVE if key.live else ''}"
         f"- When to change it: {key.when[0].lower() + key.when[1:]}\n"
     )
+
+
+def _option(key: Key) -> str:
+    if key.kind == "boolean":
+        return f"`{key.option}` or `--no-{key.option.removeprefix('--')}`"
+    return f"`{key.option}`"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def examine(
     find: Callable[[], list[Device]] = find_devices,
 ) -> list[Finding]:
     """`status`: of the daemon that runs here; None, and why, if none answers."""
-    findings = [_daemon(status, why_no_status)]
+    findings = _daemon(status, why_no_status)
     findings += _rdma(config, status, find)
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
     findings.append(
@@ -42,13 +42,16 @@ def examine(
     return findings
 
 
-def _daemon(status: Status | None, why: str) -> Finding:
+def _daemon(status: Status | None, why: str) -> list[Finding]:
     if status is None:
-        return Finding("daemon", "skipped", f"none answers, so no member is asked: {why}")
+        return [Finding("daemon", "skipped", f"none answers, so no member is asked: {why}")]
     taken = status.transport
     why = f": {taken.why}" if taken.why else ""
     about = f"; pages travel over {taken.protocol}{why}" if taken.protocol else ""
-    return Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
+    runs = Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
+    # What it says of itself; `peercachectl status` has the warnings, too.
+    errors = (entry for entry in status.health if entry.severity == "error")
+    return [runs, *(Finding("daemon", "failure", e.sentence, e.remedy) for e in errors)]
 
 
 def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]]) -> list[Finding]:

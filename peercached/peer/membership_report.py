@@ -89,8 +89,9 @@ def _say_unreached(membership: Membership, say: Say) -> None:
         say(
             "error",
             f"No head can be reached, so this node serves only its own pages: {why}.",
-            "Start the heads named in discovery_addr, or mend discovery_addr or the network; "
-            "this node keeps trying.",
+            "Start the heads named in discovery_addr (HOST:meta_port of each), or mend "
+            "discovery_addr or the network. All nodes have the same cluster_secret_file, or none, "
+            "and all have TLS (tls_ca), or none. This node keeps trying.",
         )
         return
     say(

@@ -99,6 +99,7 @@ class WebServer:
                 + (f": {who} has the port" if who else "")
                 + "; set metrics_port or metrics_host, or metrics_enabled to false",
             ) from error
+        _log.info("metrics and the dashboard are served at %s:%d", self._host, self.port)
 
     async def stop(self) -> None:
         """Ends at once what is under way."""

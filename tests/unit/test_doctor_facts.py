@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from peercached.admin.status import Health, Status
 from peercached.cli import exits
 from peercached.cli.ctl import main
 from peercached.config import Config
-from peercached.doctor import devices, examine
+from peercached.doctor import devices, examine, peers
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 
 FOUND = [
@@ -130,6 +131,17 @@ def test_without_pyverbs_the_doctor_says_what_it_did_not_see(
     (pyverbs,) = [finding for finding in findings if finding.check == "pyverbs"]
     assert pyverbs.level == "warning"
     assert "apt-get install" in pyverbs.text
+
+
+def test_what_the_daemon_calls_an_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(
+        socket_path="/a", admin_socket="/b", node_id="n", host="127.0.0.1", protocol="tcp"
+    )
+    monkeypatch.setattr(peers, "ask", lambda _: [])
+    alone = Health(severity="error", sentence="No head can be reached.", remedy="Start one.")
+    status = Status(health=[Health(sentence="b is suspect."), alone])
+    found = [f for f in examine.examine(config, status, "") if f.check == "daemon"]
+    assert [(f.level, f.remedy) for f in found] == [("ok", ""), ("failure", "Start one.")]
 
 
 def test_the_doctor_command_prints_the_worst_first_and_exits_by_it(tmp_path: Path) -> None:
