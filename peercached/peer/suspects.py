@@ -35,16 +35,19 @@ class Suspects:
         self._cases: dict[int, _Case] = {}
         self._cleared: dict[int, tuple[Node, float, float]] = {}  # node, when, last pause
 
-    def suspect(self, node: Node, reason: str, now: float) -> bool:
-        """True if it was not suspect before."""
+    def suspect(self, node: Node, reason: str, now: float, answers: bool = False) -> bool:
+        """True if it was not suspect before. `answers`: it has refused something, so it lives, and
+        a ping is worth while at once."""
         if node.suspect:
             return False
         pause = PING_FIRST_S
+        ping_at = now if answers else now + pause
         cleared = self._cleared.pop(node.index, None)
         if cleared is not None and cleared[0] is node and now - cleared[1] < RELAPSE_S:
             pause = min(2 * cleared[2], PING_MAX_S)
+            ping_at = now + pause
         node.suspect = True
-        self._cases[node.index] = _Case(node, now, reason, pause, now + pause)
+        self._cases[node.index] = _Case(node, now, reason, pause, ping_at)
         return True
 
     def due(self, now: float) -> list[Node]:

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 # A worker that left us this little time proves nothing about a peer that did not use it well.
 FAIR_S = 0.05
 PING_TIMEOUT_S = 1.0
+# Of a data port that does not know our token (native/transfer/tcp): it had us out of its view. The
+# ping makes a new one.
+WITHOUT_A_TOKEN = "shake hands again"
 
 
 class Trouble:
@@ -47,7 +50,8 @@ class Trouble:
     def suspect(self, node: Node, reason: str) -> None:
         if self._placement.nodes.get(node.index) is not node or node is self._placement.own:
             return
-        if not self.suspects.suspect(node, reason, time.monotonic()):
+        answers = WITHOUT_A_TOKEN in reason
+        if not self.suspects.suspect(node, reason, time.monotonic(), answers):
             return
         self._engine.suspect_node(node.index, True)
         log.warning("%s is suspect: %s", node.address.node_id, reason)

@@ -60,6 +60,15 @@ def test_a_peer_that_answers_and_fails_in_turn_is_trusted_later_each_time() -> N
     assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
 
 
+def test_who_refuses_lives_and_is_asked_at_once_but_not_again_and_again() -> None:
+    suspects, peer = Suspects(), node()
+    suspects.suspect(peer, "it does not know our token", 0.0, answers=True)
+    assert suspects.due(0.0) == [peer]
+    assert suspects.answered(peer, 0.01)
+    suspects.suspect(peer, "still not", 0.02, answers=True)
+    assert ping_at(suspects, 0.02) > PING_FIRST_S
+
+
 def test_a_silent_peer_that_calls_is_asked_soon_but_not_at_every_call() -> None:
     suspects, peer = Suspects(), node()
     suspects.suspect(peer, "silent", 0.0)
