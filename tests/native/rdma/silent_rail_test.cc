@@ -90,5 +90,27 @@ TEST_F(RdmaSilentRail, ToOnePeerCostsTheReadsOfOthersNothing) {
   reader.fabric.regions().remove(waiting.memory.data());
 }
 
+TEST_F(RdmaSilentRail, ToOnePeerCostsTheOthersPagesOfTheSameReadNothing) {
+  constexpr HolderIndex kOther = kPeer + 1;
+  RdmaHolder hung(64 << 20, {"rxe0"}), other(64 << 20, {"rxe2"});
+  RdmaReader reader({"rxe1"}, 8, for_ever());
+  reader.knows(hung);
+  reader.knows(other, other.endpoint(), kOther);
+  reader.deaf_rails = 1;
+  Reading silent(hung.set_many(0, 20, 1 << 20));  // more than may be on its way
+  Reading answered(other.set_many(100, 20, 1 << 20), kOther);
+  for (Reading* one : {&silent, &answered}) {
+    reader.fabric.regions().add(one->memory.data(), one->memory.size());
+  }
+  ReadBatch batches[] = {silent.batch, answered.batch};
+  VerifyingSink sink(Verify::checksum);
+  reader.fabric.engine().read(batches, Deadline::after_ms(patient_ms(2'000)), silent.gate.gate,
+                              sink);
+  EXPECT_TRUE(silent.gate.quiet());
+  EXPECT_EQ(silent.count(PageStatus::ok), 0u);
+  expect_pages(answered, 100);
+  for (Reading* one : {&silent, &answered}) reader.fabric.regions().remove(one->memory.data());
+}
+
 }  // namespace
 }  // namespace peercached::testing
