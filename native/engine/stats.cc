@@ -83,7 +83,8 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("recovery_emptied", disk.recovery_emptied);
   json.field("promoted", promoter.promoted).field("promoted_bytes", promoter.promoted_bytes);
   json.field("warmed", promoter.warmed).field("promotes_not_now", promoter.not_now);
-  json.field("promotes_late", promoter.late).field("promotes_absent", promoter.absent);
+  json.field("promotes_late", promoter.late).field("promotes_failed", promoter.failed);
+  json.field("promotes_absent", promoter.absent);
   json.field("warm_queued", promoter.warm_queued);
   json.field("warm_dropped", promoter.warm_dropped).close('}');
 }

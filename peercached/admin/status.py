@@ -216,6 +216,7 @@ class Disk(Part):
     warmed: int = 0  # of these: for `exists`
     promotes_not_now: int = 0
     promotes_late: int = 0
+    promotes_failed: int = 0
     promotes_absent: int = 0
     promotes_asked: int = 0  # calls to peers
     promotes_served: int = 0  # calls of peers

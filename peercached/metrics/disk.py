@@ -72,6 +72,7 @@ _ERRORS = {
 _NOT_PROMOTED = {
     "not_now": "disk.promotes_not_now",
     "late": "disk.promotes_late",
+    "failed": "disk.promotes_failed",
     "absent": "disk.promotes_absent",
 }
 
