@@ -30,7 +30,7 @@ from peercached.peer.removals import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_m
 from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.ledger import Entry, RemovalId
+from peercached.removals.ledger import Entry, RemovalId, Told
 from peercached.removals.lives import Life
 
 log = logging.getLogger(__name__)
@@ -64,11 +64,11 @@ class Open:
     epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
     cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
     held: set[bytes] = field(default_factory=set)
-    # Who has carried it out. By incarnation: the position that its journal has come to.
+    # Who has carried it out. By incarnation: the position that its journal had come to, and when.
+    carried_out: dict[int, tuple[int, float]] = field(default_factory=dict)
+    # Who has told all members of a view as well: the position, and the view's number.
     answered: dict[int, int] = field(default_factory=dict)
-    # Of these, who has told all members of the view `sure_in`.
-    sure: set[int] = field(default_factory=set)
-    sure_in: int = 0
+    told_in: dict[int, int] = field(default_factory=dict)
     reached: int = 0  # by our own
     vouched: bool = False  # one of them vouches
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
@@ -78,6 +78,14 @@ class Open:
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class _Statement:
+    """Of one member: whom it has told of all that it had removed until it was asked."""
+
+    asked_at: float
+    task: asyncio.Task[Told | str]  # str: why there is none
 
 
 class RemovalDriver:
@@ -105,6 +113,7 @@ class RemovalDriver:
         # By incarnation: removals that are over, and of whom that may not have heard it yet.
         self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
         self._telling: asyncio.Task[None] | None = None
+        self._statements: dict[int, _Statement] = {}  # by incarnation
         self._asking = 0
         self._ended = Ended(peers, timeout_s)
         self._look_at = float("-inf")
@@ -126,6 +135,9 @@ class RemovalDriver:
         await self._tasks.stop()
 
     def view_changed(self) -> None:
+        here = {node.address.incarnation for node in self._placement.nodes.values()}
+        for gone in self._statements.keys() - here:
+            del self._statements[gone]
         for one in self._open.values():
             one.news.set()
 
@@ -294,22 +306,23 @@ class RemovalDriver:
         one.held.update(split(entry.held))
         one.kept, one.reached = entry.kept, entry.reached
         if not one.vouched:
+            one.carried_out.clear()
             one.answered.clear()
-        if not one.vouched or one.sure_in != entry.told_in:
-            one.sure.clear()
-            one.sure_in = entry.told_in
+            one.told_in.clear()
         missing = {
             member.node_id: "there is no place for it here"
             for member in self._placement.view.members
             if self._placement.find(member.node_id, member.address.incarnation) is None
         }
-        if not entry.kept:
+        if entry.kept:
+            own = self._own.incarnation
+            one.carried_out.setdefault(own, (entry.reached, time.monotonic()))
+            _take_told(one, own, entry.told)
+        else:
             missing[self._own.node_id] = "it cannot be written down"
-        elif entry.untold:
-            missing[self._own.node_id] = _why_untold(entry.untold)
         if self._waits():
             missing[self._own.node_id] = "it is not a member yet"
-        while asked := [n for n in self._others() if n.address.incarnation not in one.sure]:
+        while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
@@ -319,12 +332,15 @@ class RemovalDriver:
                     return True
                 if why:
                     missing[node.address.node_id] = why
-        if not self._placement.view.number == one.sure_in >= one.highest_view:
-            missing["a newer view"] = "not all have heard of it yet"
+        view = self._placement.view.number
+        missing |= await self._not_told_yet(one, view)
         one.vouched = one.vouched or self._member.vouches
         if not one.vouched:
             missing |= self._why_nobody_vouches()
         missing |= await self._still_silent(one)
+        # Behind all that: who has come meanwhile was not asked.
+        if self._placement.view.number != view or view < one.highest_view:
+            missing["a newer view"] = "this node has not heard of it yet"
         one.missing = missing or one.missing
         return not missing
 
@@ -347,13 +363,60 @@ class RemovalDriver:
             one.silent[life.name] = life
         if not reply.kept:
             return "it cannot write it down"
-        if reply.untold:
-            return _why_untold(reply.untold)
-        one.answered[node.address.incarnation] = reply.position
-        if reply.view_number < one.sure_in:
-            return "it has not heard of the newest view yet"
-        one.sure.add(node.address.incarnation)
+        incarnation = node.address.incarnation
+        one.carried_out[incarnation] = (reply.position, time.monotonic())
+        _take_told(one, incarnation, Told(reply.view_number, reply.untold))
         return ""
+
+    async def _not_told_yet(self, one: Open, view: int) -> dict[str, str]:
+        """Who has carried it out, and not told all members of that view: an owner that is in it
+        again may have something of before. Told are all removals at once."""
+        nodes = [
+            node
+            for node in self._placement.nodes.values()
+            if node.address.incarnation in one.carried_out
+            and one.told_in.get(node.address.incarnation) != view
+        ]
+        found = await asyncio.gather(
+            *(
+                self._statement(node, one.carried_out[node.address.incarnation][1], view)
+                for node in nodes
+            )
+        )
+        missing = {}
+        for node, told in zip(nodes, found, strict=True):
+            name = node.address.node_id
+            if isinstance(told, str):
+                missing[name] = told
+                continue
+            one.highest_view = max(one.highest_view, told.view)
+            _take_told(one, node.address.incarnation, told)
+            if told.untold:
+                missing[name] = f"it has not told {', '.join(told.untold[:NAMED_MAX])} yet"
+            elif told.view < view:
+                missing[name] = "it has not heard of the newest view yet"
+        return missing
+
+    async def _statement(self, node: Node, since: float, view: int) -> Told | str:
+        """One for all removals that wait for it."""
+        incarnation = node.address.incarnation
+        last = self._statements.get(incarnation)
+        if last is None or not await _is_good(last, since, view):
+            newer = self._statements.get(incarnation)
+            if newer is None or newer is last:
+                newer = _Statement(time.monotonic(), self._tasks.spawn(self._ask_for_told(node)))
+                self._statements[incarnation] = newer
+            last = newer
+        return await asyncio.shield(last.task)
+
+    async def _ask_for_told(self, node: Node) -> Told | str:
+        if node is self._placement.own:
+            return await self._member.tell()
+        reply: pb.RemoveReply | str = await self._call(node, "Remove", pb.RemoveRequest())
+        if isinstance(reply, str):
+            return reply
+        why = _malformed(reply)
+        return why or Told(reply.view_number, list(reply.untold))
 
     def _why_nobody_vouches(self) -> dict[str, str]:
         """Who comes back would be told of it by nobody."""
@@ -445,15 +508,7 @@ class RemovalDriver:
         reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
         if isinstance(reply, str):
             return reply
-        try:
-            check_packed(reply.digests, DIGEST_BYTES, "digests")
-            for message in reply.silent:
-                wire.address_of(message)
-            for name in reply.untold[:NAMED_MAX]:
-                wire.check_name("node id", name)
-        except ValueError as error:
-            return f"its answer is malformed: {error}"
-        return reply
+        return _malformed(reply) or reply
 
     async def _call(self, node: Node, method: str, request: Any) -> Any:
         """The reply, or why there is none."""
@@ -483,8 +538,34 @@ def _life_of(message: pb.NodeAddress) -> Life:
     return Life(message.node_id, message.incarnation, message.host, message.peer_port)
 
 
-def _why_untold(node_ids: Collection[str]) -> str:
-    return f"it has not told {', '.join(islice(node_ids, NAMED_MAX))} yet"
+def _malformed(reply: pb.RemoveReply) -> str:
+    try:
+        check_packed(reply.digests, DIGEST_BYTES, "digests")
+        for message in reply.silent:
+            wire.address_of(message)
+        for name in reply.untold[:NAMED_MAX]:
+            wire.check_name("node id", name)
+    except ValueError as error:
+        return f"its answer is malformed: {error}"
+    return ""
+
+
+def _take_told(one: Open, incarnation: int, told: Told) -> None:
+    if told.untold:
+        return
+    one.answered[incarnation] = one.carried_out[incarnation][0]
+    one.told_in[incarnation] = max(one.told_in.get(incarnation, 0), told.view)
+
+
+async def _is_good(statement: _Statement, since: float, view: int) -> bool:
+    """Of no use: one of before `since`, one without an answer, and one of an earlier view, if it is
+    not of a moment ago."""
+    told = await asyncio.shield(statement.task)
+    if statement.asked_at < since:
+        return False
+    if time.monotonic() < statement.asked_at + PAUSE_FIRST_S:
+        return True
+    return not isinstance(told, str) and not told.untold and told.view >= view
 
 
 def _why_it_broke(task: asyncio.Task[None]) -> str:

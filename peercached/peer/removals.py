@@ -18,7 +18,7 @@ from peercached.membership import NodeAddress, View
 from peercached.peer.accepts import Unable
 from peercached.peer.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.ledger import Entry, Ledger, RemovalId
+from peercached.removals.ledger import Entry, Ledger, RemovalId, Told
 from peercached.removals.lives import HasLeft, Life, Lives
 from peercached.removals.store import Remembered, RemovalStore
 
@@ -150,8 +150,7 @@ class Removals:
     async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
         loop = asyncio.get_running_loop()
         entry = self.ledger.running.get(id)
-        told_in = self._placement.view.number
-        if entry is not None and entry.kept and not entry.untold and entry.told_in == told_in:
+        if entry is not None and entry.kept:
             return entry
         rows = b""
         if entry is None:
@@ -179,10 +178,14 @@ class Removals:
         if entry.kept:
             entry.reached = self._engine.removals_last
         # Without rows, too: they may have been evicted a moment ago, and owners not know it yet.
-        entry.untold = await self._publish(rows)
-        # Who comes meanwhile, or is back, may have something of before from us.
-        entry.told_in = told_in
+        entry.told = await self.tell(rows)
         return entry
+
+    async def tell(self, rows: bytes = b"") -> Told:
+        """Withdrawals, and all that was removed before. Who comes meanwhile, or is back, may have
+        something of before: that is for the next call."""
+        view = self._placement.view.number
+        return Told(view, await self._publish(rows))
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
         """`answered`: by incarnation, the position that its journal has come to."""
@@ -200,6 +203,9 @@ class Removals:
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
         """ValueError, Unable"""
         check_packed(request.digests, DIGEST_BYTES, "digests")
+        if not request.digests and not request.HasField("id"):
+            told = await self.tell()
+            return pb.RemoveReply(view_number=told.view, untold=told.untold)
         id = id_of(request.id)
         if not 0 < len(request.digests) <= DIGESTS_MAX * DIGEST_BYTES:
             raise ValueError(
@@ -220,8 +226,8 @@ class Removals:
             reply.kept = reply.over = True
         else:
             reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
-            reply.view_number = entry.told_in
-            reply.untold.extend(entry.untold)
+            reply.view_number = entry.told.view
+            reply.untold.extend(entry.told.untold)
         return reply
 
     def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:

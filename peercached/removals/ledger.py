@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 # Of removals that are over. Who is told late of one that is not remembered carries it out again:
 # pages that were set since are gone then, and misses.
@@ -16,6 +17,14 @@ class RemovalId:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who may still name a node for what it has removed."""
+
+    view: int = 0  # the number of the view whose members were told; 0: none
+    untold: Sequence[str] = ()  # node ids of those of them that may have something of before
+
+
 @dataclass(slots=True)
 class Entry:
     id: RemovalId
@@ -26,9 +35,7 @@ class Entry:
     has_turn: bool = False  # among those who may do so
     held: bytes = b""  # digests that were here
     kept: bool = False  # written down
-    # Node ids of owners that may still name this node for it, of the members of view `told_in`.
-    untold: list[str] = field(default_factory=list)
-    told_in: int = 0  # number of that view; 0: not asked yet
+    told: Told = Told()  # when it was carried out
     reached: int = 0  # position of the last entry in our journal then
     begun: bool = False  # new pages of its keys are kept out here
 

@@ -1,13 +1,17 @@
 """What the worker that removes is told."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from peercached.membership import NodeAddress
+from peercached.peer import removal_driver
 from peercached.peer.removal_driver import CLEARED, Open, RemovalDriver
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.ledger import Entry, RemovalId
+from peercached.removals.ledger import Entry, RemovalId, Told
 
 
 def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> None:
@@ -41,73 +45,142 @@ def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> No
     assert asyncio.run(claim()) == CLEARED
 
 
+OWN = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
+OTHER = SimpleNamespace(address=NodeAddress("b", 2, "10.0.0.2", 1, 2))
+
+
+class Driven:
+    """A driver at "a", with or without a member "b". What they say is in `told`: (view, untold)."""
+
+    def __init__(self, *others: Any) -> None:
+        self.view = SimpleNamespace(members=[], number=1)
+        self.told: dict[str, list[tuple[int, list[str]]]] = {"a": [], "b": []}
+        self.asked: list[bytes] = []  # of "b": the digests; b"": whom it has told of all
+        self.carried_out = Told(1)  # as "a" says at first
+        self.on_ask: Callable[[], object] = lambda: None
+        placement = SimpleNamespace(
+            own=OWN,
+            view=self.view,
+            nodes=dict(enumerate([OWN, *others])),
+            find=lambda *_: OWN,
+        )
+        member = SimpleNamespace(
+            carry_out=self._carry_out,
+            tell=self._tell,
+            vouches=True,
+            to_ask_for=list,
+            keep_changes=lambda: None,
+        )
+        nobody = cast(Any, None)
+        self._driver = RemovalDriver(
+            cast(Any, member), cast(Any, placement), nobody, nobody, timeout_s=1.0, waits=str
+        )
+        cast(Any, self._driver)._call = self._call
+
+    async def round(self, one: Open) -> dict[str, str]:
+        """What is missing after it; {}: it is complete."""
+        return {} if await self._driver._round(one) else one.missing
+
+    async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
+        return Entry(id, digests, 1, 0.0, 0.0, kept=True, told=self.carried_out)
+
+    async def _tell(self) -> Told:
+        return Told(*self.told["a"].pop(0))
+
+    async def _call(self, node: Any, method: str, request: pb.RemoveRequest) -> pb.RemoveReply:
+        assert (node, method) == (OTHER, "Remove")
+        self.asked.append(request.digests)
+        self.on_ask()
+        view, untold = self.told["b"].pop(0)
+        return pb.RemoveReply(kept=True, view_number=view, untold=untold)
+
+
+@pytest.fixture(autouse=True)
+def no_statement_is_of_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal_driver, "PAUSE_FIRST_S", 0.0)
+
+
+def removal(number: int = 1) -> Open:
+    return Open(RemovalId(1, number), bytes(16), 0.0)
+
+
 def test_a_removal_waits_for_what_its_own_node_has_not_told_yet() -> None:
-    untold = [["c"], []]
+    async def claim() -> None:
+        driven, one = Driven(), removal()
+        driven.carried_out = Told(1, ["c"])
+        driven.told["a"] = [(1, ["c"]), (1, [])]
+        assert await driven.round(one) == {"a": "it has not told c yet"}
+        assert await driven.round(one) == {}
 
-    async def carry_out(id: RemovalId, digests: bytes) -> Entry:
-        return Entry(id, digests, 1, 0.0, 0.0, kept=True, untold=untold.pop(0), told_in=1)
-
-    async def claim() -> list[tuple[bool, dict[str, str]]]:
-        own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
-        view = SimpleNamespace(members=[], number=1)
-        member = SimpleNamespace(
-            carry_out=carry_out, vouches=True, to_ask_for=list, keep_changes=lambda: None
-        )
-        driver = RemovalDriver(
-            cast(Any, member),
-            cast(Any, SimpleNamespace(own=own, view=view, nodes={0: own})),
-            peers=cast(Any, None),
-            trouble=cast(Any, None),
-            timeout_s=1.0,
-            waits=str,
-        )
-        one = Open(RemovalId(1, 1), bytes(16), 0.0)
-        return [(await driver._round(one), dict(one.missing)) for _ in range(2)]
-
-    first, second = asyncio.run(claim())
-    assert first == (False, {"a": "it has not told c yet"})
-    assert second[0]
+    asyncio.run(claim())
 
 
-def test_answers_are_of_the_members_of_one_view() -> None:
-    """Of a member that comes or is back meanwhile those of before say nothing."""
-    own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
-    other = SimpleNamespace(address=NodeAddress("b", 2, "10.0.0.2", 1, 2))
-    members = [
-        SimpleNamespace(node_id=node.address.node_id, address=node.address) for node in (own, other)
-    ]
-    view = SimpleNamespace(members=members, number=1)
-    placement = SimpleNamespace(own=own, view=view, nodes={0: own, 1: other}, find=lambda *_: own)
-    of_view = iter([1, 1, 2])  # that b answers of
-    asked: list[int] = []
+def test_who_has_answered_is_asked_again_in_a_later_view() -> None:
+    """Of a member that comes, or is back, what it said before says nothing."""
 
-    async def carry_out(id: RemovalId, digests: bytes) -> Entry:
-        return Entry(id, digests, 1, 0.0, 0.0, kept=True, told_in=view.number)
+    async def claim() -> None:
+        driven, one = Driven(OTHER), removal()
 
-    async def ask(node: object, one: Open) -> pb.RemoveReply:
-        asked.append(view.number)
-        if len(asked) == 1:
-            view.number = 2  # somebody comes while b answers
-        return pb.RemoveReply(kept=True, view_number=next(of_view))
+        def somebody_comes() -> None:
+            driven.view.number = 2
+            driven.on_ask = lambda: None
 
-    async def claim() -> list[tuple[bool, dict[str, str]]]:
-        member = SimpleNamespace(
-            carry_out=carry_out, vouches=True, to_ask_for=list, keep_changes=lambda: None
-        )
-        driver = RemovalDriver(
-            cast(Any, member),
-            cast(Any, placement),
-            peers=cast(Any, None),
-            trouble=cast(Any, None),
-            timeout_s=1.0,
-            waits=str,
-        )
-        cast(Any, driver)._ask = ask
-        one = Open(RemovalId(1, 1), bytes(16), 0.0)
-        return [(await driver._round(one), dict(one.missing)) for _ in range(3)]
+        driven.on_ask = somebody_comes
+        driven.told = {"a": [(2, [])], "b": [(1, []), (1, []), (2, ["c"]), (2, [])]}
+        assert await driven.round(one) == {"b": "it has not heard of the newest view yet"}
+        assert await driven.round(one) == {"b": "it has not told c yet"}
+        assert await driven.round(one) == {}
+        assert driven.asked == [bytes(16), b"", b"", b""]
 
-    first, second, third = asyncio.run(claim())
-    assert first == (False, {"a newer view": "not all have heard of it yet"})
-    assert second == (False, {"b": "it has not heard of the newest view yet"})
-    assert third[0]
-    assert asked == [1, 2, 2]
+    asyncio.run(claim())
+
+
+def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
+    async def claim() -> None:
+        driven, one = Driven(OTHER), removal()
+        driven.told = {"a": [(2, [])], "b": [(1, []), (2, [])]}
+        still_silent = driven._driver._still_silent
+
+        async def and_somebody_comes(one: Open) -> dict[str, str]:
+            driven.view.number = 2
+            return await still_silent(one)
+
+        cast(Any, driven._driver)._still_silent = and_somebody_comes
+        assert await driven.round(one) == {"a newer view": "this node has not heard of it yet"}
+        assert await driven.round(one) == {}
+
+    asyncio.run(claim())
+
+
+def test_all_removals_share_what_a_member_says() -> None:
+    """A view that changes costs one call for each member, however many removals are open."""
+
+    async def claim() -> None:
+        driven, removals = Driven(OTHER), [removal(number) for number in range(100)]
+        driven.told["b"] = [(1, list[str]())] * 100 + [(2, [])]
+
+        async def one_is_silent(*_: object) -> dict[str, str]:
+            return {"c": "it went without a word"}
+
+        cast(Any, driven._driver)._still_silent = one_is_silent
+        for one in removals:
+            assert await driven.round(one) == {"c": "it went without a word"}
+        driven.view.number = 2
+        asked = len(driven.asked)
+        driven.told["a"] = [(2, [])]
+        await asyncio.gather(*(driven.round(one) for one in removals))
+        for one in removals:
+            await driven.round(one)
+        assert driven.asked[asked:] == [b""]
+
+    asyncio.run(claim())
+
+
+def test_what_a_member_said_before_it_carried_a_removal_out_is_not_about_that() -> None:
+    async def claim() -> None:
+        driven = Driven(OTHER)
+        driven.told["b"] = [(1, ["c"]), (1, []), (1, ["c"]), (1, ["c"])]
+        assert await driven.round(removal(1)) == {}
+        assert await driven.round(removal(2)) == {"b": "it has not told c yet"}
+
+    asyncio.run(claim())
