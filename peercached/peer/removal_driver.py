@@ -560,9 +560,11 @@ def _take_told(one: Open, incarnation: int, told: Told) -> None:
 async def _is_good(statement: _Statement, since: float, view: int) -> bool:
     """Of no use: one of before `since`, one without an answer, and one of an earlier view, if it is
     not of a moment ago."""
-    told = await asyncio.shield(statement.task)
-    if statement.asked_at < since:
+    await asyncio.wait([statement.task])
+    task = statement.task
+    if statement.asked_at < since or task.cancelled() or task.exception() is not None:
         return False
+    told = task.result()
     if time.monotonic() < statement.asked_at + PAUSE_FIRST_S:
         return True
     return not isinstance(told, str) and not told.untold and told.view >= view

@@ -214,7 +214,13 @@ class LocalNode:
         # Answered once the owners know, so that a lookup after it finds nothing.
         known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
         left_s = self._timeout_s * _TAKE_BACK_SHARE
-        self._publisher.take_back(rows, time.monotonic(), left_s, known.set_result)
+
+        def done(failed: set[int]) -> None:
+            # Whoever asked may have given up, and whoever calls this has other things to do.
+            if not known.done():
+                known.set_result(failed)
+
+        self._publisher.take_back(rows, time.monotonic(), left_s, done)
         nodes = self._placement.nodes
         return sorted(nodes[i].address.node_id for i in await known if i in nodes)
 
