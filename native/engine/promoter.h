@@ -4,11 +4,11 @@
 //   pinned
 //
 // A page is read once however many want it: the first reserves its slot, the others wait for that.
-// What is promoted stays pinned until its `Promotions` end, so the later pages of a batch never
-// evict its earlier ones; when the batch finds no more room it stops, and the rest is not promoted
-// now. All that is pinned so is at most a quarter of the pool, and a batch takes its share at once
-// or waits, so batches never wait for each other in a circle. Who waits for a page goes first:
-// warming gets half of the budget, and none while a reader waits for it.
+// Promoted pages stay pinned until their `Promotions` end: the later pages of a batch never evict
+// its earlier ones. A batch that finds no more room stops there: the rest is not promoted now. A
+// quarter of the pool at most is pinned so. A batch takes its share at once or waits, so batches
+// never wait for each other in a circle. Who waits for a page goes first: warming gets half of the
+// budget, and none while a reader waits for it.
 //
 // Thread safe.
 #pragma once

@@ -45,8 +45,8 @@ struct PoolConfig {
   double high_watermark = 0.98;   // used fraction at which background eviction starts
   double low_watermark = 0.96;    // and at which it stops
   PoolFileConfig file;            // where it lives and survives the process; by default nowhere
-  // Of a pool in a file. What is set now is noted with the position of the newest removal; a copy
-  // that the file holds is void if its page was removed since.
+  // Of a pool in a file. A page is written with the position of the newest removal. After a restart
+  // the page is void if it was removed since.
   std::function<Position()> position;
   std::function<bool(const Digest&, Position set_at)> is_void;
 };

@@ -172,7 +172,7 @@ class Removals:
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
             self.keep_changes()
-        elif not entry.kept:
+        else:
             # The pages are gone. Nothing new to write down, but what waits for it.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
