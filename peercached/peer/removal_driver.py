@@ -27,6 +27,7 @@ from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
 from peercached.peer.ended import Ended
 from peercached.peer.removals import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
+from peercached.peer.removals_told import ToldByAll
 from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
@@ -80,14 +81,6 @@ class Open:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(slots=True)
-class _Statement:
-    """Of one member: whom it has told of all that it had removed until it was asked."""
-
-    asked_at: float
-    task: asyncio.Task[Told | str]  # str: why there is none
-
-
 class RemovalDriver:
     """On the event loop's thread. `waits`: why the cluster, which can be reached, has not taken
     this node in (cluster.Cluster.waits); empty if it has."""
@@ -113,7 +106,7 @@ class RemovalDriver:
         # By incarnation: removals that are over, and of whom that may not have heard it yet.
         self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
         self._telling: asyncio.Task[None] | None = None
-        self._statements: dict[int, _Statement] = {}  # by incarnation
+        self._told_by_all = ToldByAll(self._ask_for_told)
         self._asking = 0
         self._ended = Ended(peers, timeout_s)
         self._look_at = float("-inf")
@@ -133,11 +126,10 @@ class RemovalDriver:
     async def stop(self) -> None:
         """What is open stays so, for the next start or somebody else."""
         await self._tasks.stop()
+        await self._told_by_all.stop()
 
     def view_changed(self) -> None:
-        here = {node.address.incarnation for node in self._placement.nodes.values()}
-        for gone in self._statements.keys() - here:
-            del self._statements[gone]
+        self._told_by_all.keep_only({n.address.incarnation for n in self._placement.nodes.values()})
         for one in self._open.values():
             one.news.set()
 
@@ -379,7 +371,7 @@ class RemovalDriver:
         ]
         found = await asyncio.gather(
             *(
-                self._statement(node, one.carried_out[node.address.incarnation][1], view)
+                self._told_by_all.by(node, one.carried_out[node.address.incarnation][1], view)
                 for node in nodes
             )
         )
@@ -396,18 +388,6 @@ class RemovalDriver:
             elif told.view < view:
                 missing[name] = "it has not heard of the newest view yet"
         return missing
-
-    async def _statement(self, node: Node, since: float, view: int) -> Told | str:
-        """One for all removals that wait for it."""
-        incarnation = node.address.incarnation
-        last = self._statements.get(incarnation)
-        if last is None or not await _is_good(last, since, view):
-            newer = self._statements.get(incarnation)
-            if newer is None or newer is last:
-                newer = _Statement(time.monotonic(), self._tasks.spawn(self._ask_for_told(node)))
-                self._statements[incarnation] = newer
-            last = newer
-        return await asyncio.shield(last.task)
 
     async def _ask_for_told(self, node: Node) -> Told | str:
         if node is self._placement.own:
@@ -555,19 +535,6 @@ def _take_told(one: Open, incarnation: int, told: Told) -> None:
         return
     one.answered[incarnation] = one.carried_out[incarnation][0]
     one.told_in[incarnation] = max(one.told_in.get(incarnation, 0), told.view)
-
-
-async def _is_good(statement: _Statement, since: float, view: int) -> bool:
-    """Of no use: one of before `since`, one without an answer, and one of an earlier view, if it is
-    not of a moment ago."""
-    await asyncio.wait([statement.task])
-    task = statement.task
-    if statement.asked_at < since or task.cancelled() or task.exception() is not None:
-        return False
-    told = task.result()
-    if time.monotonic() < statement.asked_at + PAUSE_FIRST_S:
-        return True
-    return not isinstance(told, str) and not told.untold and told.view >= view
 
 
 def _why_it_broke(task: asyncio.Task[None]) -> str:

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from peercached.membership import NodeAddress
-from peercached.peer import removal_driver
+from peercached.peer import removals_told
 from peercached.peer.removal_driver import CLEARED, Open, RemovalDriver
-from peercached.peer.service import LocalNode
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
 
@@ -98,7 +97,7 @@ class Driven:
 
 @pytest.fixture(autouse=True)
 def no_statement_is_of_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal_driver, "PAUSE_FIRST_S", 0.0)
+    monkeypatch.setattr(removals_told, "AGAIN_S", 0.0)
 
 
 def removal(number: int = 1) -> Open:
@@ -195,32 +194,5 @@ def test_an_error_is_not_what_a_member_has_said_for_ever() -> None:
             await driven.round(one)
         driven.told["a"] = [(1, [])]
         assert await driven.round(one) == {}
-
-    asyncio.run(claim())
-
-
-def test_who_gives_up_waiting_harms_nobody_who_answers_later() -> None:
-    """The peer's call ends at its deadline, and what it waited for comes with a peer's death."""
-    answers: list[Callable[[set[int]], None]] = []
-
-    def take_back(rows: bytes, now: float, left_s: float, done: Callable[..., None]) -> None:
-        answers.append(done)
-
-    async def claim() -> None:
-        nothing = cast(Any, None)
-        publisher = cast(Any, SimpleNamespace(take_back=take_back))
-        placement = cast(Any, SimpleNamespace(nodes={}))
-        node = LocalNode(
-            *(nothing, nothing, placement, nothing, publisher, nothing, nothing, nothing),
-            *(nothing, nothing, nothing),
-            timeout_s=1.0,
-            handle_events=lambda: None,
-        )
-        call = asyncio.ensure_future(node.published(b""))
-        await asyncio.sleep(0)
-        call.cancel()
-        await asyncio.wait([call])
-        assert call.cancelled()
-        answers[0]({1})
 
     asyncio.run(claim())

@@ -1,0 +1,37 @@
+"""The node as its own parts and its peers call it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from peercached.peer.service import LocalNode
+
+
+def test_who_gives_up_waiting_harms_nobody_who_answers_later() -> None:
+    """The peer's call ends at its deadline, and what it waited for comes with a peer's death."""
+    answers: list[Callable[[set[int]], None]] = []
+
+    def take_back(rows: bytes, now: float, left_s: float, done: Callable[..., None]) -> None:
+        answers.append(done)
+
+    async def claim() -> None:
+        nothing = cast(Any, None)
+        publisher = cast(Any, SimpleNamespace(take_back=take_back))
+        placement = cast(Any, SimpleNamespace(nodes={}))
+        node = LocalNode(
+            *(nothing, nothing, placement, nothing, publisher, nothing, nothing, nothing),
+            *(nothing, nothing, nothing),
+            timeout_s=1.0,
+            handle_events=lambda: None,
+        )
+        call = asyncio.ensure_future(node.published(b""))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        answers[0]({1})
+
+    asyncio.run(claim())
