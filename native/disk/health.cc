@@ -31,7 +31,7 @@ std::string remedy(int error) {
     case EEXIST:
       return "something else has put a file there: look for a second daemon or a copied folder";
     case ENOENT:
-      return "the directory is gone: restart the daemon";
+      return "the directory is gone; put it back (is it mounted?), or restart the daemon";
     default:
       return "look into the kernel's log, and replace the disk if it is failing";
   }
