@@ -93,12 +93,13 @@ test-browser: setup
 test-slow: setup
 	@$(PY) -m pytest -m slow -n $(JOBS) -rP --timeout 1800 $(ARGS)
 
-## make soak          daemons and workers that die, freeze and are cut off, for [MINUTES=30] [SEED=1]
+## make soak          daemons and workers that die, freeze and are cut off, for [MINUTES=30] [SEED=1] [DAEMONS=4]
 MINUTES ?= 30
 SEED ?= 1
+DAEMONS ?= 4
 .PHONY: soak
 soak: setup
-	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED)
+	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED) $(DAEMONS)
 
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma build/native/rdma_test

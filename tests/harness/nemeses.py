@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from harness.netns import Network
+from harness.tangle import Tangle
 from harness.waiting import eventually
 from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster, Daemon
 
 # A node that has come and gone often waits before it is a member again (membership/flapping.py).
 LET_IN_S = 240.0
+TANGLED_S = 10.0
 
 
 class Nemeses:
@@ -48,7 +50,7 @@ class Nemeses:
             self.make_or_restore_a_backup,
         ]
         if network is not None:
-            self.all += [self.cut_off, self.kill_and_start_cut_off]
+            self.all += [self.cut_off, self.kill_and_start_cut_off, self.many_at_once]
 
     # --- ends
 
@@ -181,6 +183,13 @@ class Nemeses:
             backup.mkdir(parents=True)
             for file in files:
                 _copy(file, backup)
+
+    # --- all of these together
+
+    def many_at_once(self, _: Daemon) -> None:
+        assert self._network is not None
+        tangle = Tangle(self._cluster, self._rng, self._network, self.starting_apart)
+        tangle.run(TANGLED_S, lambda: self._cluster.wait_complete(LET_IN_S))
 
     # --- others
 

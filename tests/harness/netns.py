@@ -45,7 +45,7 @@ def _run(*command: str) -> None:
 
 
 class Network:
-    """Hosts by name, in order. Nothing of it is left after `remove`."""
+    """Hosts by name, in order. Nothing of it is left after `remove`, or the end of the block."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         # Never the same twice: the kernel takes its time to remove the one before.
@@ -57,6 +57,12 @@ class Network:
         except BaseException:
             self.remove()
             raise
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def _build(self) -> None:
         _run("ip", "netns", "add", self._switch)

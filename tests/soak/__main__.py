@@ -1,4 +1,4 @@
-"""`make soak [MINUTES=30] [SEED=1]`: the chaos of chaos.py, and its figures."""
+"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4]`: the chaos of chaos.py, and its figures."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from harness.fixtures import cluster_maker
 from harness.netns import Network, reason_to_skip
 from harness.warm_pools import some_pool_files
 
-from soak.chaos import NODES, Chaos
+from soak.chaos import Chaos, names_of
 
 
-def main(minutes: float, seed: int) -> int:
+def main(minutes: float, seed: int, count: int) -> int:
     logging.disable(logging.WARNING)  # of clients whose daemons come and go
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="peercached-soak-"))
     with ExitStack() as stack:
-        network = None if (why := reason_to_skip()) else Network(NODES)
+        network = None if (why := reason_to_skip()) else Network(names_of(count))
         if network is None:
             print(f"without partitions: {why}")
         else:
@@ -30,8 +30,9 @@ def main(minutes: float, seed: int) -> int:
         files = stack.enter_context(some_pool_files())
         defaults = {"heartbeat-interval-s": 0.25, "member-ttl-s": 1.5}
         make = cluster_maker(stack, defaults, 30.0)
-        print(f"{minutes:g} minutes, seed {seed}: figures at the end, the logs stay if it fails")
-        chaos = Chaos(make, files.options(len(NODES)), folder, seed)
+        told = f"{minutes:g} minutes, seed {seed}, {count} nodes"
+        print(f"{told}: figures at the end, the logs stay if it fails")
+        chaos = Chaos(make, files.options(count), folder, seed)
         figures = chaos.run(60 * minutes, network)
         if figures.faults():
             for daemon in chaos.cluster.daemons:
@@ -49,4 +50,4 @@ def main(minutes: float, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

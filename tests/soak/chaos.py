@@ -1,4 +1,4 @@
-"""Four daemons with disks and pool files, workers that check every page that they read, and all
+"""Daemons with disks and pool files, workers that check every page that they read, and all
 that befalls daemons (harness.nemeses) or workers, at random. Figures at the end.
 
 Wrong: a page that is not as any set made it. Old: a page, or an exists, of what was removed before
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -29,12 +30,16 @@ from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
 
-NODES = "abcd"
 WORKERS = 6
 VISITORS = 3
 BRIEFLY_S = 5.0
 
 MakeCluster = Callable[..., Cluster]
+
+
+def names_of(count: int) -> str:
+    """Of so many daemons: a letter each."""
+    return string.ascii_lowercase[:count]
 
 
 @dataclass
@@ -82,16 +87,19 @@ class Chaos:
     def __init__(
         self, make_cluster: MakeCluster, pools: list[dict[str, str]], folder: Path, seed: int
     ) -> None:
-        """`pools`: the options that give each daemon a pool file."""
+        """`pools`: of each daemon, the options that give it a pool file."""
+        nodes = names_of(len(pools))
         self.figures, self.said = Figures(), list[str]()
         self._history = History()
         self._rng = random.Random(seed)
-        stores = zip(disk_options(folder, NODES), pools, strict=True)
+        stores = zip(disk_options(folder, nodes), pools, strict=True)
         each = [{**disk, **pool} for disk, pool in stores]
-        self.cluster = make_cluster(len(NODES), start=False, pool_size="2MiB", each=each)
+        self.cluster = make_cluster(len(nodes), start=False, pool_size="2MiB", each=each)
         self._folder = folder
 
-    def run(self, seconds: float, network: Network | None) -> Figures:
+    def run(
+        self, seconds: float, network: Network | None, *, only_many_at_once: bool = False
+    ) -> Figures:
         if network is not None:
             network.place(self.cluster)
         for daemon in self.cluster.daemons:
@@ -99,7 +107,10 @@ class Chaos:
         self.cluster.start()
         befalls = Nemeses(self.cluster, self._folder, self._rng, network)
         befalls.starting_apart = self._history.starting_apart
-        self._work_while(lambda: self._befall(seconds, [*befalls.all, self._kill_visitors]))
+        kinds = [*befalls.all, self._kill_visitors]
+        if only_many_at_once:
+            kinds = [befalls.many_at_once]
+        self._work_while(lambda: self._befall(seconds, kinds))
         self._wait_told_all()
         before, after = [self._open_after_use() for _ in range(2)]
         self.figures.left_open = max(after - before, 0)
@@ -163,7 +174,7 @@ class Chaos:
 
             def is_told_all(daemon: Daemon = daemon) -> bool:
                 removals = daemon.status()["removals"]
-                return removals["vouches"] and not removals["running"]
+                return removals["vouches"] and not (removals["running"] or removals["unsure"])
 
             eventually(is_told_all, 60, f"{daemon.node_id} is told all")
             eventually(lambda: self._is_quiet(daemon), 60, f"{daemon.node_id} is quiet")  # noqa: B023
@@ -199,7 +210,7 @@ class Chaos:
                 before = self._history.hits
                 for other in self.cluster.daemons:
                     worker.read(other.node_id, KEYS[:100])
-                self.figures.lost += 100 * len(NODES) - (self._history.hits - before)
+                self.figures.lost += 100 * len(self.cluster) - (self._history.hits - before)
 
     def _count(self) -> None:
         history = self._history
