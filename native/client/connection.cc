@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,6 +23,9 @@ using ipc::RequestHeader;
 
 // Beyond the deadline that the daemon was given: its reply may be on its way.
 constexpr auto kGrace = std::chrono::milliseconds(100);
+// How long the end of a daemon may take that is in another container, where we see its stream
+// alone.
+constexpr auto kUnseenEnd = std::chrono::seconds(1);
 constexpr size_t kReceiveBytes = 16 * 1024;
 
 std::set<Connection*>& all_connections() {
@@ -62,6 +66,18 @@ uint64_t start_of_process(pid_t pid) {
   if (at != nullptr && (at[1] == 0 || at[2] == 'Z' || at[2] == 'X')) return 0;
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+}
+
+// Whether all threads of that process are gone, and all that it had open is closed.
+bool has_ended(pid_t pid, uint64_t started) {
+  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0 && errno == ESRCH) return true;
+  const uint64_t now = start_of_process(pid);
+  if (fd < 0) return now != started;  // the kernel has no such call
+  pollfd end{fd, POLLIN, 0};
+  const bool ended = ::poll(&end, 1, 0) == 1;
+  ::close(fd);
+  return ended || (now != 0 && now != started);
 }
 
 // Of what may be in a reply, so that nothing is believed that cannot be meant.
@@ -240,7 +256,6 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
       continue;
     }
     if (got == 0 || error == ECONNRESET) {
-      stream_ended_ = true;
       return lose("the daemon closed the connection");
     }
     return lose(error_text(error));
@@ -263,25 +278,24 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
   return answer;
 }
 
-bool Connection::daemon_has_ended() const {
-  return daemon_started_ != 0 && start_of_process(daemon_) != daemon_started_;
-}
-
 void Connection::give_up() {
   // A child has the gate in common with its parent, whose request goes on.
   if (pid_ != ::getpid()) return;
   gate_.fence();
-  given_up_ = !stream_ended_;
+  given_up_ = true;
   state_ = State::ended;
 }
 
 bool Connection::silent() const {
   if (!given_up_ || gate_.silent()) return true;
-  // The daemon ends a connection between requests only, or by dying.
+  // It hangs in the middle of a write, or it has died there. The end of the stream does not tell:
+  // the kernel may close our socket before the devices that write for the daemon.
+  if (daemon_started_ != 0) return has_ended(daemon_, daemon_started_);
   const int fd = socket_.get();
-  if (fd < 0) return daemon_has_ended();
   pollfd end{fd, 0, 0};
-  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+  if (fd < 0 || ::poll(&end, 1, 0) != 1 || (end.revents & POLLHUP) == 0) return false;
+  if (hung_up_at_ == TimePoint{}) hung_up_at_ = Clock::now();
+  return Clock::now() - hung_up_at_ >= kUnseenEnd;
 }
 
 }  // namespace peercached::client

@@ -85,11 +85,10 @@ class Connection {
   static FileIdentity place_of(const std::string& path);
   Answer send(const Frame& frame, TimePoint end, Waits& waits);
   Answer lose(std::string why);
-  bool daemon_has_ended() const;
 
   State state_ = State::idle;
-  bool stream_ended_ = false;  // by the daemon
   bool given_up_ = false;
+  mutable TimePoint hung_up_at_{};
   const pid_t pid_;
   FileIdentity place_;
   pid_t daemon_ = 0;  // 0: not known, because it is in another container

@@ -15,17 +15,37 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 import peercache_client.client
-from peercache_client import Client, Status
+from peercache_client import Client, Region, Status
 
 TESTS = Path(__file__).parents[1]
 HANGS_IN_A_WRITE = """
 import pathlib, sys, time
 from harness.ipc_stand_in import GET, IpcStandIn
 daemon = IpcStandIn(pathlib.Path(sys.argv[1]))
-daemon.hang_on, daemon.writing = {GET}, True
+daemon.hang_on, daemon.writing, daemon.dies_writing = {GET}, True, True
 daemon.start()
 print("ready", flush=True)
+input()
+daemon.stop()
+print("closed", flush=True)
 time.sleep(600)
+"""
+# Prints for how long a region is out of use once the stream has ended.
+IN_ANOTHER_CONTAINER = """
+import sys, time
+from peercache_client import Client
+client = Client(sys.argv[1], "s", timeout_s=0.5, silence_timeout_s=0.0)
+region = client.alloc(4096)
+assert client.ping(timeout_s=10)
+client.batch_get(["k"], region, [0], 4)
+assert region.segment.quarantined
+print("stuck", flush=True)
+while client.ping(timeout_s=1):
+    time.sleep(0.01)
+began = time.monotonic()
+while region.segment.quarantined:
+    time.sleep(0.01)
+print(time.monotonic() - began, flush=True)
 """
 
 
@@ -162,44 +182,66 @@ def test_region_is_quarantined_until_the_write_ends(
     assert bytes(stuck.view[:4]) == b"page"
 
 
-def test_quarantine_ends_when_the_daemon_dies(client: Client, daemon: IpcStandIn) -> None:
-    region = client.alloc(4096)
-    client.ping(timeout_s=seconds(10))
-    daemon.hang_on, daemon.writing, daemon.dies_writing = {ipc.GET}, True, True
-    assert client.batch_get(["k"], region, [0], 4) == [Status.region_lost]
-    daemon.stop()
-    eventually(lambda: not region.segment.quarantined)
-    daemon.hang_on, daemon.writing = set(), False
-    daemon.start()
-    eventually(client.ping)
-    assert client.batch_get(["k"], region, [0], 4, timeout_s=seconds(10)) == [Status.absent]
+@pytest.fixture
+def dying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that hangs in a write, and closes its connections when it is told."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS_IN_A_WRITE, tmp_path / "dying.sock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    ) as daemon:
+        assert daemon.stdout is not None and daemon.stdout.readline() == "ready\n"
+        yield daemon
+        daemon.kill()
+
+
+@contextlib.contextmanager
+def stuck_region(path: Path) -> Iterator[Region]:
+    with Client(path, "s", timeout_s=seconds(0.5), silence_timeout_s=0.0) as client:
+        region = client.alloc(4096)
+        eventually(lambda: client.ping(timeout_s=seconds(10)))
+        assert client.batch_get(["k"], region, [0], 4) == [Status.region_lost]
+        assert region.segment.quarantined
+        yield region
+
+
+def test_quarantine_ends_with_the_daemons_process_and_not_with_its_stream(
+    dying: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    with stuck_region(tmp_path / "dying.sock") as region:
+        assert dying.stdin is not None and dying.stdout is not None
+        print("close", file=dying.stdin, flush=True)
+        assert dying.stdout.readline() == "closed\n"
+        assert region.segment.quarantined, "devices may write for it still"
+        dying.kill()
+        eventually(lambda: not region.segment.quarantined)
 
 
 def test_quarantine_ends_when_a_daemon_dies_whose_connection_the_program_has_closed(
-    tmp_path: Path,
+    dying: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    path = tmp_path / "d.sock"
-    with contextlib.ExitStack() as stack:
-        daemon = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", HANGS_IN_A_WRITE, path],
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(TESTS)},
-            )
-        )
-        stack.callback(daemon.kill)
-        assert daemon.stdout is not None and daemon.stdout.readline() == "ready\n"
-        others = sockets()
-        with Client(path, "s", timeout_s=seconds(0.5), silence_timeout_s=0.0) as client:
-            region = client.alloc(4096)
-            eventually(lambda: client.ping(timeout_s=seconds(10)))
-            assert client.batch_get(["k"], region, [0], 4) == [Status.region_lost]
-            for number in sockets() - others:
-                os.close(number)
-            assert region.segment.quarantined
-            daemon.kill()
-            eventually(lambda: not region.segment.quarantined)
+    others = sockets()
+    with stuck_region(tmp_path / "dying.sock") as region:
+        for number in sockets() - others:
+            os.close(number)
+        assert region.segment.quarantined
+        dying.kill()
+        eventually(lambda: not region.segment.quarantined)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+def test_quarantine_of_a_daemon_in_another_container_ends_a_second_after_its_stream(
+    daemon: IpcStandIn,
+) -> None:
+    daemon.hang_on, daemon.writing, daemon.dies_writing = {ipc.GET}, True, True
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", IN_ANOTHER_CONTAINER]
+    with subprocess.Popen([*command, daemon.path], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None and worker.stdout.readline() == "stuck\n"
+        daemon.stop()
+        after_s = float(worker.stdout.readline())
+    assert after_s >= 1
 
 
 def sockets() -> set[int]:
