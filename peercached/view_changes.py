@@ -42,6 +42,7 @@ class ViewChanges:
         for node in change.removed:
             daemon.trouble.forget(node)
             daemon.connects.forget(node)
+            daemon.accepts.forget(node)
             daemon.sessions.drop(node.address)
         for node in change.added:
             daemon.sessions.expel_impostors_of(node.address)

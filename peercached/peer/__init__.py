@@ -11,6 +11,7 @@ server.py      the service: thin
 heartbeats.py  drives Membership
 connects.py    RDMA channels: the reader asks for the holder's end
 accepts.py     RDMA channels: the holder gives it
+device_threads.py  both: calls into devices, which may take seconds, in threads
 channel_ends.py  what they tell each other: packed bytes <-> messages, checked
 streams.py     drives the HolderStreams, and scans the pool for their resyncs
 lookups.py     drives Lookups

@@ -5,23 +5,20 @@ A peer gets one only for itself (its session says who it is) and only while it i
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
+from peercached.peer.device_threads import DeviceThreads
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
 log = logging.getLogger(__name__)
 
-# At work for one reader at a time; more than a reader asks for at once (connects.py).
+# Of one reader at a time; more than a reader asks for at once (connects.py).
 ACCEPTS_PER_PEER_MAX = 8
-# A device that hangs must not take the threads that names are resolved and files are read with.
-ACCEPT_THREADS = 8
 
 
 class Unable(Exception):
@@ -32,8 +29,8 @@ class Accepts:
     def __init__(self, engine: Engine, placement: Placement) -> None:
         self._engine = engine
         self._placement = placement
-        self._at_work: dict[Node, int] = {}
-        self._threads = ThreadPoolExecutor(ACCEPT_THREADS, "accept-channel")
+        self._asked: dict[Node, int] = {}
+        self._threads = DeviceThreads("accept-channel")
         self.accepted = 0
         self.refused = 0
 
@@ -52,7 +49,11 @@ class Accepts:
 
     def stop(self) -> None:
         """After the server has stopped: what is at work ends by itself, and nothing begins."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
+
+    def forget(self, node: Node) -> None:
+        """A node that is out of the view."""
+        self._threads.forget(node)
 
     def _member(self, caller: NodeAddress) -> Node:
         node = self._placement.find_process(caller)
@@ -64,17 +65,17 @@ class Accepts:
         return node
 
     async def _accept(self, node: Node, end: bytes, closed: bytes) -> bytes:
-        if self._at_work.get(node, 0) >= ACCEPTS_PER_PEER_MAX:
+        if self._asked.get(node, 0) >= ACCEPTS_PER_PEER_MAX:
             raise Unable(
                 f"{ACCEPTS_PER_PEER_MAX} channels for {node.address.node_id} are being made"
             )
-        self._at_work[node] = self._at_work.get(node, 0) + 1
-        # Off the loop: a queue pair takes the device milliseconds.
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, self._make, node, end, closed)
-        # Counted until the thread is done, not until the caller has given up.
-        work.add_done_callback(lambda _: self._done(node))
-        answer = await asyncio.shield(work)
+        self._asked[node] = self._asked.get(node, 0) + 1
+        try:
+            answer = await self._threads.run(node, lambda: self._make(node, end, closed))
+        finally:
+            left = self._asked.pop(node) - 1
+            if left:
+                self._asked[node] = left
         if not self._in_view(node):
             raise LookupError(f"{node.address.node_id} is no longer in the view")
         return answer
@@ -83,17 +84,14 @@ class Accepts:
         return self._placement.nodes.get(node.index) is node
 
     def _make(self, node: Node, end: bytes, closed: bytes) -> bytes:
+        """In a thread."""
         address = node.address
         try:
-            return self._engine.accept_channel(address.node_id, address.incarnation, end, closed)
+            answer = self._engine.accept_channel(address.node_id, address.incarnation, end, closed)
         except RuntimeError as error:
             raise Unable(str(error)) from error
-
-    def _done(self, node: Node) -> None:
-        left = self._at_work.pop(node) - 1
-        if left:
-            self._at_work[node] = left
         if not self._in_view(node):
             # It left the view meanwhile: its queue pairs were freed before this one was made. Here,
             # and not where the answer is awaited: the caller may have given up the call.
-            self._engine.expel_reader(node.address.node_id, node.address.incarnation)
+            self._engine.expel_reader(address.node_id, address.incarnation)
+        return answer

@@ -17,6 +17,7 @@ END = struct.Struct("<IIIHBB16sB3xI")  # 40 bytes
 _ACCESS = struct.Struct("<QQQQI")  # behind the holder's end; the rkeys follow
 _GID_BYTES = 16
 _CLOSED_MAX = 4096
+_MULTICAST = 0xFF  # the first byte of such an IPv6 address
 _CHUNKS_MAX = 1 << 16
 
 _ETHERNET = pb.RdmaEndpoint.ETHERNET
@@ -49,6 +50,8 @@ def end_of(message: pb.RdmaEndpoint) -> bytes:
     _within("rd_atomic", message.rd_atomic, 1, 255)
     if len(message.gid) != _GID_BYTES:
         raise ValueError(f"an RDMA endpoint's gid has {len(message.gid)} bytes, not {_GID_BYTES}")
+    if message.gid[0] == _MULTICAST:
+        raise ValueError("an RDMA endpoint's gid is a multicast address")
     if message.link_layer == _ETHERNET:
         if not any(message.gid):
             raise ValueError("an RDMA endpoint on Ethernet has a gid of zeros: nobody reaches it")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -18,6 +17,8 @@ from peercached.directory.placement import Node, Placement
 from peercached.peer import channel_ends
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.device_threads import DeviceThreads
+from peercached.peer.tasks import Tasks
 from peercached.peer.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 # Calls to one holder at a time. Below what a holder takes (accepts.py): a call that has timed out
 # here may still be at work there.
 CONNECTS_PER_PEER_MAX = 4
-# In the kernel each may wait for an address that nobody answers for: only other connects wait then.
-CONNECT_THREADS = 8
 _WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
 
 
@@ -50,8 +49,9 @@ class Connects:
         self._trouble = trouble
         self._timeout_s = timeout_s
         self._turns: dict[Node, asyncio.Semaphore] = {}
-        self._tasks: set[asyncio.Task[bytes]] = set()
-        self._threads = ThreadPoolExecutor(CONNECT_THREADS, "connect-channel")
+        self._tasks: set[asyncio.Task[tuple[Node, bytes]]] = set()
+        self._handing_over = Tasks()
+        self._threads = DeviceThreads("connect-channel")
         self.connected = 0
         self.refused = 0
 
@@ -64,7 +64,7 @@ class Connects:
         self._tasks.add(task)
 
         # Not in the task itself: one that is cancelled before it has begun would answer nothing.
-        def done(task: asyncio.Task[bytes]) -> None:
+        def done(task: asyncio.Task[tuple[Node, bytes]]) -> None:
             self._tasks.discard(task)
             self._answer(connect_id, task)
 
@@ -76,21 +76,22 @@ class Connects:
 
     def end(self) -> None:
         """After stop(), when all wishes have their answers."""
-        self._threads.shutdown(wait=False)
+        self._threads.stop()
 
     def forget(self, node: Node) -> None:
         """A node that is out of the view."""
         self._turns.pop(node, None)
+        self._threads.forget(node)
 
-    def _answer(self, connect_id: int, task: asyncio.Task[bytes]) -> None:
+    def _answer(self, connect_id: int, task: asyncio.Task[tuple[Node, bytes]]) -> None:
         error = None if task.cancelled() else task.exception()
         if task.cancelled():
             self._refused(connect_id, "this daemon stops")
         elif error is None:
             self.connected += 1
-            # In a thread: the kernel may have to ask the network for the peer's address first.
-            asyncio.get_running_loop().run_in_executor(
-                self._threads, self._engine.channel_connected, connect_id, task.result()
+            node, answer = task.result()
+            self._handing_over.spawn(
+                self._threads.run(node, lambda: self._engine.channel_connected(connect_id, answer))
             )
         elif isinstance(error, _Refused):
             self._refused(connect_id, str(error))
@@ -102,8 +103,8 @@ class Connects:
         self.refused += 1
         self._engine.channel_refused(connect_id, why)
 
-    async def _connect(self, index: int, end: bytes, closed: bytes) -> bytes:
-        """A packed ChannelAnswer, or _Refused."""
+    async def _connect(self, index: int, end: bytes, closed: bytes) -> tuple[Node, bytes]:
+        """The holder and its packed ChannelAnswer, or _Refused."""
         node = self._placement.nodes.get(index)
         if node is None or node is self._placement.own:
             raise _Refused("it is no longer in the view")
@@ -112,11 +113,15 @@ class Connects:
         turns = self._turns[node]
         name, endpoint = node.address.node_id, node.address.endpoint
         try:
-            return await asyncio.wait_for(self._ask(node, turns, end, closed), self._timeout_s)
-        except (Unreachable, asyncio.TimeoutError) as error:
-            why = str(error) or f"{endpoint} did not answer in time"
-            self._trouble.unreachable(node, why, self._timeout_s)
-            raise _Refused(why) from error
+            asked = self._ask(node, turns, end, closed)
+            return node, await asyncio.wait_for(asked, self._timeout_s)
+        except asyncio.TimeoutError as error:
+            # It may live, and look in vain for our address on that rail.
+            raise _Refused(f"{endpoint} did not answer in time") from error
+        except Unreachable as error:
+            if "in time" not in str(error):
+                self._trouble.suspect(node, str(error))
+            raise _Refused(str(error)) from error
         except AuthError as error:
             raise _Refused(str(error)) from error
         except grpc.aio.AioRpcError as error:

@@ -193,7 +193,7 @@ def test_a_wish_for_a_node_that_is_gone_or_for_ourselves_is_refused_at_once() ->
     run(claim())
 
 
-def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None:
+def test_a_holder_whose_device_hangs_costs_the_rpc_timeout_and_is_not_suspected() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with (
@@ -213,7 +213,7 @@ def test_a_holder_that_hangs_costs_the_rpc_timeout_and_becomes_suspect() -> None
             # Long before the holder would go on.
             await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
             assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
-            assert "is suspect" in reader.sentences()
+            assert "is suspect" not in reader.sentences(), "all else of it is well"
             go_on.set()
 
     run(claim())
@@ -241,12 +241,12 @@ def test_a_reader_asks_one_holder_for_a_few_at_a_time_and_gets_them_all() -> Non
             for connect_id in range(wishes):
                 wish(reader, holder, connect_id)
             await eventually(
-                lambda: sum(holder.daemon.accepts._at_work.values()) == CONNECTS_PER_PEER_MAX
+                lambda: sum(holder.daemon.accepts._asked.values()) == CONNECTS_PER_PEER_MAX
             )
             go_on.set()
             await eventually(lambda: len(reader.engine.channels) == wishes)
             assert all(each == answer_of(holder) for each in reader.engine.channels.values())
-            assert at_once[1] <= CONNECTS_PER_PEER_MAX
+            assert at_once[1] == 1
 
     run(claim())
 
@@ -272,7 +272,6 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
                     for _ in range(ACCEPTS_PER_PEER_MAX + more)
                 ]
                 await eventually(lambda: accepts.refused == more)
-                works[0].cancel()  # its thread is at work all the same
                 request = channel_ends.offer_message(END, b"")
                 link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
                 with pytest.raises(grpc.aio.AioRpcError, match="are being made") as error:

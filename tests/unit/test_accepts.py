@@ -1,5 +1,5 @@
 """A reader that has left the view keeps no way into our pool, whoever waited for the answer; and
-making channels takes nobody else's threads, nor do others take theirs."""
+making channels takes nobody else's threads or turns, nor do others take theirs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from harness.waiting import eventually
 
 from peercached.directory.placement import Node
 from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX, Accepts, Unable
+from peercached.peer.device_threads import DeviceThreads
 
 
 class SlowEngine:
@@ -97,5 +98,46 @@ def test_a_device_that_hangs_takes_no_thread_of_the_others() -> None:
         engine.may_go_on.set()
         assert await call == b"answer"
         accepts.stop()
+
+    asyncio.run(run())
+
+
+def test_peers_whose_calls_hang_keep_no_other_peer_waiting() -> None:
+    async def run() -> None:
+        threads, go_on = DeviceThreads("test"), threading.Event()
+        lost = [Node(number, cast(Any, None)) for number in range(1, 33)]
+
+        def hangs() -> bool:
+            return go_on.wait(seconds(20))
+
+        hanging = [asyncio.ensure_future(threads.run(node, hangs)) for node in 4 * lost]
+        await asyncio.sleep(0)
+        assert await threads.run(Node(33, cast(Any, None)), lambda: "well") == "well"
+        assert not any(work.done() for work in hanging)
+        go_on.set()
+        assert all(await asyncio.gather(*hanging))
+
+    asyncio.run(run())
+
+
+def test_who_gives_up_before_its_turn_has_asked_for_nothing() -> None:
+    async def run() -> None:
+        threads, go_on, done = DeviceThreads("test"), threading.Event(), list[int]()
+        node = Node(1, cast(Any, None))
+
+        def call(number: int) -> Callable[[], None]:
+            def do() -> None:
+                done.append(number)
+                assert go_on.wait(seconds(20))
+
+            return do
+
+        calls = [asyncio.ensure_future(threads.run(node, call(number))) for number in range(3)]
+        await until(lambda: done == [0])
+        for given_up in calls[:2]:
+            given_up.cancel()
+        go_on.set()
+        await calls[2]
+        assert done == [0, 2], "the first had begun"
 
     asyncio.run(run())

@@ -55,6 +55,7 @@ def test_an_answer_arrives_as_it_was_packed(pool_bytes: int, keys: int) -> None:
         ({"mtu": 6}, "mtu is 6"),
         ({"rd_atomic": 0}, "rd_atomic is 0"),
         ({"gid": bytes(16)}, "gid of zeros"),
+        ({"gid": b"\xff" + bytes(15)}, "multicast"),
         ({"link_layer": 0}, "link_layer is 0"),
         ({"link_layer": 3}, "link_layer is 3"),
     ],
