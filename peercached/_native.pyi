@@ -53,6 +53,7 @@ class Engine:
         device_names: list[str],  # "mlx5_0" or "mlx5_0:2" (port); empty: chosen
         rdma_gid_index: int,  # -1: chosen by type and address
         rdma_mtu: int,  # bytes, 256..4096; 0: the port's active one
+        rdma_service_level: int,  # 0..15
         rdma_traffic_class: int,  # 0..255
         rdma_hop_limit: int,  # 1..255
         rdma_pkey: int,  # looked up in the port's table
@@ -87,7 +88,8 @@ class Engine:
         "fallback_peers": int, "rails": [{"rail": int,
         "device": str, "port": int, "gid": str, "gid_index": int, "netdev": str, "mtu": int,
         "rate_gbps": float, "numa_node": int, "up": bool, "why": str, "registered_bytes": int,
-        "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int}]}"""
+        "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int,
+        "doubted": [{"node_id": str, "why": str}]}]}"""
 
     # --- events (engine/control.h): (kind, ticket, seconds left, payload)
     def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...

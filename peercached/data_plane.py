@@ -49,6 +49,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         device_names=config.device_names,
         rdma_gid_index=config.rdma_gid_index,
         rdma_mtu=config.rdma_mtu,
+        rdma_service_level=config.rdma_service_level,
         rdma_traffic_class=config.rdma_traffic_class,
         rdma_hop_limit=config.rdma_hop_limit,
         rdma_pkey=config.rdma_pkey,

@@ -57,6 +57,9 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
             "It is tried again by itself. If it stays: look at the cable, the switch port and "
             "`peercachectl doctor`.",
         )
+    for rail in rails:
+        if doubted := rail["doubted"]:
+            say_doubted(say, rail, doubted)
     fallen = transport["fallback_reads"]
     if rails and len(down) == len(rails):
         instead = f"come over TCP ({fallen} reads so far)" if wanted == "auto" else "are misses"
@@ -79,3 +82,19 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
             f"{fallen} reads of peers that have RDMA went over TCP while no rail reached them.",
             "",
         )
+
+
+_NAMED_MAX = 3
+
+
+def say_doubted(say: Say, rail: Mapping[str, Any], doubted: list[Mapping[str, Any]]) -> None:
+    """`doubted`: the peers that the rail is not relied on to reach."""
+    names = ", ".join(one["node_id"] for one in doubted[:_NAMED_MAX])
+    more = len(doubted) - _NAMED_MAX
+    say(
+        "warning",
+        f"Rail {rail['rail']} ({rail_name(rail)}) does not reach "
+        f"{names}{f' and {more} more' if more > 0 else ''}: {doubted[0]['why']}.",
+        "The peer itself is well if nothing else is said of it. The rail is tried again by itself; "
+        "if it stays: look at cable, switch, address and MTU between the two.",
+    )

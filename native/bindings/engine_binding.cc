@@ -145,9 +145,10 @@ void bind_engine(nb::module_& module) {
              unsigned channels_per_peer, unsigned copy_threads, unsigned workers_max,
              const std::string& faults, const std::string& protocol,
              const std::vector<std::string>& device_names, int rdma_gid_index, int rdma_mtu,
-             uint8_t rdma_traffic_class, uint8_t rdma_hop_limit, uint16_t rdma_pkey,
-             uint8_t rdma_timeout, uint8_t rdma_retry_count, unsigned rdma_rd_atomic,
-             const std::string& disk_path, uint64_t disk_bytes, const std::string& disk_sync) {
+             uint8_t rdma_service_level, uint8_t rdma_traffic_class, uint8_t rdma_hop_limit,
+             uint16_t rdma_pkey, uint8_t rdma_timeout, uint8_t rdma_retry_count,
+             unsigned rdma_rd_atomic, const std::string& disk_path, uint64_t disk_bytes,
+             const std::string& disk_sync) {
             EngineConfig config;
             config.node_id = node_id;
             config.incarnation = incarnation;
@@ -178,8 +179,8 @@ void bind_engine(nb::module_& module) {
             config.protocol = protocol_of(protocol);
             config.device_names = device_names;
             config.gid_index = rdma_gid_index;
-            config.link = {rdma_mtu,     rdma_traffic_class, rdma_hop_limit, rdma_pkey,
-                           rdma_timeout, rdma_retry_count,   rdma_rd_atomic};
+            config.link = {rdma_mtu,  rdma_service_level, rdma_traffic_class, rdma_hop_limit,
+                           rdma_pkey, rdma_timeout,       rdma_retry_count,   rdma_rd_atomic};
             config.disk.path = disk_path;
             config.disk.size_bytes = disk_bytes;
             config.disk.sync = sync_of(disk_sync);
@@ -195,9 +196,10 @@ void bind_engine(nb::module_& module) {
           nb::arg("data_port"), nb::arg("data_sealed") = false, nb::arg("channels_per_peer"),
           nb::arg("copy_threads"), nb::arg("workers_max"), nb::arg("faults"), nb::arg("protocol"),
           nb::arg("device_names"), nb::arg("rdma_gid_index"), nb::arg("rdma_mtu"),
-          nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"),
-          nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"),
-          nb::arg("disk_path"), nb::arg("disk_bytes"), nb::arg("disk_sync"))
+          nb::arg("rdma_service_level"), nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"),
+          nb::arg("rdma_pkey"), nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"),
+          nb::arg("rdma_rd_atomic"), nb::arg("disk_path"), nb::arg("disk_bytes"),
+          nb::arg("disk_sync"))
       .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
            nb::arg("groups"))
       .def(

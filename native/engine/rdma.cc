@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "common/json.h"
 #include "engine/engine.h"
@@ -38,9 +39,15 @@ std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
   fabric.policy.host = config_.data_host;
   fabric.link = config_.link;
   fabric.incarnation = config_.incarnation;
-  fabric.channels_max = config_.channels_per_peer;
+  fabric.engine = {config_.channels_per_peer, config_.protocol == Protocol::automatic};
   try {
-    return std::make_unique<rdma::Fabric>(fabric, pool_->base(), pool_->size_bytes(), *this, *this);
+    auto made = std::make_unique<rdma::Fabric>(fabric, pool_->base(), pool_->size_bytes(), *this);
+    const auto up = [](const auto& rail) { return rail->up(); };
+    if (config_.protocol == Protocol::rdma &&
+        std::none_of(made->rails().begin(), made->rails().end(), up)) {
+      throw std::runtime_error(made->rails()[0]->name() + ": " + made->rails()[0]->why_down());
+    }
+    return made;
   } catch (const std::runtime_error& error) {
     if (config_.protocol == Protocol::rdma) {
       throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
@@ -108,20 +115,31 @@ std::string Engine::transport_json() const {
   json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
   json.field("fallback_reads", routed_counters_.fallback_reads.load());
   json.field("fallback_peers", routed_counters_.fallback_peers.load());
+  const auto troubles =
+      fabric_ ? fabric_->engine().troubles() : std::vector<rdma::RdmaEngine::Trouble>();
+  std::map<HolderIndex, std::string> names;
+  for (const auto& node : nodes_.all()) names[node.index] = node.node_id;
   json.key("rails").open('[');
   for (unsigned i = 0; i < rails(); ++i) {
     const rdma::Rail& rail = *fabric_->rails()[i];
-    const rdma::Port& port = rail.choice.port;
+    const rdma::Port& port = rail.port;
+    const rdma::RailAddress address = rail.address();
     json.open('{').field("rail", rail.index).field("device", port.device);
-    json.field("port", port.number).field("gid", rdma::text_of(rail.choice.gid.gid));
-    json.field("gid_index", rail.choice.gid.index).field("netdev", rail.choice.gid.netdev);
-    json.field("mtu", rail.mtu_bytes()).field("rate_gbps", port.rate_gbps);
+    json.field("port", port.number).field("gid", rdma::text_of(address.gid.gid));
+    json.field("gid_index", address.gid.index).field("netdev", address.gid.netdev);
+    json.field("mtu", 128 << address.mtu).field("rate_gbps", port.rate_gbps);
     json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", rail.why_down());
     json.field("registered_bytes", fabric_->registered_bytes());
     json.field("channels", rail.counters.channels.load());
     json.field("responders", rail.counters.responders.load());
     json.field("pages", rail.counters.pages.load()).field("bytes", rail.counters.bytes.load());
-    json.field("errors", rail.counters.errors.load()).close('}');
+    json.field("errors", rail.counters.errors.load());
+    json.key("doubted").open('[');
+    for (const auto& [peer, number, what] : troubles) {
+      if (number != rail.index) continue;
+      json.open('{').field("node_id", names[peer]).field("why", what).close('}');
+    }
+    json.close(']').close('}');
   }
   return json.close(']').close('}').take();
 }

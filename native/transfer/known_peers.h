@@ -60,10 +60,11 @@ class KnownPeers {
   }
   void forget(HolderIndex index) { replace(index, {}); }
 
-  template <typename Do>
-  void each(const Do& does) const {
+  std::vector<std::pair<HolderIndex, std::shared_ptr<Channels>>> all() const {
     std::shared_lock lock(mutex_);
-    for (const auto& [index, peer] : peers_) does(*peer.channels);
+    std::vector<std::pair<HolderIndex, std::shared_ptr<Channels>>> all;
+    for (const auto& [index, peer] : peers_) all.emplace_back(index, peer.channels);
+    return all;
   }
 
   std::vector<PeerHealth> health(bool rdma) const {

@@ -294,6 +294,13 @@ class Worker(Part):
     stuck: int = 0  # of these: the daemon is still at work in the worker's memory
 
 
+class DoubtedPath(Part):
+    """A peer that no page is read from by this rail now."""
+
+    node_id: str = ""
+    why: str = ""
+
+
 class Rail(Part):
     """One RDMA device and port in use."""
 
@@ -314,6 +321,7 @@ class Rail(Part):
     pages: int = 0  # read here; counters since the start of the daemon
     bytes: int = 0
     errors: int = 0
+    doubted: list[DoubtedPath] = []  # until a channel of its own has proved that the rail works
 
 
 class Transport(Part):

@@ -439,7 +439,8 @@ class Config(BaseModel):
         _RDMA,
         "The RDMA devices to use, in order of preference: names as `ibv_devices` has them, each "
         "with `:port` if it is not port 1 (`mlx5_0`, `mlx5_1:2`). Several are several rails. "
-        "Empty: the fastest active ports, nearest to the pool first.",
+        "Empty: the ports that are active at the start, the fastest of them, nearest to the pool "
+        "first. A named port that is down then is taken when it comes up.",
         "Some of the devices belong to storage or to the engines' own traffic.",
     )
     rdma_gid_index: Count = _key(
@@ -461,6 +462,15 @@ class Config(BaseModel):
         unit="bytes",
         ge=0,
         le=4096,
+    )
+    rdma_service_level: Count = _key(
+        0,
+        _RDMA,
+        "Service level of the packets: on InfiniBand the subnet manager maps it to virtual lanes, "
+        "on RoCE with a VLAN it is the priority.",
+        "The fabric has a lane for storage: name its level, on every node.",
+        ge=0,
+        le=15,
     )
     rdma_traffic_class: Count = _key(
         0,

@@ -47,7 +47,7 @@ class Gid(BaseModel):
         return str(address.ipv4_mapped or address)
 
     def link_local(self) -> bool:
-        return ipaddress.IPv6Address(self.gid).is_link_local
+        return ipaddress.ip_address(self.address()).is_link_local  # 169.254/16, too
 
 
 class Port(BaseModel):

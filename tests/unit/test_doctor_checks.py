@@ -65,8 +65,9 @@ def test_what_rdma_needs_is_a_failure_only_where_it_was_asked_for(
     assert "Permission denied" in text
 
 
-def test_a_link_local_gid_reaches_no_other_network() -> None:
-    ((check, level, text),) = examined(device(gids=[LINK_LOCAL]))
+@pytest.mark.parametrize("address", ["fe80::1", "::ffff:169.254.7.7"])
+def test_a_link_local_gid_reaches_no_other_network(address: str) -> None:
+    ((check, level, text),) = examined(device(gids=[{**LINK_LOCAL, "gid": address}]))
     assert (check, level) == ("GIDs", "warning")
     assert "behind a router" in text
 

@@ -12,6 +12,7 @@ from peercached.transport_health import describe, rdma_devices, say_transport
 RAIL = {
     "rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3, "netdev": "eth2",
     "mtu": 4096, "rate_gbps": 400.0, "numa_node": 1, "up": True, "why": "", "registered_bytes": 0,
+    "doubted": [],
 }  # fmt: skip
 
 
@@ -70,6 +71,19 @@ def test_peers_that_no_rail_reaches_are_counted() -> None:
     silent = {**rdma(RAIL, fallback_reads=7), "fallback_peers": 2}
     ((severity, sentence, _),) = said("auto", silent, ["mlx5_0"])
     assert (severity, "No rail reaches 2 of the peers" in sentence) == ("warning", True)
+
+
+def test_a_rail_that_does_not_reach_a_peer_is_named_with_it_and_the_reason() -> None:
+    peers = [{"node_id": name, "why": "mlx5_0:1: no answer for 537 ms"} for name in "bcdef"]
+    sick = {**RAIL, "doubted": peers}
+    ((severity, sentence, remedy),) = said("auto", rdma(sick), ["mlx5_0"])
+    assert severity == "warning"
+    assert sentence == (
+        "Rail 0 (mlx5_0:1) does not reach b, c, d and 2 more: mlx5_0:1: no answer for 537 ms."
+    )
+    assert "The peer itself is well" in remedy
+    ((_, sentence, _),) = said("auto", rdma({**RAIL, "doubted": peers[:1]}), ["mlx5_0"])
+    assert "does not reach b: " in sentence
 
 
 def test_two_nodes_use_rdma_if_both_have_it() -> None:

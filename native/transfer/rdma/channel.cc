@@ -22,6 +22,8 @@ constexpr int kDrainMs = 100;
 // The lowest bit of a doorbell's number tells what it was for.
 constexpr uint64_t kPayload = 0, kProof = 1;
 constexpr unsigned kEventsPerAcknowledgement = 64;
+// What a rail proves itself with: many packets of the largest MTU.
+constexpr uint64_t kAskedBytes = 64 << 10;
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
@@ -132,19 +134,38 @@ void Channel::post(std::span<const Slice> slices, std::span<const ReadOp> ops,
 }
 
 void Channel::ask() {
-  Requests requests;
-  requests.read(holder_.pool.address, holder_.pool.rkeys.at(0));
-  requests.into(&scratch_of(posted_).after[0], sizeof(SlotHeader), scratch_key_->lkey);
-  quiet_since_ = Clock::now();
-  ring(requests, kProof);
-  ++posted_;
-  ++landed_;
+  const PoolAccess& pool = holder_.pool;
+  const uint64_t bytes = std::min({kAskedBytes, pool.bytes, pool.chunk_bytes});
+  asked_for_ = std::make_unique<std::byte[]>(bytes);
+  asked_key_ = Registration(
+      Verbs::get().reg_mr(rail_.pd(), asked_for_.get(), bytes, IBV_ACCESS_LOCAL_WRITE));
+  if (!asked_key_) refused("registering " + std::to_string(bytes) + " bytes on " + rail_.name());
+  asked_at_ = quiet_since_ = Clock::now();
+  for (const uint64_t asked : {uint64_t{sizeof(SlotHeader)}, bytes}) {
+    Requests requests;
+    requests.read(pool.address, pool.rkeys.at(0));
+    requests.into(asked_for_.get(), static_cast<uint32_t>(asked), asked_key_->lkey);
+    ring(requests, kProof);
+    ++posted_;
+    ++landed_;
+  }
 }
 
 bool Channel::answered() {
-  if (poll() == 0) return false;
-  release();
+  for (size_t came = poll(); came != 0; --came) release();
+  if (outstanding() != 0) return false;
+  asked_key_.reset();
+  asked_for_.reset();
   return true;
+}
+
+std::string Channel::no_proof() const {
+  if (released_ != 0) {
+    return rail_.name() + ": READs of " + std::to_string(sizeof(SlotHeader)) +
+           " bytes pass and those of " + std::to_string(kAskedBytes) +
+           " do not: some link on the way has a smaller MTU";
+  }
+  return trouble_.empty() ? rail_.name() + ": still no answer" : trouble_;
 }
 
 void Channel::post_proof(uint64_t chain) {
@@ -182,6 +203,7 @@ size_t Channel::poll() {
       const ibv_wc& one = done[static_cast<size_t>(i)];
       if (one.status != IBV_WC_SUCCESS && trouble_.empty()) {
         trouble_ = rail_.name() + ": " + Verbs::get().wc_status_str(one.status);
+        unanswered_ = one.status == IBV_WC_RETRY_EXC_ERR;
       }
       if (!trouble_.empty()) {  // fence() waits for the last one
         if (one.wr_id != 0) gave_up_ = one.wr_id;

@@ -30,10 +30,13 @@ class Channel {
 
   // Posts a chain; its slices end together. `memory` holds all destinations, and they are ready().
   void post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory);
-  // READs one header of the pool, which is for nobody: whether that comes back tells whether the
-  // rail works. Of a channel with nothing outstanding.
+  // READs a header of the pool and then as much as makes full packets, for nobody: whether both
+  // come back tells whether the rail works. Of a channel with nothing outstanding. Throws
+  // VerbsError.
   void ask();
-  bool answered();  // it came; trouble() if it never will
+  bool answered();  // they came; trouble() if they never will
+  TimePoint asked_at() const { return asked_at_; }
+  std::string no_proof() const;  // what has not come of it, in words
 
   size_t outstanding() const { return posted_ - completed_; }
   bool room() const { return posted_ - released_ < kChainsPerChannel; }
@@ -42,6 +45,7 @@ class Channel {
   // call. An error is in trouble(), and then nothing more ends well.
   size_t poll();
   const std::string& trouble() const { return trouble_; }
+  bool unanswered() const { return unanswered_; }  // the trouble: the other side did not answer
   // Since when nothing has come of what is outstanding.
   TimePoint quiet_since() const { return quiet_since_; }
   // The headers of the `index`-th slice of the oldest chain that ended well and was not released.
@@ -92,9 +96,13 @@ class Channel {
   uint64_t rung_ = 0;     // number of the last doorbell; the signalled request has it as wr_id
   uint64_t gave_up_ = 0;  // the last of them that ended after trouble began
   TimePoint quiet_since_{};
+  TimePoint asked_at_{};
+  std::unique_ptr<std::byte[]> asked_for_;  // where it lands
+  Registration asked_key_;
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
   std::string trouble_;
+  bool unanswered_ = false;
 };
 
 }  // namespace peercached::rdma

@@ -14,13 +14,13 @@ constexpr int kPortCheckMs = 1000;
 }  // namespace
 
 Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
-               Connector& connector, PeerWatcher& watcher) {
+               Connector& connector) {
   RailPolicy policy = config.policy;
   policy.numa_node = numa_node_of(pool);
   const std::vector<Port> ports = list_ports();
   for (const RailChoice& choice : choose_rails(ports, policy)) {
     rails_.push_back(
-        std::make_unique<Rail>(static_cast<uint32_t>(rails_.size()), choice, config.link));
+        std::make_unique<Rail>(static_cast<uint32_t>(rails_.size()), choice, config.link, policy));
     const int fd = rails_.back()->context()->async_fd;
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
@@ -28,7 +28,7 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
   pool_->register_until({TimePoint::max()});
   regions_ = std::make_unique<MemoryTable>(rails_);
   responder_ = std::make_unique<Responder>(rails_, *pool_, config.incarnation);
-  engine_ = make_rdma_engine({config.channels_max}, rails_, *regions_, connector, watcher);
+  engine_ = make_rdma_engine(config.engine, rails_, *regions_, connector);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (stop_fd_ < 0) refused("creating an eventfd");
   watcher_ = std::thread([this] { watch(); });
@@ -47,16 +47,20 @@ void Fabric::watch() {
   while (true) {
     const int ready = ::poll(fds.data(), fds.size(), kPortCheckMs);
     if (fds[0].revents != 0) return;
+    engine_->prove_doubted();
     for (size_t i = 0; i < rails_.size(); ++i) {
       Rail& rail = *rails_[i];
       const short announced = ready > 0 ? fds[i + 1].revents : short{0};
       if (announced != 0) handle_events(rail);
       if ((announced & (POLLERR | POLLHUP | POLLNVAL)) != 0) fds[i + 1].fd = -1;  // for good
-      if (rail.up()) {
-        if (!rail.port_active()) take_out(rail, "its port is not active");
-      } else if (rail.recovered()) {
-        rail.set_up();
+      if (!rail.up()) {
+        if (rail.recovered()) rail.set_up();
+        continue;
       }
+      const auto [why_not, moved] = rail.look();
+      if (!why_not.empty()) take_out(rail, why_not);
+      // Its channels were made for another address or MTU.
+      if (moved) engine_->leave_rail(rail);
     }
   }
 }

@@ -17,15 +17,14 @@ struct FabricConfig {
   RailPolicy policy;
   LinkSettings link;
   Incarnation incarnation = 0;
-  unsigned channels_max = 8;
+  RdmaEngineConfig engine;
 };
 
 class Fabric {
  public:
   // Opens the devices and registers the pool on all of them. Throws std::runtime_error saying
   // what is missing and what to do.
-  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, Connector& connector,
-         PeerWatcher& watcher);
+  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, Connector& connector);
   ~Fabric();
 
   std::span<const std::unique_ptr<Rail>> rails() const { return rails_; }

@@ -23,11 +23,21 @@ bool Lane::find_channel() {
     if (channel == nullptr) finished_ = true;
     return true;
   }
-  if (waiting_) return false;
+  if (waiting_) {
+    if (Clock::now() < waits_until()) return false;
+    peer_.channels().doubt_slow_connects(call_.late_after, call_.tcp_follows);
+    waiting_since_ = Clock::now();
+    return true;
+  }
   // What came back between the lease and this would not wake us: so once more.
   peer_.channels().wait_with(wake_fd_);
   waiting_ = true;
+  waiting_since_ = Clock::now();
   return true;
+}
+
+TimePoint Lane::waits_until() const {
+  return waiting_ ? waiting_since_ + call_.late_after : TimePoint::max();
 }
 
 bool Lane::proceed() {
@@ -41,6 +51,10 @@ bool Lane::proceed() {
   for (size_t i = 0; i < ended; ++i) harvest();  // the other chain is on the wire meanwhile
   if (!channel_->trouble().empty()) {
     broken();
+    return true;
+  }
+  if (late()) {
+    give_way();
     return true;
   }
   const size_t before = chains_count_;
@@ -68,7 +82,7 @@ bool Lane::post() {
     if (!call_.enter()) {
       in_flight().give_back(chain.bytes);
       call_.stopped = PageStatus::deadline;
-      peer_.put_back(chain.slices);
+      peer_.put_back(chain.slices, false);
       return true;
     }
     chain.posted_at = Clock::now();
@@ -111,21 +125,32 @@ void Lane::harvest() {
 }
 
 void Lane::broken() {
-  const std::string trouble = channel_->trouble();
-  for (size_t i = chains_count_; i-- > 0;) peer_.put_back(chains_[i].slices);
-  lose_channel(trouble);
+  put_back_all(true);
+  lose_channel(PeerChannels::Fault::error);
+}
+
+bool Lane::late() const {
+  if (!reading() || Clock::now() - channel_->quiet_since() < call_.late_after) return false;
+  return call_.tcp_follows || peer_.channels().relied_on_besides(channel_->rail());
+}
+
+// To another rail, if there is one that is relied on.
+void Lane::give_way() {
+  const bool rail_too = peer_.channels().quiet(*channel_) >= call_.late_after;
+  put_back_all(false);
+  first_rail_ = channel_->rail().index + 1;
+  lose_channel(rail_too ? PeerChannels::Fault::silence : PeerChannels::Fault::none);
+}
+
+void Lane::put_back_all(bool broke) {
+  for (size_t i = chains_count_; i-- > 0;) peer_.put_back(chains_[i].slices, broke);
 }
 
 // With all that is under way. Nothing is written any more when this returns.
-void Lane::lose_channel(const std::string& why) {
+void Lane::lose_channel(PeerChannels::Fault fault) {
   InFlight& rail = in_flight();
   rail.leave(place_);
-  Channel* channel = std::exchange(channel_, nullptr);
-  if (silent_) {
-    peer_.channels().retire_silent(channel);
-  } else {
-    peer_.channels().retire(channel, why);
-  }
+  peer_.channels().retire(std::exchange(channel_, nullptr), fault);
   while (chains_count_ != 0) {
     rail.give_back(chains_[--chains_count_].bytes);
     call_.leave();
@@ -151,7 +176,8 @@ void Lane::break_off() {
 }
 
 void Lane::abandon() {
-  if (!finished_ && chains_count_ != 0) lose_channel("");
+  using Fault = PeerChannels::Fault;
+  if (!finished_ && chains_count_ != 0) lose_channel(silent_ ? Fault::silence : Fault::none);
   if (!finished_) end();
 }
 

@@ -28,6 +28,8 @@ class Lane {
 
   // Does what can be done now; false if that was nothing.
   bool proceed();
+  // When one that waits for a channel has to be looked at again although nothing happened.
+  TimePoint waits_until() const;
   // What is outstanding will end with errors soon: before abandon(), for all lanes at once. Here it
   // is seen whether the rail was silent until the deadline.
   void break_off();
@@ -48,17 +50,21 @@ class Lane {
   bool registered(RegisteredMemory& region, std::span<const Slice> slices) const;
   void harvest();
   void broken();
-  void lose_channel(const std::string& why);
+  bool late() const;
+  void give_way();
+  void put_back_all(bool broke);
+  void lose_channel(PeerChannels::Fault fault);
   void end();
 
   ReadCall& call_;
   PeerRead& peer_;
-  const uint32_t first_rail_;
+  uint32_t first_rail_;
   const bool main_;
   const int wake_fd_;
   Channel* channel_ = nullptr;
   bool waiting_ = false;
-  InFlight::Place place_;  // among those who post to the channel's rail
+  TimePoint waiting_since_{};  // or since it was last found to be late
+  InFlight::Place place_;      // among those who post to the channel's rail
   bool finished_ = false;
   bool silent_ = false;
   std::array<Chain, kChainsPerChannel> chains_;  // oldest first

@@ -42,7 +42,7 @@ PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting, bool 
   for (uint32_t i = 0; i < rails_.size(); ++i) {
     const uint32_t rail = static_cast<uint32_t>((first_rail + i) % rails_.size());
     if (!rails_[rail]->up()) continue;
-    if (trusts_[rail].silent() && !proved(rail, now, gone)) continue;
+    if (!trusts_[rail].relied_on() && !proved(rail, now, gone)) continue;
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
       if (entry->channel->rail().index != rail) continue;
       if (patient) hope = true;  // lent ones come back
@@ -68,7 +68,7 @@ unsigned PeerChannels::count(uint32_t rail) const {
 size_t PeerChannels::connecting() const {
   return static_cast<size_t>(
       std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-        return entry.state == State::connecting && !trusts_[entry.channel->rail().index].silent();
+        return entry.state == State::connecting && trusts_[entry.channel->rail().index].relied_on();
       }));
 }
 
@@ -115,7 +115,7 @@ void PeerChannels::give_back(Channel* channel) {
   const auto entry = find(channel);
   RailTrust& trust = trusts_[channel->rail().index];
   trust.in_order();
-  if (closed() || !channel->rail().up() || trust.silent()) {
+  if (closed() || !channel->rail().up() || !trust.relied_on()) {
     unwanted = take(entry);
   } else {
     entry->state = State::idle;
@@ -158,13 +158,16 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
   entry->closed.clear();                      // the peer has them
-  if (why.empty()) {
-    const bool doubted = trusts_[channel->rail().index].silent();
+  try {
+    const bool doubted = !trusts_[channel->rail().index].relied_on();
+    if (why.empty() && doubted) channel->ask();
     entry->state = doubted ? State::proving : State::idle;
-    if (doubted) channel->ask();
-  } else {
-    back_off(channel->rail().index, why);
+  } catch (const VerbsError& error) {
+    why = error.what();
+  }
+  if (!why.empty()) {
     take(entry);
+    not_connected(channel->rail().index, why);
   }
   wake_all();
   return true;
@@ -175,8 +178,8 @@ bool PeerChannels::refused(uint32_t number, const std::string& why) {
   std::lock_guard lock(mutex_);
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;
-  back_off(entry->channel->rail().index, "connecting: " + why);
   unwanted = take(entry);
+  not_connected(unwanted->rail().index, "connecting: " + why);
   wake_all();
   return true;
 }
@@ -211,11 +214,6 @@ void PeerChannels::end(const Rail* rail, Gone& gone) {
 uint32_t PeerChannels::size() const {
   std::lock_guard lock(mutex_);
   return static_cast<uint32_t>(entries_.size());
-}
-
-std::string PeerChannels::last_trouble() const {
-  std::lock_guard lock(mutex_);
-  return last_trouble_;
 }
 
 void PeerChannels::wake_one() {

@@ -52,12 +52,13 @@ class PeerChannels {
   // alone after an error without a channel left. Asks silent rails to prove themselves, as lease()
   // does.
   bool usable();
-  // It broke, or something is outstanding on it: fences it, and destroys it. `why`, if not empty,
-  // is the rail's fault: it is left alone for a while, and its idle channels go, too.
-  void retire(Channel* channel, const std::string& why);
-  // The same, of one that was silent until the deadline: its rail must prove itself before it is
-  // relied on again.
-  void retire_silent(Channel* channel);
+  // It broke, or something is outstanding on it: fences it, and destroys it. If that is the rail's
+  // fault its idle channels go, too, and no read uses it for a while (rail_trust.h).
+  enum class Fault : uint8_t { none, error, silence };
+  void retire(Channel* channel, Fault fault);
+  // Somebody has waited that long for a channel. Rails on which nothing was heard meanwhile are
+  // doubted, if there is another way.
+  void doubt_slow_connects(Clock::duration late_after, bool tcp_follows);
 
   // Something came over this rail, in any read.
   void heard(const Rail& rail, TimePoint when) {
@@ -67,9 +68,19 @@ class PeerChannels {
   // What is on its way from the peer over this rail. Each peer has its own: one that hangs keeps
   // what it was asked for until the deadline, and the others' pages must not wait for that.
   InFlight& in_flight(const Rail& rail) { return in_flight_[rail.index]; }
-  // Whether nothing came of what is outstanding on it, nor else over its rail, in a read that
-  // began at `started` and ends now.
+  // For how long nothing has come of what is outstanding on it, nor else over its rail.
+  Clock::duration quiet(const Channel& channel) const;
+  // The same, for most of a read that began at `started` and ends now.
   bool silent(const Channel& channel, TimePoint started) const;
+  // Whether another rail than this one is up and relied on.
+  bool relied_on_besides(const Rail& rail) const;
+
+  struct Trouble {
+    uint32_t rail = 0;
+    std::string what;
+  };
+  // The rails that are up and yet doubted.
+  std::vector<Trouble> troubles() const;
 
   void wait_with(int event_fd);
   void stop_waiting(int event_fd);
@@ -84,7 +95,6 @@ class PeerChannels {
   void close();
 
   uint32_t size() const;
-  std::string last_trouble() const;
 
   PeerCounters counters;
 
@@ -98,6 +108,8 @@ class PeerChannels {
   };
   using Gone = std::vector<std::shared_ptr<Channel>>;  // to be destroyed outside of the lock
 
+  TimePoint last_heard(const Channel& channel) const;
+
   // All under the mutex.
   unsigned count(uint32_t rail) const;
   size_t connecting() const;  // on rails that are relied on
@@ -106,6 +118,9 @@ class PeerChannels {
   void end(const Rail* rail, Gone& gone);
   void begin_connect(uint32_t rail);
   void back_off(uint32_t rail, const std::string& why);
+  void doubt(uint32_t rail, const std::string& why);
+  void not_connected(uint32_t rail, const std::string& why);
+  bool others_relied_on(const Rail& rail) const;
   std::vector<Entry>::iterator find(const Channel* channel);
   std::vector<Entry>::iterator find_connecting(uint32_t number);
   std::shared_ptr<Channel> take(std::vector<Entry>::iterator entry);
@@ -125,7 +140,6 @@ class PeerChannels {
   std::vector<InFlight> in_flight_;       // by rail
   std::vector<uint32_t> closed_numbers_;  // that the peer has not been told of
   std::vector<int> waiters_;              // eventfds
-  std::string last_trouble_;
 };
 
 }  // namespace peercached::rdma

@@ -114,10 +114,10 @@ void PeerRead::landed(const Slice& slice, const SlotHeader& before, const SlotHe
   call_.sink.landed(batch_, op);
 }
 
-void PeerRead::put_back(std::span<const Slice> slices) {
+void PeerRead::put_back(std::span<const Slice> slices, bool broke) {
   for (size_t i = slices.size(); i-- > 0;) {
     Slice slice = slices[i];
-    if (++slice.attempts >= kAttemptsMax) {
+    if (broke && ++slice.attempts >= kAttemptsMax) {
       fail(slice, PageStatus::error);
     } else {
       todo_.push_back(slice);
@@ -138,19 +138,6 @@ void PeerRead::one_settled() {
   if (--unsettled_ == 0) settled_at_ = Clock::now();
 }
 
-void PeerRead::give_up(const std::string& trouble) {
-  if (settled()) return;
-  gave_up_ = true;
-  report(trouble.empty() ? "no rail is up" : trouble);
-}
-
-void PeerRead::report(const std::string& trouble) {
-  // Dropped on purpose: whoever did it knows already.
-  if (trouble.empty() || channels_->closed() || reported_) return;
-  reported_ = true;
-  call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
-}
-
 void PeerRead::finish() {
   PageStatus rest = call_.stopped;
   if (rest == PageStatus::pending) {
@@ -159,8 +146,7 @@ void PeerRead::finish() {
   if (bytes_ != 0) {
     channels_->counters.reads.add(std::min(settled_at_, Clock::now()) - call_.started);
   }
-  const bool late = channels_->counters.count(batch_.ops, rest);
-  if (late && !call_.gate.fenced()) report(channels_->counters.silence(call_.started));
+  channels_->counters.count(batch_.ops, rest);
 }
 
 }  // namespace peercached::rdma

@@ -19,8 +19,11 @@ struct ReadCall {
   const Deadline deadline;
   WriteGate& gate;
   PageSink& sink;
-  PeerWatcher& watcher;
   const MemoryTable& memory;
+  // What no rail brings in good time is read over TCP, in the same call.
+  const bool tcp_follows;
+  // What has not come by then is looked for by another way, if there is one.
+  const Clock::duration late_after;
   const TimePoint started = Clock::now();
   // Not pending: nothing more is posted, and what has not landed gets this status.
   PageStatus stopped = PageStatus::pending;
@@ -63,12 +66,13 @@ class PeerRead {
 
   // A slice was read between two looks at the header.
   void landed(const Slice& slice, const SlotHeader& before, const SlotHeader& after);
-  // A chain broke: its slices are tried once more by another channel.
-  void put_back(std::span<const Slice> slices);
+  // A chain is given up: its slices are tried once more by another channel. `broke`: that happens
+  // a few times only.
+  void put_back(std::span<const Slice> slices, bool broke);
   // The page of `slice` cannot be had.
   void fail(const Slice& slice, PageStatus status);
   // No lane is left that could go on.
-  void give_up(const std::string& trouble);
+  void give_up() { gave_up_ = !settled(); }
   // Final statuses for all, and the counters.
   void finish();
 
@@ -79,7 +83,6 @@ class PeerRead {
   };
   void settle(uint32_t op, PageStatus status);
   void one_settled();
-  void report(const std::string& trouble);
 
   ReadCall& call_;
   ReadBatch& batch_;
@@ -93,7 +96,7 @@ class PeerRead {
   std::vector<RegisteredMemory*> region_of_;                // by op
   size_t unsettled_ = 0;
   TimePoint settled_at_ = TimePoint::max();
-  bool gave_up_ = false, reported_ = false;
+  bool gave_up_ = false;
 };
 
 }  // namespace peercached::rdma

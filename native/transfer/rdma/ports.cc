@@ -4,6 +4,7 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -75,33 +76,37 @@ void list_gids(const Verbs& verbs, ibv_context* context, std::vector<Port>& port
   }
 }
 
+Port without_gids(const Verbs& verbs, ibv_context* context, const std::string& device,
+                  uint8_t number) {
+  const ibv_port_attr at = query_port(verbs, context, number);
+  Port port;
+  port.device = device;
+  port.number = number;
+  port.active = at.state == IBV_PORT_ACTIVE;
+  port.ethernet = at.link_layer == IBV_LINK_LAYER_ETHERNET;
+  port.lid = at.lid;
+  port.mtu_bytes = 128 << at.active_mtu;
+  port.rate_gbps = gbps_of(at.active_speed, at.active_width);
+  port.numa_node = numa_node_of(device);
+  return port;
+}
+
 bool ipv4_mapped(const Gid& gid) {
   static constexpr uint8_t kPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::memcmp(gid.data(), kPrefix, sizeof kPrefix) == 0;
 }
 
-bool link_local(const Gid& gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
+bool link_local(const Gid& gid) {
+  if (ipv4_mapped(gid)) return gid[12] == 169 && gid[13] == 254;
+  return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
 
 // Lower is better; nullopt: of no use here.
 std::optional<int> rank(const Port& port, const GidEntry& gid, const std::string& host) {
   if (!port.ethernet) return gid.index;  // InfiniBand: the first entry is the port's own
   if (!gid.roce_v2) return std::nullopt;
   if (text_of(gid.gid) == host) return 0;
-  if (ipv4_mapped(gid.gid)) return 1;
-  return link_local(gid.gid) ? 3 : 2;
-}
-
-std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy) {
-  std::optional<GidEntry> best;
-  for (const GidEntry& gid : port.gids) {
-    if (policy.gid_index >= 0) {
-      if (gid.index == policy.gid_index) return gid;
-      continue;
-    }
-    const auto here = rank(port, gid, policy.host);
-    if (here && (!best || *here < *rank(port, *best, policy.host))) best = gid;
-  }
-  return best;
+  return (ipv4_mapped(gid.gid) ? 1 : 2) + (link_local(gid.gid) ? 2 : 0);
 }
 
 std::string name_of(const Port& port) { return port.device + ":" + std::to_string(port.number); }
@@ -110,14 +115,6 @@ std::string names_of(std::span<const Port> ports) {
   std::string names;
   for (const Port& port : ports) names += (names.empty() ? "" : ", ") + name_of(port);
   return names.empty() ? "none" : names;
-}
-
-std::string why_no_gid(const Port& port, const RailPolicy& policy) {
-  if (policy.gid_index >= 0) {
-    return name_of(port) + " has no GID with index " + std::to_string(policy.gid_index) +
-           ": correct rdma_gid_index, or leave it out";
-  }
-  return name_of(port) + " has no RoCE v2 GID: give its network interface an address";
 }
 
 std::vector<RailChoice> chosen_by_name(std::span<const Port> ports, const RailPolicy& policy) {
@@ -131,13 +128,42 @@ std::vector<RailChoice> chosen_by_name(std::span<const Port> ports, const RailPo
                                " here; there are: " + names_of(ports));
     }
     const auto gid = choose_gid(*found, policy);
-    if (!gid) throw std::runtime_error("device_names: " + why_no_gid(*found, policy));
-    rails.push_back({*found, *gid});
+    // One that is down has its address again when it comes up.
+    if (!gid && found->active) {
+      throw std::runtime_error("device_names: " + why_no_gid(*found, policy));
+    }
+    rails.push_back({*found, gid.value_or(GidEntry{})});
   }
   return rails;
 }
 
 }  // namespace
+
+std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
+                                   const GidEntry* current) {
+  std::optional<GidEntry> best;
+  int best_rank = INT_MAX;
+  for (const GidEntry& gid : port.gids) {
+    if (policy.gid_index >= 0) {
+      if (gid.index == policy.gid_index) return gid;
+      continue;
+    }
+    const auto here = rank(port, gid, policy.host);
+    const bool stays = current != nullptr && gid == *current;
+    if (!here || *here > best_rank || (*here == best_rank && !stays)) continue;
+    best = gid;
+    best_rank = *here;
+  }
+  return best;
+}
+
+std::string why_no_gid(const Port& port, const RailPolicy& policy) {
+  if (policy.gid_index >= 0) {
+    return name_of(port) + " has no GID with index " + std::to_string(policy.gid_index) +
+           ": correct rdma_gid_index, or leave it out";
+  }
+  return name_of(port) + " has no RoCE v2 GID: give its network interface an address";
+}
 
 std::vector<Port> list_ports() {
   std::string why;
@@ -154,16 +180,7 @@ std::vector<Port> list_ports() {
     if (!context || verbs->query_device(context.get(), &attr) != 0) continue;
     std::vector<Port> ports;
     for (uint8_t number = 1; number <= attr.phys_port_cnt; ++number) {
-      const ibv_port_attr at = query_port(*verbs, context.get(), number);
-      Port& port = ports.emplace_back();
-      port.device = name;
-      port.number = number;
-      port.active = at.state == IBV_PORT_ACTIVE;
-      port.ethernet = at.link_layer == IBV_LINK_LAYER_ETHERNET;
-      port.lid = at.lid;
-      port.mtu_bytes = 128 << at.active_mtu;
-      port.rate_gbps = gbps_of(at.active_speed, at.active_width);
-      port.numa_node = numa_node_of(name);
+      ports.push_back(without_gids(*verbs, context.get(), name, number));
     }
     list_gids(*verbs, context.get(), ports);
     std::move(ports.begin(), ports.end(), std::back_inserter(all));
@@ -172,6 +189,13 @@ std::vector<Port> list_ports() {
     return std::pair(a.device, a.number) < std::pair(b.device, b.number);
   });
   return all;
+}
+
+Port look_at(ibv_context* context, const std::string& device, int number) {
+  const Verbs& verbs = Verbs::get();
+  std::vector<Port> ports{without_gids(verbs, context, device, static_cast<uint8_t>(number))};
+  list_gids(verbs, context, ports);
+  return ports[0];
 }
 
 std::vector<RailChoice> choose_rails(std::span<const Port> ports, const RailPolicy& policy) {

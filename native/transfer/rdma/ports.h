@@ -3,9 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+struct ibv_context;
 
 namespace peercached::rdma {
 
@@ -16,6 +19,7 @@ struct GidEntry {
   int index = 0;
   bool roce_v2 = false;
   std::string netdev;  // empty on InfiniBand
+  friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
 struct Port {
@@ -47,8 +51,17 @@ struct RailChoice {
 };
 
 // Rails in the order of their use. Chosen freely they are the active ports with a usable GID
-// that are as fast as the fastest of them. Throws std::runtime_error saying what is missing.
+// that are as fast as the fastest of them. Named ones may be down, and have no GID then. Throws
+// std::runtime_error saying what is missing.
 std::vector<RailChoice> choose_rails(std::span<const Port> ports, const RailPolicy& policy);
+
+// A port of an opened device, as it is now. Throws VerbsError.
+Port look_at(ibv_context* context, const std::string& device, int number);
+// The GID that a rail has on this port from now on; nullopt: none can be used. `current`, if it is
+// still there, goes before one that is no better.
+std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
+                                   const GidEntry* current = nullptr);
+std::string why_no_gid(const Port& port, const RailPolicy& policy);
 
 std::string text_of(const Gid& gid);  // "10.0.0.1" for an IPv4 one, else IPv6 notation
 

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace peercached::rdma {
@@ -46,7 +47,7 @@ uint16_t pkey_index_of(const Verbs& verbs, ibv_context* context, uint8_t port, u
 ibv_port_attr port_of(const Verbs& verbs, const Rail& rail) {
   ibv_port_attr attr{};
   verbs_context* extended = verbs_get_ctx_op(rail.context(), query_port);
-  const auto number = static_cast<uint8_t>(rail.choice.port.number);
+  const auto number = static_cast<uint8_t>(rail.port.number);
   const int error = extended != nullptr
                         ? extended->query_port(rail.context(), number, &attr, sizeof attr)
                         : verbs.query_port(rail.context(), number,
@@ -69,22 +70,26 @@ uint8_t mtu_of(const ibv_port_attr& port, int wanted_bytes, const std::string& n
 
 }  // namespace
 
-Rail::Rail(uint32_t index_, const RailChoice& choice_, const LinkSettings& settings_)
-    : index(index_), choice(choice_), settings(settings_) {
+Rail::Rail(uint32_t index_, const RailChoice& choice, const LinkSettings& settings_,
+           const RailPolicy& policy)
+    : index(index_), port(choice.port), settings(settings_), policy_(policy) {
   const Verbs& verbs = Verbs::get();
-  context_ = open_by_name(choice.port.device);
+  context_ = open_by_name(port.device);
   if (verbs.query_device(context_.get(), &limits_) != 0) refused("querying " + name());
   pd_ = ProtectionDomain(verbs.alloc_pd(context_.get()));
   if (!pd_) refused("allocating a protection domain on " + name());
-  const ibv_port_attr port = port_of(verbs, *this);
-  mtu_ = mtu_of(port, settings.mtu_bytes, name());
-  pkey_index_ = pkey_index_of(verbs, context_.get(), static_cast<uint8_t>(choice.port.number),
-                              settings.pkey, port.pkey_tbl_len);
-  if (port.state != IBV_PORT_ACTIVE) set_down("its port is not active");
+  const ibv_port_attr now = port_of(verbs, *this);
+  address_ = {choice.gid, now.lid, mtu_of(now, settings.mtu_bytes, name())};
+  pkey_index_ = pkey_index_of(verbs, context_.get(), static_cast<uint8_t>(port.number),
+                              settings.pkey, now.pkey_tbl_len);
+  if (now.state != IBV_PORT_ACTIVE) set_down("its port is not active");
 }
 
-std::string Rail::name() const {
-  return choice.port.device + ":" + std::to_string(choice.port.number);
+std::string Rail::name() const { return port.device + ":" + std::to_string(port.number); }
+
+RailAddress Rail::address() const {
+  std::lock_guard lock(mutex_);
+  return address_;
 }
 
 std::string Rail::why_down() const {
@@ -116,7 +121,7 @@ bool Rail::recovered() {
     std::lock_guard lock(mutex_);
     if (Clock::now() < retry_at_) return false;
   }
-  if (!port_active()) return false;
+  if (!look().why_not.empty()) return false;
   const CompletionQueue queue(Verbs::get().create_cq(context_.get(), 1, nullptr, nullptr, 0));
   try {
     if (!queue) refused("creating a completion queue on " + name());
@@ -128,12 +133,24 @@ bool Rail::recovered() {
   }
 }
 
-bool Rail::port_active() const {
+Rail::Look Rail::look() {
+  Port now;
   try {
-    return port_of(Verbs::get(), *this).state == IBV_PORT_ACTIVE;
-  } catch (const VerbsError&) {
-    return false;
+    now = look_at(context_.get(), port.device, port.number);
+  } catch (const VerbsError& error) {
+    return {error.what()};
   }
+  if (!now.active) return {"its port is not active"};
+  const RailAddress before = address();
+  const auto gid = choose_gid(now, policy_, &before.gid);
+  if (!gid) return {why_no_gid(now, policy_)};
+  const int bytes =
+      settings.mtu_bytes == 0 ? now.mtu_bytes : std::min(settings.mtu_bytes, now.mtu_bytes);
+  const RailAddress after{*gid, now.lid, static_cast<uint8_t>(std::bit_width(bytes / 128u) - 1)};
+  if (after == before) return {};
+  std::lock_guard lock(mutex_);
+  address_ = after;
+  return {"", true};
 }
 
 QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
@@ -151,7 +168,7 @@ QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned piec
   if (!qp) refused("creating a queue pair on " + name());
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = static_cast<uint8_t>(choice.port.number);
+  attr.port_num = static_cast<uint8_t>(port.number);
   attr.pkey_index = pkey_index_;
   attr.qp_access_flags = remote_read ? IBV_ACCESS_REMOTE_READ : 0;
   const int error = verbs.modify_qp(
@@ -161,18 +178,19 @@ QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned piec
 }
 
 ChannelEnd Rail::describe(const ibv_qp& qp, uint32_t psn) const {
+  const RailAddress own = address();
   ChannelEnd end;
   end.rail = index;
   end.qpn = qp.qp_num;
   end.psn = psn;
-  end.lid = choice.port.lid;
-  end.mtu = mtu_;
+  end.lid = own.lid;
+  end.mtu = own.mtu;
   const int reads = std::min(limits_.max_qp_init_rd_atom, limits_.max_qp_rd_atom);
   const unsigned wanted = settings.rd_atomic == 0 ? 255 : settings.rd_atomic;
   end.rd_atomic = static_cast<uint8_t>(
       std::clamp<unsigned>(wanted, 1, static_cast<unsigned>(std::clamp(reads, 1, 255))));
-  end.gid = choice.gid.gid;
-  end.link_layer = choice.port.ethernet ? 2 : 1;
+  end.gid = own.gid.gid;
+  end.link_layer = port.ethernet ? 2 : 1;
   return end;
 }
 
@@ -182,6 +200,10 @@ void Rail::to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelE
     throw std::runtime_error(name() + " is " + (own.link_layer == 1 ? "InfiniBand" : "Ethernet") +
                              ", the peer's rail is not: order device_names alike on all nodes");
   }
+  const RailAddress now = address();
+  if (now.gid.gid != own.gid) {
+    throw std::runtime_error(name() + " has another address since: " + text_of(now.gid.gid));
+  }
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = static_cast<ibv_mtu>(std::min(own.mtu, other.mtu));
@@ -189,11 +211,12 @@ void Rail::to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelE
   attr.rq_psn = other.psn;
   attr.max_dest_rd_atomic = reads;
   attr.min_rnr_timer = 12;
-  attr.ah_attr.port_num = static_cast<uint8_t>(choice.port.number);
+  attr.ah_attr.port_num = static_cast<uint8_t>(port.number);
   attr.ah_attr.dlid = other.lid;
+  attr.ah_attr.sl = settings.service_level;
   attr.ah_attr.is_global = 1;
   std::memcpy(attr.ah_attr.grh.dgid.raw, other.gid.data(), other.gid.size());
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(choice.gid.index);
+  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(now.gid.index);
   attr.ah_attr.grh.hop_limit = settings.hop_limit;
   attr.ah_attr.grh.traffic_class = settings.traffic_class;
   const int error =

@@ -17,6 +17,7 @@ namespace peercached::rdma {
 // How packets travel: from the configuration, the same for all rails.
 struct LinkSettings {
   int mtu_bytes = 0;  // 0: the port's active one
+  uint8_t service_level = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
   uint16_t pkey = 0xffff;
@@ -30,13 +31,22 @@ struct RailCounters {
   ReadLatency chains;  // from the first doorbell to the last header
 };
 
+// By what a rail is reached.
+struct RailAddress {
+  GidEntry gid;
+  uint16_t lid = 0;
+  uint8_t mtu = IBV_MTU_1024;  // an ibv_mtu
+  friend bool operator==(const RailAddress&, const RailAddress&) = default;
+};
+
 class Rail {
  public:
   // Opens the device. Throws std::runtime_error: gone, not permitted, a setting it cannot do.
-  Rail(uint32_t index, const RailChoice& choice, const LinkSettings& settings);
+  Rail(uint32_t index, const RailChoice& choice, const LinkSettings& settings,
+       const RailPolicy& policy = {});
 
   const uint32_t index;
-  const RailChoice choice;
+  const Port port;  // as it was then
   const LinkSettings settings;
   RailCounters counters;
 
@@ -44,7 +54,7 @@ class Rail {
   ibv_pd* pd() const { return pd_.get(); }
   const ibv_device_attr& limits() const { return limits_; }
   std::string name() const;
-  int mtu_bytes() const { return 128 << mtu_; }
+  RailAddress address() const;
 
   // Whether the port works now. A rail that is out takes no new channels.
   bool up() const { return up_.load(std::memory_order_acquire); }
@@ -56,8 +66,14 @@ class Rail {
   void set_failed(const std::string& why);
   // Whether a rail that is out can be set up. Makes a queue pair to find out.
   bool recovered();
-  // Asks the device; true if the port is active.
-  bool port_active() const;
+
+  struct Look {
+    std::string why_not;  // it cannot be used; empty: it can
+    bool moved = false;   // it has another address, which it takes from now on
+  };
+  // Asks the device: addresses come and go while we run, and so do the places they have in its
+  // table.
+  Look look();
 
   // Queue pairs of this rail, in state INIT; `remote_read` for the holder's end.
   QueuePair make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
@@ -76,8 +92,9 @@ class Rail {
   Context context_;
   ProtectionDomain pd_;
   ibv_device_attr limits_{};
+  const RailPolicy policy_;
   uint16_t pkey_index_ = 0;
-  uint8_t mtu_ = IBV_MTU_1024;
+  RailAddress address_;
   std::atomic<bool> up_{true};
   mutable std::mutex mutex_;
   std::string why_down_;

@@ -8,21 +8,30 @@
 namespace peercached::rdma {
 namespace {
 
-// A header that has not come in this time will not; where packets get lost, it is sent again.
+// What has not come in this time will not; where packets get lost, it is sent again.
 constexpr auto kProofMax = std::chrono::milliseconds(1000);
+
+std::string in_ms(Clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
+         " ms";
+}
 
 }  // namespace
 
-void PeerChannels::retire(Channel* channel, const std::string& why) {
+void PeerChannels::retire(Channel* channel, Fault fault) {
   Gone gone;
   {
     std::lock_guard lock(mutex_);
     const uint32_t rail = channel->rail().index;
-    gone.push_back(take(find(channel)));
-    if (!why.empty()) {
-      back_off(rail, why);
-      take_idle(rail, gone);
+    if (fault == Fault::silence) {
+      doubt(rail, channel->rail().name() + ": no answer for " + in_ms(quiet(*channel)));
+    } else if (fault == Fault::error && channel->unanswered()) {
+      doubt(rail, channel->trouble());
+    } else if (fault == Fault::error) {
+      back_off(rail, channel->trouble());
     }
+    gone.push_back(take(find(channel)));
+    if (fault != Fault::none) take_idle(rail, gone);
   }
   gone.front()->fence();
   gone.clear();
@@ -30,12 +39,17 @@ void PeerChannels::retire(Channel* channel, const std::string& why) {
   wake_all();
 }
 
-void PeerChannels::retire_silent(Channel* channel) {
-  {
-    std::lock_guard lock(mutex_);
-    trusts_[channel->rail().index].fell_silent(Clock::now());
+void PeerChannels::doubt_slow_connects(Clock::duration late_after, bool tcp_follows) {
+  std::lock_guard lock(mutex_);
+  const TimePoint now = Clock::now();
+  for (const Entry& entry : entries_) {
+    const Rail& rail = entry.channel->rail();
+    const RailTrust& trust = trusts_[rail.index];
+    if (entry.state != State::connecting || !trust.relied_on()) continue;
+    if (now - trust.heard_at() < late_after) continue;
+    if (!tcp_follows && !others_relied_on(rail)) continue;
+    doubt(rail.index, rail.name() + ": no channel within " + in_ms(late_after));
   }
-  retire(channel, channel->rail().name() + " was silent until the deadline");
 }
 
 // They are of the same age as one that broke, and would each take as long to find out.
@@ -48,12 +62,30 @@ void PeerChannels::take_idle(uint32_t rail, Gone& gone) {
   }
 }
 
-bool PeerChannels::silent(const Channel& channel, TimePoint started) const {
-  const TimePoint heard = std::max(channel.quiet_since(), trusts_[channel.rail().index].heard_at());
-  return is_silence(heard, started, Clock::now());
+TimePoint PeerChannels::last_heard(const Channel& channel) const {
+  return std::max(channel.quiet_since(), trusts_[channel.rail().index].heard_at());
 }
 
-// Of a silent rail: whether the one header that is asked for has come. Nobody waits for it.
+Clock::duration PeerChannels::quiet(const Channel& channel) const {
+  return Clock::now() - last_heard(channel);
+}
+
+bool PeerChannels::silent(const Channel& channel, TimePoint started) const {
+  return is_silence(last_heard(channel), started, Clock::now());
+}
+
+bool PeerChannels::relied_on_besides(const Rail& rail) const {
+  std::lock_guard lock(mutex_);
+  return others_relied_on(rail);
+}
+
+bool PeerChannels::others_relied_on(const Rail& rail) const {
+  return std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
+    return other.get() != &rail && other->up() && trusts_[other->index].relied_on();
+  });
+}
+
+// Of a doubted rail: whether what is asked for has come. Nobody waits for it.
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
     return one.channel->rail().index == rail &&
@@ -71,9 +103,8 @@ bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
     entry->state = State::idle;
     return true;
   }
-  if (!channel.trouble().empty() || now - channel.quiet_since() > kProofMax) {
-    back_off(rail, channel.trouble().empty() ? rails_[rail]->name() + " is silent still"
-                                             : channel.trouble());
+  if (!channel.trouble().empty() || now - channel.asked_at() > kProofMax) {
+    back_off(rail, channel.no_proof());
     gone.push_back(take(entry));
   }
   return false;
@@ -87,19 +118,46 @@ bool PeerChannels::usable() {
   bool any = false;
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
     if (!rails_[rail]->up()) continue;
-    if (trusts_[rail].silent()) {
-      any |= proved(rail, now, gone);
-    } else {
+    if (trusts_[rail].relied_on()) {
       any |= count(rail) != 0 || trusts_[rail].may_connect(now);
+    } else {
+      any |= proved(rail, now, gone);
     }
   }
   return any;
 }
 
 void PeerChannels::back_off(uint32_t rail, const std::string& why) {
-  trusts_[rail].back_off(Clock::now());
-  last_trouble_ = why;
+  trusts_[rail].back_off(Clock::now(), why);
   rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+void PeerChannels::doubt(uint32_t rail, const std::string& why) {
+  trusts_[rail].doubt(Clock::now(), why);
+  rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+// One more that cannot be had says nothing of those that are there.
+void PeerChannels::not_connected(uint32_t rail, const std::string& why) {
+  const bool works = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    const bool made = entry.state == State::idle || entry.state == State::lent;
+    return made && entry.channel->rail().index == rail;
+  });
+  if (works) {
+    back_off(rail, why);
+  } else {
+    doubt(rail, why);
+  }
+}
+
+std::vector<PeerChannels::Trouble> PeerChannels::troubles() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Trouble> all;
+  for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    if (trusts_[rail].relied_on() || !rails_[rail]->up()) continue;
+    all.push_back({rail, trusts_[rail].trouble()});
+  }
+  return all;
 }
 
 }  // namespace peercached::rdma

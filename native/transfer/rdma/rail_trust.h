@@ -1,14 +1,16 @@
 // What the reads from one peer have seen of one rail, and so whether they may rely on it.
 //
-// A rail on which a channel broke is left alone for a while, longer each time, then tried again by
-// whoever reads. One that fell silent tells nobody what is wrong, and each read that relied on it
-// would cost its deadline: so its next channel must prove itself first (Channel::ask), and no page
-// waits for that.
+// A rail on which there was no answer (packets lost for good, a connect that failed, nothing but
+// silence) tells nobody what is wrong, and each read that relied on it would be late. It is
+// doubted: no read uses it until a channel of its own has fetched what data looks like
+// (Channel::ask), and nobody waits for that. After another error the rail is tried again by whoever
+// reads, later each time.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <string>
 
 #include "common/clock.h"
 
@@ -20,33 +22,40 @@ class RailTrust {
   void heard(TimePoint when) { heard_at_.store(when, std::memory_order_relaxed); }
   TimePoint heard_at() const { return heard_at_.load(std::memory_order_relaxed); }
 
-  bool silent() const { return silent_; }
+  bool relied_on() const { return !doubted_; }
   bool may_connect(TimePoint now) const { return retry_at_ <= now; }
+  // The last trouble; empty while all is in order.
+  const std::string& trouble() const { return trouble_; }
 
-  void back_off(TimePoint now) {
+  void back_off(TimePoint now, const std::string& why) {
+    trouble_ = why;
     // At once the first time: one lost connection says little.
     retry_at_ = now + std::chrono::milliseconds(backoff_ms_);
     backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffMinMs, kBackoffMaxMs);
   }
-  void fell_silent(TimePoint now) {
-    silent_ = true;
-    silent_at_ = now;
+  void doubt(TimePoint now, const std::string& why) {
+    if (doubted_) return;  // its channels find out one after the other
+    back_off(now, why);
+    doubted_ = true;
+    doubted_at_ = now;
   }
-  // A channel came back in order. Of a silent rail that says nothing, unless it was heard since.
+  // A channel came back in order. Of a doubted rail that says nothing, unless it was heard since.
   void in_order() {
-    if (silent_ && heard_at() <= silent_at_) return;
-    silent_ = false;
+    if (doubted_ && heard_at() <= doubted_at_) return;
+    doubted_ = false;
     retry_at_ = {};
     backoff_ms_ = 0;
+    trouble_.clear();
   }
 
  private:
   static constexpr int kBackoffMinMs = 20, kBackoffMaxMs = 2000;
   std::atomic<TimePoint> heard_at_{TimePoint{}};
-  TimePoint silent_at_{};
+  TimePoint doubted_at_{};
   TimePoint retry_at_{};
   int backoff_ms_ = 0;
-  bool silent_ = false;
+  bool doubted_ = false;
+  std::string trouble_;
 };
 
 }  // namespace peercached::rdma

@@ -9,6 +9,7 @@
 #include "transfer/known_peers.h"
 #include "transfer/rdma/lane.h"
 #include "transfer/rdma/patience.h"
+#include "transfer/silence.h"
 #include "transfer/wake_fds.h"
 
 namespace peercached::rdma {
@@ -23,8 +24,8 @@ constexpr int kFenceCheckMs = 10;
 class Reading final : public RdmaEngine {
  public:
   Reading(const RdmaEngineConfig& config, std::span<const std::unique_ptr<Rail>> rails,
-          const MemoryTable& memory, Connector& connector, PeerWatcher& watcher)
-      : config_(config), rails_(rails), memory_(memory), connector_(connector), watcher_(watcher) {}
+          const MemoryTable& memory, Connector& connector)
+      : config_(config), rails_(rails), memory_(memory), connector_(connector) {}
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     const auto known = peers_.endpoint(index);
@@ -51,13 +52,17 @@ class Reading final : public RdmaEngine {
     if (auto channels = peers_.find(index)) channels->refused(channel, why);
   }
 
+  void prove_doubted() override {
+    for (const auto& [peer, channels] : peers_.all()) (void)channels->usable();
+  }
+
   void leave_rail(const Rail& rail) override {
-    peers_.each([&](PeerChannels& channels) { channels.leave_rail(rail); });
+    for (const auto& [peer, channels] : peers_.all()) channels->leave_rail(rail);
   }
 
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
-    ReadCall call{deadline, gate, sink, watcher_, memory_};
+    ReadCall call{deadline, gate, sink, memory_, config_.tcp_follows, late_after(deadline)};
     std::deque<PeerRead> reads;
     peers_.open(batches, [&](ReadBatch& batch, std::shared_ptr<PeerChannels> channels) {
       reads.emplace_back(call, batch, std::move(channels)).register_all(rails_);
@@ -75,11 +80,29 @@ class Reading final : public RdmaEngine {
     for (PeerRead& read : reads) read.finish();
   }
 
+  std::vector<Trouble> troubles() const override {
+    std::vector<Trouble> all;
+    for (const auto& [peer, channels] : peers_.all()) {
+      for (auto& one : channels->troubles()) all.push_back({peer, one.rail, std::move(one.what)});
+    }
+    return all;
+  }
+
   std::vector<PeerHealth> health() const override { return peers_.health(true); }
 
   const char* name() const override { return "rdma"; }
 
  private:
+  // Longer than two retransmissions take, and early enough that another way has most of the time.
+  Clock::duration late_after(Deadline deadline) const {
+    const Clock::duration share = std::max(deadline.at - Clock::now(), Clock::duration::zero()) / 4;
+    const uint8_t exponent = rails_[0]->settings.timeout;
+    const auto twice = std::chrono::microseconds(2 * (4096ull << exponent) / 1000);
+    // 0: the devices never send again.
+    return std::max<Clock::duration>(
+        kSilenceMin, exponent == 0 ? share : std::min<Clock::duration>(share, twice));
+  }
+
   void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes,
                   int wake_fd) {
     for (PeerRead& read : reads) {
@@ -103,7 +126,7 @@ class Reading final : public RdmaEngine {
     }
     const int node = read.numa_node();
     std::stable_partition(order.begin(), order.end(), [&](uint32_t rail) {
-      return node < 0 || rails_[rail]->choice.port.numa_node == node;
+      return node < 0 || rails_[rail]->port.numa_node == node;
     });
     return order;
   }
@@ -121,7 +144,7 @@ class Reading final : public RdmaEngine {
     }
     if (call.gate.fenced()) call.stopped = PageStatus::deadline;
     if (call.over() || call.deadline.passed()) return;
-    for (PeerRead& read : reads) read.give_up(read.channels().last_trouble());
+    for (PeerRead& read : reads) read.give_up();
   }
 
   // True once something went on, within our patience.
@@ -154,7 +177,9 @@ class Reading final : public RdmaEngine {
     bool progress = false;
     for (Lane& lane : lanes) progress |= lane.proceed();
     if (progress) return;
-    const int left_ms = call.deadline.remaining_ms();
+    Deadline next = call.deadline;
+    for (const Lane& lane : lanes) next.at = std::min(next.at, lane.waits_until());
+    const int left_ms = next.remaining_ms();
     const int wait_ms = call.chains == 0 ? left_ms : std::min(left_ms, kFenceCheckMs);
     if (::poll(sleepers.data(), sleepers.size(), wait_ms) <= 0) return;
     if (sleepers[0].revents != 0) {
@@ -170,7 +195,6 @@ class Reading final : public RdmaEngine {
   const std::span<const std::unique_ptr<Rail>> rails_;
   const MemoryTable& memory_;
   Connector& connector_;
-  PeerWatcher& watcher_;
   std::atomic<uint32_t> next_channel_{1};
   std::atomic<unsigned> turn_{0};
   WakeFds wake_fds_;
@@ -182,9 +206,8 @@ class Reading final : public RdmaEngine {
 
 std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
                                              std::span<const std::unique_ptr<Rail>> rails,
-                                             const MemoryTable& memory, Connector& connector,
-                                             PeerWatcher& watcher) {
-  return std::make_unique<Reading>(config, rails, memory, connector, watcher);
+                                             const MemoryTable& memory, Connector& connector) {
+  return std::make_unique<Reading>(config, rails, memory, connector);
 }
 
 }  // namespace peercached::rdma

@@ -19,20 +19,33 @@ class RdmaEngine : public TransferEngine {
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
   // Whether a READ from this peer makes sense now: it has rails, and one of ours is up and relied
-  // on to reach it. Asked before every read, so that a rail that is not can prove itself.
+  // on to reach it. Goes on with the proofs of those that are doubted.
   virtual bool reaches(HolderIndex peer) const = 0;
+  // The same for all peers, whoever reads: now and then.
+  virtual void prove_doubted() = 0;
   // Our own rail went out: reads go on over the others.
   virtual void leave_rail(const Rail& rail) = 0;
+
+  struct Trouble {
+    HolderIndex peer = kNoHolder;
+    uint32_t rail = 0;
+    std::string what;
+  };
+  // By which of our rails that are up no page of a peer's is read now, and why.
+  virtual std::vector<Trouble> troubles() const = 0;
 };
 
 struct RdmaEngineConfig {
   unsigned channels_max = 8;  // per peer and rail
+  // Pages that no rail brings in good time may end with PageStatus::error long before the deadline:
+  // they are read over TCP.
+  bool tcp_follows = false;
 };
 
-// `rails`, `memory`, `connector` and `watcher` outlive it.
+// `rails`, `memory` and `connector` outlive it. Trouble of a rail is never trouble of the peer:
+// whether that lives is seen over TCP.
 std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
                                              std::span<const std::unique_ptr<Rail>> rails,
-                                             const MemoryTable& memory, Connector& connector,
-                                             PeerWatcher& watcher);
+                                             const MemoryTable& memory, Connector& connector);
 
 }  // namespace peercached::rdma

@@ -5,8 +5,8 @@
 namespace peercached::rdma {
 namespace {
 
-// Per reader and rail of its own: the most that max_channels_per_peer allows, wherever it is set.
-// Who has one more has given up an older one, and word of that was lost.
+// Per reader and rail of ours, whatever rails it says it has: the most that max_channels_per_peer
+// allows. Who has one more has given up an older one, and word of that was lost.
 constexpr std::ptrdiff_t kChannelsMax = 64;
 
 }  // namespace
@@ -20,8 +20,8 @@ void Responder::forget(std::vector<Served>& channels, Gone gone) {
   });
 }
 
-void Responder::forget_oldest(std::vector<Served>& channels, uint32_t reader_rail) {
-  const auto of_rail = [&](const Served& served) { return served.reader_rail == reader_rail; };
+void Responder::forget_oldest(std::vector<Served>& channels, const Rail& rail) {
+  const auto of_rail = [&](const Served& served) { return served.rail == &rail; };
   if (std::count_if(channels.begin(), channels.end(), of_rail) < kChannelsMax) return;
   const uint32_t oldest = std::find_if(channels.begin(), channels.end(), of_rail)->number;
   forget(channels, [&](uint32_t number) { return number == oldest; });
@@ -60,6 +60,11 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
     forget(known.channels, [&](uint32_t number) {
       return std::find(closed.begin(), closed.end(), number) != closed.end();
     });
+    for (const Served& served : known.channels) {
+      if (served.number != reader.channel) continue;
+      throw std::invalid_argument("channel " + std::to_string(reader.channel) + " of " + node_id +
+                                  " is there already");
+    }
   }
   // Not under the lock: the kernel may have to ask the network for the reader's address first.
   QueuePair qp = rail.make_queue_pair(queues_[rail.index].get(), 1, 1, true);
@@ -71,8 +76,8 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
   if (known == readers_.end() || known->second.incarnation != incarnation) {
     throw std::runtime_error(node_id + " is no member any more");
   }
-  forget_oldest(known->second.channels, reader.rail);
-  known->second.channels.push_back({reader.channel, reader.rail, &rail, std::move(qp)});
+  forget_oldest(known->second.channels, rail);
+  known->second.channels.push_back({reader.channel, &rail, std::move(qp)});
   rail.counters.responders.fetch_add(1, std::memory_order_relaxed);
   return {own,
           {incarnation_, reinterpret_cast<uint64_t>(pool_.base()), pool_.bytes(),

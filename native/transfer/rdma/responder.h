@@ -32,8 +32,7 @@ class Responder {
 
  private:
   struct Served {
-    uint32_t number = 0;       // the reader's
-    uint32_t reader_rail = 0;  // its numbering
+    uint32_t number = 0;  // the reader's
     Rail* rail = nullptr;
     QueuePair qp;
   };
@@ -43,8 +42,8 @@ class Responder {
   };
   template <typename Gone>  // bool(uint32_t number)
   static void forget(std::vector<Served>& channels, Gone gone);
-  // Makes room for one more on that rail of the reader's.
-  static void forget_oldest(std::vector<Served>& channels, uint32_t reader_rail);
+  // Makes room for one more on that rail of ours.
+  static void forget_oldest(std::vector<Served>& channels, const Rail& rail);
   Rail& rail_for(uint32_t wanted) const;
 
   const std::span<const std::unique_ptr<Rail>> rails_;

@@ -48,7 +48,7 @@ class RoutedEngine final : public TransferEngine {
     }
     if (by_tcp.empty() || by_rdma.empty()) {
       if (!by_tcp.empty()) tcp_->read(by_tcp, deadline, gate, sink);
-      if (!by_rdma.empty()) rdma_.read(by_rdma, deadline, gate, sink);
+      if (!by_rdma.empty()) read_by_rdma(by_rdma, deadline, gate, sink);
       return;
     }
     // Side by side: neither may take the other's time.
@@ -59,7 +59,7 @@ class RoutedEngine final : public TransferEngine {
     } catch (const std::system_error&) {
       // No thread is to be had: then after each other, in the time that is left.
     }
-    rdma_.read(by_rdma, deadline, gate, sink);
+    read_by_rdma(by_rdma, deadline, gate, sink);
     if (!other.joinable()) read_by_tcp();
   }
 
@@ -85,6 +85,42 @@ class RoutedEngine final : public TransferEngine {
   const char* name() const override { return "rdma"; }
 
  private:
+  // What no rail could bring comes over TCP, if there is time left and that is what is wanted.
+  void read_by_rdma(std::vector<ReadBatch>& batches, Deadline deadline, WriteGate& gate,
+                    PageSink& sink) {
+    rdma_.read(batches, deadline, gate, sink);
+    if (without_ == WithoutRails::fail) return;
+    std::vector<ReadOp> again;
+    std::vector<ReadOp*> of_op;
+    for (const ReadBatch& batch : batches) {
+      for (ReadOp& op : batch.ops) {
+        if (!left_over(op)) continue;
+        of_op.push_back(&op);
+        again.push_back(op);
+        again.back().one_sided = false;
+        again.back().status = PageStatus::pending;
+      }
+    }
+    if (again.empty() || deadline.passed() || gate.fenced()) return;
+    std::vector<ReadBatch> by_tcp;
+    std::span<ReadOp> rest(again);
+    for (const ReadBatch& batch : batches) {
+      const auto count =
+          static_cast<size_t>(std::count_if(batch.ops.begin(), batch.ops.end(), left_over));
+      if (count == 0) continue;
+      by_tcp.push_back({batch.peer, batch.incarnation, rest.first(count)});
+      rest = rest.subspan(count);
+      counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
+    }
+    tcp_->read(by_tcp, deadline, gate, sink);
+    for (size_t i = 0; i < again.size(); ++i) *of_op[i] = again[i];
+  }
+
+  // Memory of a device can be written to over RDMA alone.
+  static bool left_over(const ReadOp& op) {
+    return op.status == PageStatus::error && !op.to_device;
+  }
+
   bool takes_tcp(HolderIndex peer) {
     bool fell_before;
     {

@@ -1,5 +1,6 @@
 // Channels that cannot be made, break or are forgotten, over soft-RoCE.
 #include <algorithm>
+#include <cstdlib>
 
 #include "pool/slot_header.h"
 #include "rdma/rdma_fixture.h"
@@ -27,7 +28,20 @@ TEST_F(RdmaChannels, OnesThatCannotBeMadeAreMissesAtOnceAndNotAtTheDeadline) {
   reader.refuse = true;
   // At the deadline it would be PageStatus::deadline.
   EXPECT_EQ(one_read(reader, holder.set(0, 5000), patient_ms(60'000)), PageStatus::error);
-  EXPECT_EQ(reader.watcher.troubles().size(), 1u);
+}
+
+TEST_F(RdmaChannels, OneMoreThatCannotBeMadeIsNoDoubtOfThoseThatAre) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  reader.knows(holder);
+  ASSERT_EQ(one_read(reader, holder.set(0, 5000)), PageStatus::ok);
+  reader.unreachable = true;
+  Reading many(holder.set_many(100, 20, 1 << 20));  // wants two
+  reader.read(many);
+  expect_pages(many, 100);
+  EXPECT_TRUE(eventually([&] { return reader.connects > 1; }));
+  EXPECT_TRUE(reader.troubles().empty());
+  EXPECT_EQ(one_read(reader, holder.set(200, 5000)), PageStatus::ok);
 }
 
 TEST_F(RdmaChannels, NobodyWaitsForOneThatIsNotUnderWay) {
@@ -84,12 +98,14 @@ TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
   rdma::Responder& responder = holder.fabric.responder();
   for (uint32_t number = 1; number <= 100; ++number) {
     offer.channel = number;
+    offer.rail = number;  // whatever it says: there is one rail here
     responder.accept("reader", kReaderIncarnation, offer, {});
   }
   EXPECT_EQ(responder.channels(), 64u);
-  // The newest are alive, another rail of the reader's has its own.
+  // The newest are alive.
   const std::vector<uint32_t> closed{36, 37};
-  offer.rail = 1;
+  offer.channel = 100;
+  EXPECT_THROW(responder.accept("reader", kReaderIncarnation, offer, {}), std::invalid_argument);
   offer.channel = 101;
   responder.accept("reader", kReaderIncarnation, offer, closed);
   EXPECT_EQ(responder.channels(), 64u);
@@ -124,6 +140,34 @@ TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(80));  // it gives up waiting at 100
   regions.remove(reading.memory.data());
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
+}
+
+// In this scope a network device sends no larger packets.
+class SmallMtu {
+ public:
+  explicit SmallMtu(std::string netdev) : netdev_(std::move(netdev)) { set(1500); }
+  ~SmallMtu() { set(9000); }
+
+ private:
+  void set(int bytes) const {
+    const std::string command = "ip link set " + netdev_ + " mtu " + std::to_string(bytes);
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  const std::string netdev_;
+};
+
+TEST_F(RdmaChannels, OneThatOnlySmallReadsPassProvesNothingAndSaysSo) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"});
+  rdma::Channel channel(*reader.fabric.rails()[0], 1);
+  channel.connect(
+      holder.fabric.responder().accept("reader", kReaderIncarnation, channel.own_end(), {}));
+  const SmallMtu mtu("rdma0");
+  channel.ask();
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_FALSE(channel.answered());
+    return channel.no_proof().find("READs of 64 bytes pass") != std::string::npos;
+  }));
 }
 
 TEST_F(RdmaChannels, TheSecondLookIsTakenAfterTheBytesHaveLanded) {

@@ -14,7 +14,7 @@ class Intruder {
     queue_ = rdma::CompletionQueue(Verbs::get().create_cq(rail.context(), 4, nullptr, nullptr, 0));
     qp_ = rail.make_queue_pair(queue_.get(), 4, 1, false);
     own_ = rail.describe(*qp_.get(), rdma::random_psn());
-    own_.channel = 1;
+    own_.channel = own_.qpn;  // a new number
     key_ = rdma::Registration(
         Verbs::get().reg_mr(rail.pd(), bytes_.data(), bytes_.size(), IBV_ACCESS_LOCAL_WRITE));
   }
@@ -54,7 +54,7 @@ class OpenEnd {
     qp_ = rail.make_queue_pair(queue_.get(), 1, 1, true);
     ibv_qp_attr all{};
     all.qp_state = IBV_QPS_INIT;
-    all.port_num = static_cast<uint8_t>(rail.choice.port.number);
+    all.port_num = static_cast<uint8_t>(rail.port.number);
     all.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
     EXPECT_EQ(
         Verbs::get().modify_qp(

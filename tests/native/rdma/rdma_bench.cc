@@ -119,9 +119,13 @@ void run(const Options& options) {
       }
     } else {
       std::vector<std::byte> from(set_bytes, std::byte{7}), to(set_bytes);
+      const auto choice = [](const auto& end) {
+        const rdma::Rail& rail = *end.fabric.rails()[0];
+        return rdma::RailChoice{rail.port, rail.address().gid};
+      };
       const auto reads = [&](uint64_t bytes) {
-        return rdma::BareReads(holder.fabric.rails()[0]->choice, reader.fabric.rails()[0]->choice,
-                               std::span(from).first(bytes), std::span(to).first(bytes), length, 1);
+        return rdma::BareReads(choice(holder), choice(reader), std::span(from).first(bytes),
+                               std::span(to).first(bytes), length, 1);
       };
       rdma::BareReads one_place = reads(length), bare = reads(set_bytes);
       std::vector<double> cached, cached_share, alone, by_header, by_sum, header_share, sum_share,

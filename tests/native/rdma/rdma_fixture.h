@@ -37,8 +37,7 @@ class RdmaHolder : public PagePool {
   RdmaHolder(uint64_t pool_bytes, std::vector<std::string> names,
              Incarnation incarnation_ = kHolderIncarnation)
       : PagePool(pool_bytes, incarnation_),
-        fabric(on(std::move(names), incarnation), pool.base(), pool.size_bytes(), connector_,
-               watcher_) {}
+        fabric(on(std::move(names), incarnation), pool.base(), pool.size_bytes(), connector_) {}
 
   PeerEndpoint endpoint() const {
     PeerEndpoint endpoint;
@@ -49,7 +48,6 @@ class RdmaHolder : public PagePool {
 
  private:
   NoConnector connector_;
-  RecordingWatcher watcher_;
 
  public:
   rdma::Fabric fabric;
@@ -59,10 +57,10 @@ class RdmaHolder : public PagePool {
 class RdmaReader : public rdma::Connector {
  public:
   RdmaReader(std::vector<std::string> names, unsigned channels_max = 8,
-             rdma::LinkSettings link = {})
+             rdma::LinkSettings link = {}, bool tcp_follows = false)
       : own_pool_(1 << 20, kReaderIncarnation),
-        fabric(config(std::move(names), channels_max, link), own_pool_.pool.base(),
-               own_pool_.pool.size_bytes(), *this, watcher) {}
+        fabric(config(std::move(names), {channels_max, tcp_follows}, link), own_pool_.pool.base(),
+               own_pool_.pool.size_bytes(), *this) {}
   ~RdmaReader() override { wait(); }
 
   void knows(RdmaHolder& holder) { knows(holder, holder.endpoint()); }
@@ -101,6 +99,12 @@ class RdmaReader : public rdma::Connector {
     });
     return true;
   }
+  // Of rails that are doubted, by rail: why.
+  std::vector<std::string> troubles() {
+    std::vector<std::string> all;
+    for (const auto& one : fabric.engine().troubles()) all.push_back(one.what);
+    return all;
+  }
   void wait() {
     std::lock_guard lock(mutex_);
     for (std::thread& thread : threads_) thread.join();
@@ -116,13 +120,13 @@ class RdmaReader : public rdma::Connector {
   std::atomic<bool> refuse{false}, hang{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
   std::atomic<unsigned> deaf_rails{0};  // to kPeer; bits: by rail of ours
-  RecordingWatcher watcher;
 
  private:
-  static rdma::FabricConfig config(std::vector<std::string> names, unsigned channels_max,
+  static rdma::FabricConfig config(std::vector<std::string> names,
+                                   const rdma::RdmaEngineConfig& engine,
                                    const rdma::LinkSettings& link) {
     rdma::FabricConfig made = on(std::move(names), kReaderIncarnation);
-    made.channels_max = channels_max;
+    made.engine = engine;
     made.link = link;
     return made;
   }

@@ -18,7 +18,7 @@ TEST_F(RdmaRead, EveryMixOfSizesArrivesByteForByte) {
     reader.read(reading);
     expect_pages(reading, first);
   });
-  EXPECT_EQ(reader.watcher.troubles(), std::vector<std::string>());
+  EXPECT_EQ(reader.troubles(), std::vector<std::string>());
 }
 
 TEST_F(RdmaRead, FiveThousandPagesAreOneCall) {
@@ -169,7 +169,7 @@ TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
   reader.read(reading);
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
-  EXPECT_EQ(reader.watcher.troubles().size(), 1u);
+  EXPECT_EQ(reader.troubles().size(), 1u);
 }
 
 TEST_F(RdmaRead, AHolderThatRestartedIsNotReadFrom) {
@@ -206,7 +206,7 @@ TEST_F(RdmaRead, DroppingThePeerEndsAReadUnderWay) {
   reading.read(reader.fabric.engine(), 60'000);
   dropping.join();
   EXPECT_GT(reading.count(PageStatus::error), 0u);
-  EXPECT_EQ(reader.watcher.troubles(), std::vector<std::string>());
+  EXPECT_EQ(reader.troubles(), std::vector<std::string>());
   reader.fabric.regions().remove(reading.memory.data());
 }
 

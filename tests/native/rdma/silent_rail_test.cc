@@ -1,4 +1,6 @@
 // Rails on which packets are lost and no device reports an error, over soft-RoCE.
+#include <functional>
+
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -15,6 +17,13 @@ class RdmaSilentRail : public ::testing::Test {
     rdma::LinkSettings link;
     link.retry_count = 7;
     return link;
+  }
+
+  // For tests that have a right to wait for it.
+  static bool takes_less(const std::function<void()>& action, int ms) {
+    const TimePoint started = Clock::now();
+    action();
+    return Clock::now() - started < std::chrono::milliseconds(ms);
   }
 
   static PageStatus one_read(RdmaReader& reader, const RecordRow& row, int deadline_ms) {
@@ -39,10 +48,47 @@ TEST_F(RdmaSilentRail, CostsOneReadItsDeadlineAndTheNextOnesNothing) {
     EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::error);  // and not at its deadline
     return HasFailure() || reader.connects > before + 1;
   }));
-  EXPECT_NE(reader.watcher.troubles().back().find("rxe1"), std::string::npos);
+  ASSERT_EQ(reader.troubles().size(), 1u);
+  EXPECT_NE(reader.troubles()[0].find("rxe1"), std::string::npos);
   reader.deaf_rails = 0;
   EXPECT_TRUE(eventually([&] { return one_read(reader, row, long_ms) == PageStatus::ok; }));
   EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::ok);
+}
+
+TEST_F(RdmaSilentRail, CostsNoPageWhereThereIsAnotherOne) {
+  RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
+  RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
+  reader.knows(holder);
+  reader.deaf_rails = 1;
+  // Far more than may be on its way by one rail, and each other lane begins with the silent one.
+  const std::vector<RecordRow> rows = holder.set_many(0, 24, 1 << 20);
+  Reading reading(rows);
+  EXPECT_TRUE(takes_less([&] { reader.read(reading, 2 * long_ms); }, long_ms));
+  expect_pages(reading, 0);
+  ASSERT_EQ(reader.troubles().size(), 1u);
+  EXPECT_NE(reader.troubles()[0].find("no answer"), std::string::npos) << reader.troubles()[0];
+}
+
+TEST_F(RdmaSilentRail, LeavesTheCallTimeForTcp) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  reader.deaf_rails = 1;
+  const auto fails = [&] { EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error); };
+  EXPECT_TRUE(takes_less(fails, long_ms));
+  EXPECT_FALSE(reader.fabric.engine().reaches(kPeer));
+}
+
+TEST_F(RdmaSilentRail, ThatIsNotEvenConnectedLeavesTheCallTimeForTcp) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  reader.hang = true;
+  const auto fails = [&] { EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error); };
+  EXPECT_TRUE(takes_less(fails, long_ms));
+  EXPECT_TRUE(takes_less(fails, long_ms / 10)) << "no other read waits for it";
 }
 
 TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {

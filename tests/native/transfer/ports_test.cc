@@ -67,6 +67,25 @@ TEST(Ports, AGidIsRoceV2AndIpv4BeforeIpv6BeforeLinkLocal) {
   EXPECT_EQ(chosen_gid(port), 1);
   port.gids.pop_back();
   EXPECT_EQ(chosen_gid(port), 0);
+  // An IPv4 address may be link-local, too.
+  port.gids.push_back({gid("169.254.7.7"), 1, true, ""});
+  EXPECT_EQ(chosen_gid(port), 1);
+  port.gids.push_back({gid("fd00::1"), 2, true, ""});
+  EXPECT_EQ(chosen_gid(port), 2);
+}
+
+TEST(Ports, AGidThatIsInUseGoesOnlyForABetterOneOrWhenItIsGone) {
+  Port port = roce("mlx5_0");
+  const GidEntry used{gid("10.0.0.1"), 7, true, "eth0"};
+  port.gids = {{gid("10.0.0.2"), 1, true, "eth0"}, used};
+  EXPECT_EQ(choose_gid(port, {}, &used), used);
+  EXPECT_EQ(choose_gid(port, {.device_names = {}, .host = "10.0.0.2"}, &used)->index, 1);
+  port.gids.pop_back();
+  EXPECT_EQ(choose_gid(port, {}, &used)->index, 1);
+  port.gids = {{gid("10.0.0.1"), 9, true, "eth0"}};  // removed and added again
+  EXPECT_EQ(choose_gid(port, {}, &used)->index, 9);
+  port.gids.clear();
+  EXPECT_FALSE(choose_gid(port, {}, &used));
 }
 
 TEST(Ports, TheNodesOwnAddressGoesBeforeAll) {
@@ -144,6 +163,15 @@ TEST(Ports, WhenNoneCanBeUsedEachSaysWhyAndWhatToDo) {
   RailPolicy policy;
   policy.device_names = {"mlx5_1"};
   EXPECT_TRUE(says(why_refused({down, bare}, policy), "device_names: mlx5_1:1 has no RoCE v2 GID"));
+}
+
+TEST(Ports, ANamedOneThatIsDownIsTakenWithoutAnAddress) {
+  Port down = roce("mlx5_0");
+  down.active = false;
+  down.gids.clear();
+  RailPolicy policy;
+  policy.device_names = {"mlx5_0"};
+  EXPECT_EQ(choose_rails(std::vector{down}, policy).at(0).gid, GidEntry{});
 }
 
 TEST(Ports, AGidIsWrittenAsTheAddressItIs) {

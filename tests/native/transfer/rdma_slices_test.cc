@@ -70,8 +70,7 @@ class RdmaSlices : public ::testing::Test {
       nobody, next_number);
   testing::Gate gate;
   VerifyingSink sink{Verify::header};
-  testing::RecordingWatcher watcher;
-  ReadCall call{Deadline::after_ms(60'000), gate.gate, sink, watcher, table};
+  ReadCall call{Deadline::after_ms(60'000), gate.gate, sink, table, false, Clock::duration::max()};
   std::vector<ReadOp> ops;
   ReadBatch batch;
   std::unique_ptr<PeerRead> read;
@@ -140,12 +139,19 @@ TEST_F(RdmaSlices, ABrokenSliceIsTriedThriceThenItsPageFailsAndNoOther) {
     const std::vector<Slice> slices = claim_all();
     ASSERT_EQ(slices.size(), attempt == 1 ? 2u : 1u);
     if (attempt == 1) read->landed(slices[1], header_of(ops[1]), header_of(ops[1]));
-    read->put_back(std::span(slices).first(1));
+    read->put_back(std::span(slices).first(1), true);
   }
   EXPECT_TRUE(claim_all().empty());
   EXPECT_EQ(ops[0].status, PageStatus::error);
   EXPECT_EQ(ops[1].status, PageStatus::ok);
   EXPECT_TRUE(read->settled());
+}
+
+TEST_F(RdmaSlices, ALateSliceIsLookedForElsewhereAsOftenAsItTakes) {
+  page(5000);
+  begin();
+  for (int attempt = 0; attempt < 10; ++attempt) read->put_back(claim_all(), false);
+  EXPECT_EQ(claim_all().size(), 1u);
 }
 
 TEST_F(RdmaSlices, ARecordOfNoSlotIsStaleAndNothingIsAskedFor) {

@@ -1,13 +1,15 @@
 // Each peer by its way, in one call.
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "transfer/fixture.h"
 #include "transfer/routed/routed_engine.h"
 
 namespace peercached::testing {
 namespace {
 
-// Answers every page, and remembers of which peers.
+// Answers every page but some, and remembers of which peers.
 template <typename Engine>
 class Answering : public Engine {
  public:
@@ -16,13 +18,19 @@ class Answering : public Engine {
   void read(std::span<ReadBatch> batches, Deadline, WriteGate&, PageSink&) override {
     for (ReadBatch& batch : batches) {
       peers.push_back(batch.peer);
-      for (ReadOp& op : batch.ops) op.status = PageStatus::ok;
+      pages += batch.ops.size();
+      for (ReadOp& op : batch.ops) {
+        op.status = op.offset < fails_below ? failure : PageStatus::ok;
+      }
     }
   }
   std::vector<PeerHealth> health() const override { return {}; }
   const char* name() const override { return "answering"; }
 
   std::vector<HolderIndex> peers;
+  size_t pages = 0;
+  uint64_t fails_below = 0;  // offsets
+  PageStatus failure = PageStatus::error;
 };
 
 class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
@@ -30,7 +38,9 @@ class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
   void connected(HolderIndex, uint32_t, rdma::ChannelAnswer) override {}
   void refused(HolderIndex, uint32_t, const std::string&) override {}
   bool reaches(HolderIndex) const override { return reached; }
+  void prove_doubted() override {}
   void leave_rail(const rdma::Rail&) override {}
+  std::vector<Trouble> troubles() const override { return {}; }
 
   bool reached = true;
 };
@@ -92,6 +102,76 @@ TEST_F(Routed, WithoutAThreadForTheSecondWayItIsTakenAfterTheFirst) {
   NoMoreThreads none;
   EXPECT_THROW(std::thread([] {}), std::system_error);
   read_from_both();
+}
+
+class RoutedAgain : public Routed {
+ protected:
+  RoutedAgain() {
+    for (uint64_t i = 0; i < ops.size(); ++i) {
+      ops[i].offset = i;
+      ops[i].dest = memory + i;
+    }
+    rdma.fails_below = 2;
+  }
+  void read(int deadline_ms = 10'000) {
+    std::vector<ReadBatch> batches{{1, 1, ops}};
+    VerifyingSink sink(Verify::checksum);
+    engine->read(batches, Deadline::after_ms(deadline_ms), gate.gate, sink);
+  }
+  size_t count(PageStatus status) const {
+    return static_cast<size_t>(std::count_if(
+        ops.begin(), ops.end(), [&](const ReadOp& op) { return op.status == status; }));
+  }
+
+  std::byte memory[5];
+  std::vector<ReadOp> ops = std::vector<ReadOp>(5);
+  Gate gate;
+};
+
+TEST_F(RoutedAgain, WhatNoRailBroughtComesOverTcpInTheSameCall) {
+  read();
+  EXPECT_EQ(count(PageStatus::ok), 5u);
+  EXPECT_EQ(tcp->peers, std::vector<HolderIndex>{1});
+  EXPECT_EQ(tcp->pages, 2u) << "and nothing else";
+  EXPECT_FALSE(ops[0].one_sided);
+  EXPECT_TRUE(ops[2].one_sided);
+  for (size_t i = 0; i < ops.size(); ++i) EXPECT_EQ(ops[i].dest, memory + i);
+  EXPECT_EQ(counters.fallback_reads, 1u);
+}
+
+TEST_F(RoutedAgain, NotWhatIsInMemoryOfADevice) {
+  ops[0].to_device = true;
+  read();
+  EXPECT_EQ(ops[0].status, PageStatus::error);
+  EXPECT_EQ(ops[1].status, PageStatus::ok);
+}
+
+TEST_F(RoutedAgain, NotAPageThatHasBeenFoundToBeStale) {
+  rdma.failure = PageStatus::stale;
+  read();
+  EXPECT_EQ(count(PageStatus::stale), 2u);
+  EXPECT_TRUE(tcp->peers.empty());
+}
+
+TEST_F(RoutedAgain, NotBehindTheDeadlineOrTheFence) {
+  read(0);
+  EXPECT_EQ(count(PageStatus::error), 2u);
+  gate.fence();
+  read();
+  EXPECT_EQ(count(PageStatus::error), 2u);
+  EXPECT_TRUE(tcp->peers.empty());
+}
+
+TEST_F(RoutedAgain, NotIfRdmaAloneIsWanted) {
+  PeerEndpoint endpoint;
+  endpoint.rails = 1;
+  auto none = std::make_unique<Answering<TransferEngine>>();
+  tcp = none.get();
+  engine = make_routed_engine(std::move(none), rdma, WithoutRails::fail, counters);
+  engine->add_peer(1, endpoint);
+  read();
+  EXPECT_EQ(count(PageStatus::error), 2u);
+  EXPECT_TRUE(tcp->peers.empty());
 }
 
 TEST_F(Routed, APeerThatNoRailReachesIsReadOverTcpUntilOneDoes) {

@@ -1,0 +1,163 @@
+"""RDMA that is sick while everything else is well. With `auto` no page is lost, no peer is blamed,
+and RDMA is taken again without a restart."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness.clock import seconds
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+from peercached.demo.cluster import Cluster, Daemon
+from rdma.cables import cut, pulled
+from rdma.rdma_devices import devices, netdev, roce_v2_ipv4_gid
+
+MIB = 1 << 20
+LONG_S = 60
+GET_S = 8.0
+ROUNDS = 10
+START_S = 120.0
+
+
+def rdma_bytes(daemon: Daemon) -> int:
+    return sum(rail["bytes"] for rail in daemon.status()["transport"]["rails"])
+
+
+def sentences(daemon: Daemon) -> str:
+    return "\n".join(one["sentence"] for one in daemon.status()["health"])
+
+
+def pair(
+    make_cluster: MakeCluster, attach: Attach, rails: int
+) -> tuple[Cluster, Pages, list[bytes]]:
+    """Two nodes with `auto`, the reader's pages, and keys that it has read over RDMA."""
+    rxe = devices()
+    names = [",".join(rxe[:rails]), ",".join(rxe[rails : 2 * rails])]
+    each = [{"device_names": some} for some in names]
+    cluster = make_cluster(2, each=each, protocol="auto")
+    holder, reader = cluster.daemons
+    writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
+    reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)
+    keys = keys_of("pages", 8)
+    assert all(writing.set(keys))
+    eventually(lambda: reading.has(keys) and rdma_bytes(reader) > 8 * MIB, LONG_S, "read by RDMA")
+    return cluster, reading, keys
+
+
+def all_come(reading: Pages, keys: list[bytes]) -> None:
+    for _ in range(ROUNDS):
+        assert reading.has(keys)
+    # A quarter of the time is waited for RDMA, the rest is for the other way.
+    assert reading.calls.longest_s < seconds(GET_S) / 2
+
+
+def is_taken_again(reader: Daemon, reading: Pages, keys: list[bytes]) -> None:
+    before = rdma_bytes(reader)
+    eventually(
+        lambda: reading.has(keys) and rdma_bytes(reader) > before + 8 * MIB,
+        LONG_S,
+        "RDMA is taken again",
+    )
+    eventually(
+        lambda: "does not reach" not in sentences(reader),
+        LONG_S,
+        lambda: f"and said to be; {sentences(reader)}",
+    )
+
+
+def test_an_outage_of_rdma_costs_no_page_and_the_peer_is_not_blamed(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 1)
+    reader = cluster[1]
+    with cut(devices()[1]):
+        all_come(reading, keys)
+        assert "does not reach a" in sentences(reader)
+        assert "is suspect" not in sentences(reader)
+        assert reader.status()["transport"]["fallback_reads"] >= ROUNDS
+    is_taken_again(reader, reading, keys)
+
+
+@pytest.mark.slow
+def test_of_two_rails_the_sick_one_costs_no_page(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 2)
+    reader = cluster[1]
+    with cut(devices()[2]):
+        all_come(reading, keys)
+        assert "does not reach a" in sentences(reader)
+        before = rdma_bytes(reader)
+        all_come(reading, keys)
+        assert rdma_bytes(reader) >= before + ROUNDS * 8 * MIB, "the other rail has them all"
+    is_taken_again(reader, reading, keys)
+
+
+def address(device: str, what: str, which: str) -> None:
+    subprocess.run(["ip", "address", what, f"{which}/24", "dev", netdev(device)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["reader", "holder"])
+def test_an_address_that_comes_back_at_another_place_is_followed(
+    make_cluster: MakeCluster, attach: Attach, whose: str
+) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 1)
+    holder, reader = cluster.daemons
+    side, device = (reader, devices()[1]) if whose == "reader" else (holder, devices()[0])
+    own = roce_v2_ipv4_gid(device)
+    other = "10.99.0.99"
+    # Else the address that came second would go with the one that came first.
+    Path(f"/proc/sys/net/ipv4/conf/{netdev(device)}/promote_secondaries").write_text("1")
+    address(device, "del", str(own.address))
+    address(device, "add", other)  # takes its place in the table
+    address(device, "add", str(own.address))
+    all_come(reading, keys)
+    is_taken_again(reader, reading, keys)
+    address(device, "del", other)
+    all_come(reading, keys)
+    is_taken_again(reader, reading, keys)
+    (rail,) = side.status()["transport"]["rails"]
+    assert rail["gid"] == str(own.address)
+    assert rail["gid_index"] != own.index
+
+
+def set_mtu(device: str, mtu: int) -> None:
+    subprocess.run(["ip", "link", "set", netdev(device), "mtu", str(mtu)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["reader", "holder"])
+def test_an_mtu_that_is_lowered_is_followed(
+    make_cluster: MakeCluster, attach: Attach, whose: str
+) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 1)
+    holder, reader = cluster.daemons
+    side, device = (reader, devices()[1]) if whose == "reader" else (holder, devices()[0])
+    with ExitStack() as stack:
+        stack.callback(set_mtu, device, 9000)
+        set_mtu(device, 1500)
+        eventually(lambda: side.status()["transport"]["rails"][0]["mtu"] == 1024, LONG_S)
+        all_come(reading, keys)
+        is_taken_again(reader, reading, keys)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_down_at_the_start_is_taken_when_it_comes_up(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    holder_device, reader_device = devices()[:2]
+    each = [{"device_names": holder_device}, {"device_names": reader_device}]
+    cluster = make_cluster(2, start=False, each=each, protocol="auto")
+    holder, reader = cluster.daemons
+    keys = keys_of("pages", 8)
+    with pulled(reader_device):
+        cluster.start(START_S)
+        assert all(attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30).set(keys))
+        reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)
+        assert reading.has(keys)
+        assert "is down" in sentences(reader)
+    is_taken_again(reader, reading, keys)
