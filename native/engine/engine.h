@@ -28,6 +28,7 @@
 #include "engine/copies.h"
 #include "engine/crew.h"
 #include "engine/disk_watch.h"
+#include "engine/rail_watch.h"
 #include "engine/fences.h"
 #include "engine/finality.h"
 #include "engine/handover.h"
@@ -263,10 +264,11 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::pair<Generation, OwnerSummaries> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
-  // Sentences for the log about who was refused, and what the disk does.
+  // Sentences for the log about who was refused, and what the disk and the rails do.
   std::vector<std::string> take_notices() {
     quotas_->tell(notices_);
     if (cold_->enabled() && disk_watch_.due()) disk_watch_.tell(cold_->tier().stats(), notices_);
+    if (fabric_ && rail_watch_.due()) rail_watch_.tell(rails_now(), notices_);
     return notices_.take();
   }
   std::string status_json() const;
@@ -315,10 +317,12 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                                       const RemovalJudge& is_void);  // throws DiskError
   // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
   std::unique_ptr<rdma::Fabric> make_fabric();
+  std::vector<RailNow> rails_now() const;
 
   const EngineConfig config_;
   Notices notices_;
   DiskWatch disk_watch_{config_.disk.path};
+  RailWatch rail_watch_;
   int64_t socket_group_ = -1;
   ipc::Admission admission_;
   ControlQueue control_;

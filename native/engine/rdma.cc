@@ -109,35 +109,45 @@ unsigned Engine::rails() const {
   return fabric_ ? static_cast<unsigned>(fabric_->rails().size()) : 0;
 }
 
+std::vector<RailNow> Engine::rails_now() const {
+  std::vector<RailNow> all;
+  if (!fabric_) return all;
+  for (const auto& rail : fabric_->rails()) {
+    all.push_back({rail->name(), rail->why_down(), rail->address(), {}});
+  }
+  std::map<HolderIndex, std::string> names;
+  for (const auto& node : nodes_.all()) names[node.index] = node.node_id;
+  for (const auto& [peer, rail, what] : fabric_->engine().troubles()) {
+    if (names.contains(peer)) all[rail].doubted.emplace(names[peer], what);
+  }
+  return all;
+}
+
 std::string Engine::transport_json() const {
   JsonWriter json;
   json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
   json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
   json.field("fallback_reads", routed_counters_.fallback_reads.load());
   json.field("fallback_peers", routed_counters_.fallback_peers.load());
-  const auto troubles =
-      fabric_ ? fabric_->engine().troubles() : std::vector<rdma::RdmaEngine::Trouble>();
-  std::map<HolderIndex, std::string> names;
-  for (const auto& node : nodes_.all()) names[node.index] = node.node_id;
+  const std::vector<RailNow> now = rails_now();
   json.key("rails").open('[');
   for (unsigned i = 0; i < rails(); ++i) {
     const rdma::Rail& rail = *fabric_->rails()[i];
     const rdma::Port& port = rail.port;
-    const rdma::RailAddress address = rail.address();
+    const rdma::RailAddress& address = now[i].address;
     json.open('{').field("rail", rail.index).field("device", port.device);
     json.field("port", port.number).field("gid", rdma::text_of(address.gid.gid));
     json.field("gid_index", address.gid.index).field("netdev", address.gid.netdev);
     json.field("mtu", 128 << address.mtu).field("rate_gbps", port.rate_gbps);
-    json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", rail.why_down());
+    json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", now[i].why_down);
     json.field("registered_bytes", fabric_->registered_bytes());
     json.field("channels", rail.counters.channels.load());
     json.field("responders", rail.counters.responders.load());
     json.field("pages", rail.counters.pages.load()).field("bytes", rail.counters.bytes.load());
     json.field("errors", rail.counters.errors.load());
     json.key("doubted").open('[');
-    for (const auto& [peer, number, what] : troubles) {
-      if (number != rail.index) continue;
-      json.open('{').field("node_id", names[peer]).field("why", what).close('}');
+    for (const auto& [peer, why] : now[i].doubted) {
+      json.open('{').field("node_id", peer).field("why", why).close('}');
     }
     json.close(']').close('}');
   }

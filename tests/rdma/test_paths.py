@@ -79,6 +79,7 @@ def test_an_outage_of_rdma_costs_no_page_and_the_peer_is_not_blamed(
         all_come(reading, keys)
         assert "does not reach a" in sentences(reader)
         assert "is suspect" not in sentences(reader)
+        eventually(lambda: "does not reach a" in reader.log_text(), LONG_S, "the log says it")
         assert reader.status()["transport"]["fallback_reads"] >= ROUNDS
     is_taken_again(reader, reading, keys)
 
