@@ -16,7 +16,7 @@ from harness.contested import KEYS, ContestingWorker, note_who_knows_of_clears
 from harness.disks import disk_options
 from harness.fixtures import MakeCluster
 from harness.history import History
-from harness.nemeses import LET_IN_S, Nemeses
+from harness.nemeses import Nemeses
 from harness.netns import Network, reason_to_skip
 from harness.waiting import eventually
 from harness.warm_pools import PoolFiles
@@ -62,8 +62,7 @@ def test_no_read_gets_what_was_removed_before_it_began(
         rounds = 0
         while history.operations < operations or rounds == 0:
             for nemesis in rng.sample(nemeses, len(nemeses)):
-                nemesis(rng.choice(cluster.daemons))
-                cluster.wait_complete(LET_IN_S)
+                befalls.befall(nemesis, rng.choice(cluster.daemons))
                 note_who_knows_of_clears(cluster, history)
                 assert not any(worker.ended for worker in running), "a worker has failed"
             rounds += 1

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from harness.netns import Network
@@ -32,8 +32,10 @@ class Nemeses:
         self._backups = folder / "backups"
         self._rng = rng
         self._network = network
-        # Around the start of a node that does not find the others, until it has.
+        # Around the start of a node that may not find the others, until it has: it may be cut off,
+        # or too slow, or they are.
         self.starting_apart: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+        self._starting = ExitStack()
         self.all: list[Callable[[Daemon], None]] = [
             self.kill,
             self.kill_and_stay_away,
@@ -50,18 +52,30 @@ class Nemeses:
             self.make_or_restore_a_backup,
         ]
         if network is not None:
-            self.all += [self.cut_off, self.kill_and_start_cut_off, self.many_at_once]
+            self.all += [self.cut_off, self.kill_and_start_cut_off]
+            if len(cluster.daemons) > 2:
+                self.all.append(self.many_at_once)
+
+    def befall(self, nemesis: Callable[[Daemon], None], daemon: Daemon) -> None:
+        """Returns when all nodes have met again."""
+        with self._starting:
+            nemesis(daemon)
+            self._cluster.wait_complete(LET_IN_S)
+
+    def _start(self, daemon: Daemon) -> None:
+        self._starting.enter_context(self.starting_apart(daemon.node_id))
+        daemon.start()
 
     # --- ends
 
     def kill(self, daemon: Daemon) -> None:
         daemon.kill()
-        daemon.start()
+        self._start(daemon)
 
     def kill_and_stay_away(self, daemon: Daemon) -> None:
         daemon.kill()
         self._others_are_alone(daemon)
-        daemon.start()
+        self._start(daemon)
 
     def kill_all(self, daemon: Daemon) -> None:
         """One of them earlier than the others, which comes back as the last."""
@@ -70,12 +84,12 @@ class Nemeses:
         for other in self._others(daemon):
             other.kill()
         for other in [*self._others(daemon), daemon]:
-            other.start()
+            self._start(other)
 
     def stop(self, daemon: Daemon) -> None:
         assert daemon.stop(30) == 0
         self._others_are_alone(daemon)
-        daemon.start()
+        self._start(daemon)
 
     def leave(self, daemon: Daemon) -> None:
         """As the manual has it for an upgrade."""
@@ -101,7 +115,7 @@ class Nemeses:
         daemon.freeze()
         other = self._rng.choice(self._others(daemon))
         other.kill()
-        other.start()
+        self._start(other)
         daemon.thaw()
 
     def cut_off(self, daemon: Daemon) -> None:
@@ -109,12 +123,10 @@ class Nemeses:
             daemon.wait_members([daemon.node_id])
 
     def kill_and_start_cut_off(self, daemon: Daemon) -> None:
-        with self.starting_apart(daemon.node_id):
-            with self._alone(daemon):
-                daemon.kill()
-                daemon.start()
-                daemon.wait_ready()
-            self._cluster.wait_complete(LET_IN_S)
+        with self._alone(daemon):
+            daemon.kill()
+            self._start(daemon)
+            daemon.wait_ready()
 
     @contextmanager
     def _alone(self, daemon: Daemon) -> Iterator[None]:
@@ -133,7 +145,7 @@ class Nemeses:
         daemon.options = {k: v for k, v in options.items() if not k.startswith(without)}
         self._run_once(daemon)
         daemon.options = options
-        daemon.start()
+        self._start(daemon)
 
     def start_once_with_another_folder(self, daemon: Daemon) -> None:
         folder = _disk(daemon)
@@ -143,7 +155,7 @@ class Nemeses:
         self._run_once(daemon)
         shutil.rmtree(folder)
         aside.rename(folder)
-        daemon.start()
+        self._start(daemon)
 
     def stop_with_a_slow_disk(self, daemon: Daemon) -> None:
         self._with_faults(daemon, "disk_write_stall=0.5,disk_stall_ms=500")
@@ -156,10 +168,10 @@ class Nemeses:
         daemon.options["faults"] = faults
         self._run_once(daemon)
         del daemon.options["faults"]
-        daemon.start()
+        self._start(daemon)
 
     def _run_once(self, daemon: Daemon) -> None:
-        daemon.start()
+        self._start(daemon)
         self._cluster.wait_complete(LET_IN_S)
         if self._rng.random() < 0.5:
             assert daemon.stop(30) == 0
@@ -178,7 +190,7 @@ class Nemeses:
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
                 _copy(backup / file.name, file.parent)
             shutil.rmtree(backup)
-            daemon.start()
+            self._start(daemon)
         else:
             backup.mkdir(parents=True)
             for file in files:
@@ -188,8 +200,7 @@ class Nemeses:
 
     def many_at_once(self, _: Daemon) -> None:
         assert self._network is not None
-        tangle = Tangle(self._cluster, self._rng, self._network, self.starting_apart)
-        tangle.run(TANGLED_S, lambda: self._cluster.wait_complete(LET_IN_S))
+        Tangle(self._cluster, self._rng, self._network, self._start).run(TANGLED_S)
 
     # --- others
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from typing import TypeVar
 
 from harness.netns import Network
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster
+from peercached.demo.cluster import Cluster, Daemon
 
 T = TypeVar("T")
 
@@ -23,75 +23,71 @@ DRAINING_S = 5.0
 
 
 class Tangle:
-    """On hosts of their own. `starting_apart`: held from the start of a node that may not find the
-    others until `in_order`."""
+    """On hosts of their own, three at least. `start`: of a node that may not find the others."""
 
     def __init__(
         self,
         cluster: Cluster,
         rng: random.Random,
         network: Network,
-        starting_apart: Callable[[str], AbstractContextManager[None]],
+        start: Callable[[Daemon], None],
     ) -> None:
         self._rng = rng
         self._network = network
-        self._starting_apart = starting_apart
+        self._start = start
         self._untroubled = list(cluster.daemons)  # what befalls a process befalls it alone
         self._plugged = [daemon.node_id for daemon in cluster.daemons]
         self._meeting = list(combinations(self._plugged, 2))
         self._most = len(cluster.daemons)
 
-    def run(self, seconds: float, in_order: Callable[[], object]) -> None:
-        """In the end all has ended, and `in_order` is waited for."""
+    def run(self, seconds: float) -> None:
+        """In the end all has ended."""
         kinds = [self._parted, self._parted, self._cut, self._frozen, self._killed, self._drained]
         until = time.monotonic() + seconds
-        with ExitStack() as apart:
-            troubles: list[ExitStack] = []
-            try:
-                while time.monotonic() < until:
-                    if self._rng.random() < len(troubles) / self._most:
-                        troubles.pop(self._rng.randrange(len(troubles))).close()
-                    else:
-                        troubles.append(ExitStack())
-                        troubles[-1].enter_context(self._rng.choice(kinds)(apart))
-                    time.sleep(self._rng.choice(PAUSES_S))
-            finally:
-                for trouble in troubles:
-                    trouble.close()
-            in_order()
+        troubles: list[ExitStack] = []
+        try:
+            while time.monotonic() < until:
+                if self._rng.random() < len(troubles) / self._most:
+                    troubles.pop(self._rng.randrange(len(troubles))).close()
+                else:
+                    troubles.append(ExitStack())
+                    troubles[-1].enter_context(self._rng.choice(kinds)())
+                time.sleep(self._rng.choice(PAUSES_S))
+        finally:
+            for trouble in troubles:
+                trouble.close()
 
     @contextmanager
-    def _parted(self, _: ExitStack) -> Iterator[None]:
+    def _parted(self) -> Iterator[None]:
         with self._one_of(self._meeting) as pair:
             self._network.part(*pair)
             yield
             self._network.meet(*pair)
 
     @contextmanager
-    def _cut(self, _: ExitStack) -> Iterator[None]:
+    def _cut(self) -> Iterator[None]:
         with self._one_of(self._plugged) as node_id:
             self._network.cut(node_id)
             yield
             self._network.heal(node_id)
 
     @contextmanager
-    def _frozen(self, _: ExitStack) -> Iterator[None]:
+    def _frozen(self) -> Iterator[None]:
         with self._one_of(self._untroubled) as daemon:
             daemon.freeze()
             yield
             daemon.thaw()
 
     @contextmanager
-    def _killed(self, apart: ExitStack) -> Iterator[None]:
+    def _killed(self) -> Iterator[None]:
         with self._one_of(self._untroubled) as daemon:
             daemon.kill()
             yield
-            apart.enter_context(self._starting_apart(daemon.node_id))
-            daemon.start()
+            self._start(daemon)
             daemon.wait_ready()
 
     @contextmanager
-    def _drained(self, _: ExitStack) -> Iterator[None]:
+    def _drained(self) -> Iterator[None]:
         with self._one_of(self._untroubled) as daemon:
             with AdminClient(str(daemon.admin_path)) as admin:
                 admin.drain(1 << 40, DRAINING_S, True)

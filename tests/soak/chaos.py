@@ -24,7 +24,7 @@ from harness.background import Background
 from harness.contested import KEYS, ContestingWorker, note_who_knows_of_clears
 from harness.disks import disk_options
 from harness.history import History
-from harness.nemeses import LET_IN_S, Nemeses
+from harness.nemeses import Nemeses
 from harness.netns import Network
 from harness.waiting import eventually
 
@@ -110,7 +110,7 @@ class Chaos:
         kinds = [*befalls.all, self._kill_visitors]
         if only_many_at_once:
             kinds = [befalls.many_at_once]
-        self._work_while(lambda: self._befall(seconds, kinds))
+        self._work_while(lambda: self._befall(seconds, befalls, kinds))
         self._wait_told_all()
         before, after = [self._open_after_use() for _ in range(2)]
         self.figures.left_open = max(after - before, 0)
@@ -134,14 +134,15 @@ class Chaos:
                 self.figures.late += len(late := worker.late_calls())
                 self.said += late
 
-    def _befall(self, seconds: float, nemeses: list[Callable[[Daemon], None]]) -> None:
+    def _befall(
+        self, seconds: float, befalls: Nemeses, nemeses: list[Callable[[Daemon], None]]
+    ) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for nemesis in self._rng.sample(nemeses, len(nemeses)):
                 if time.monotonic() >= until:
                     return
-                nemesis(self._rng.choice(self.cluster.daemons))
-                self.cluster.wait_complete(LET_IN_S)
+                befalls.befall(nemesis, self._rng.choice(self.cluster.daemons))
                 note_who_knows_of_clears(self.cluster, self._history)
                 self.figures.nemeses += 1
 
