@@ -1,5 +1,5 @@
-// What the daemon's log is told of the rails: that one is down or up, has another address, and which
-// peers it does not reach. One thread at a time.
+// What the daemon's log is told of the rails: that one is down or up, has another address, and
+// which peers it does not reach. One thread at a time.
 #pragma once
 
 #include <map>
@@ -24,7 +24,8 @@ class RailWatch {
  public:
   // Whether it is time for tell(), which is not free.
   bool due(TimePoint now = Clock::now());
-  // What has changed since the last call; of the first one only what is amiss. Always the same rails.
+  // What has changed since the last call; of the first one only what is amiss. Always the same
+  // rails.
   void tell(std::vector<RailNow> rails, Notices& notices);
 
  private:

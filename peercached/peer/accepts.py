@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
+from peercached.peer import channel_ends
 from peercached.peer.device_threads import DeviceThreads
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Accepts:
             )
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
-            answer = await self._threads.run(node, lambda: self._make(node, end, closed))
+            rail = channel_ends.rail_of(end)
+            answer = await self._threads.run(node, rail, lambda: self._make(node, end, closed))
         finally:
             left = self._asked.pop(node) - 1
             if left:

@@ -24,6 +24,12 @@ _ETHERNET = pb.RdmaEndpoint.ETHERNET
 _INFINIBAND = pb.RdmaEndpoint.INFINIBAND
 
 
+def rail_of(packed: bytes) -> int:
+    """Of a packed ChannelEnd, in its owner's numbering."""
+    rail: int = END.unpack(packed)[0]
+    return rail
+
+
 def end_message(packed: bytes) -> pb.RdmaEndpoint:
     """Of a packed ChannelEnd of our own data plane."""
     rail, qpn, psn, lid, mtu, rd_atomic, gid, link_layer, channel = END.unpack(packed)

@@ -89,15 +89,23 @@ class Connects:
             self._refused(connect_id, "this daemon stops")
         elif error is None:
             self.connected += 1
-            node, answer = task.result()
-            self._handing_over.spawn(
-                self._threads.run(node, lambda: self._engine.channel_connected(connect_id, answer))
-            )
+            self._handing_over.spawn(self._hand_over(connect_id, *task.result()))
         elif isinstance(error, _Refused):
             self._refused(connect_id, str(error))
         else:
             log.error("an RDMA channel could not be connected", exc_info=error)
             self._refused(connect_id, f"{type(error).__name__}: {error}")
+
+    async def _hand_over(self, connect_id: int, node: Node, answer: bytes) -> None:
+        def connected() -> None:
+            self._engine.channel_connected(connect_id, answer)
+
+        try:
+            await self._threads.run(
+                node, channel_ends.rail_of(answer[: channel_ends.END.size]), connected
+            )
+        except RuntimeError as error:  # no thread is to be had
+            self._refused(connect_id, str(error))
 
     def _refused(self, connect_id: int, why: str) -> None:
         self.refused += 1

@@ -15,8 +15,11 @@ from harness.clock import seconds
 from harness.waiting import eventually
 
 from peercached.directory.placement import Node
+from peercached.peer import channel_ends
 from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX, Accepts, Unable
 from peercached.peer.device_threads import DeviceThreads
+
+END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, bytes(16), 1, 5)
 
 
 class SlowEngine:
@@ -58,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_reader_that_left_meanwhile_is_expelled_again(gives_up: bool) -> None:
     async def run() -> None:
         engine, placement, address, accepts = setup()
-        call = asyncio.ensure_future(accepts.accept(address, b"", b""))
+        call = asyncio.ensure_future(accepts.accept(address, END, b""))
         await until(lambda: engine.begun == 1)
         del placement.nodes[3]
         if gives_up:
@@ -75,12 +78,12 @@ def test_a_member_keeps_its_channel_and_has_so_many_turns() -> None:
     async def run() -> None:
         engine, _, address, accepts = setup()
         calls = [
-            asyncio.ensure_future(accepts.accept(address, b"", b""))
+            asyncio.ensure_future(accepts.accept(address, END, b""))
             for _ in range(ACCEPTS_PER_PEER_MAX)
         ]
         await asyncio.sleep(0)  # all have their turn; not all have a thread
         with pytest.raises(Unable, match="are being made"):
-            await accepts.accept(address, b"", b"")
+            await accepts.accept(address, END, b"")
         engine.may_go_on.set()
         assert await asyncio.gather(*calls) == [b"answer"] * ACCEPTS_PER_PEER_MAX
         assert engine.expelled == []
@@ -93,7 +96,7 @@ def test_a_device_that_hangs_takes_no_thread_of_the_others() -> None:
     async def run() -> None:
         engine, _, address, accepts = setup()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        call = asyncio.ensure_future(accepts.accept(address, b"", b""))
+        call = asyncio.ensure_future(accepts.accept(address, END, b""))
         await until(lambda: engine.begun == 1)
         engine.may_go_on.set()
         assert await call == b"answer"
@@ -110,9 +113,10 @@ def test_peers_whose_calls_hang_keep_no_other_peer_waiting() -> None:
         def hangs() -> bool:
             return go_on.wait(seconds(20))
 
-        hanging = [asyncio.ensure_future(threads.run(node, hangs)) for node in 4 * lost]
+        hanging = [asyncio.ensure_future(threads.run(node, 0, hangs)) for node in 4 * lost]
         await asyncio.sleep(0)
-        assert await threads.run(Node(33, cast(Any, None)), lambda: "well") == "well"
+        assert await threads.run(Node(33, cast(Any, None)), 0, lambda: "well") == "well"
+        assert await threads.run(lost[0], 1, lambda: "well") == "well", "by another rail"
         assert not any(work.done() for work in hanging)
         go_on.set()
         assert all(await asyncio.gather(*hanging))
@@ -132,7 +136,7 @@ def test_who_gives_up_before_its_turn_has_asked_for_nothing() -> None:
 
             return do
 
-        calls = [asyncio.ensure_future(threads.run(node, call(number))) for number in range(3)]
+        calls = [asyncio.ensure_future(threads.run(node, 0, call(number))) for number in range(3)]
         await until(lambda: done == [0])
         for given_up in calls[:2]:
             given_up.cancel()

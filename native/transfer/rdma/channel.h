@@ -87,6 +87,8 @@ class Channel {
   std::unique_ptr<Scratch[]> scratch_;
   std::array<Proof, kChainsPerChannel> proofs_;
   Registration scratch_key_;
+  std::unique_ptr<std::byte[]> asked_for_;  // where what is asked for lands
+  Registration asked_key_;
   CompletionEvents events_;
   CompletionQueue queue_;
   QueuePair qp_;
@@ -97,8 +99,6 @@ class Channel {
   uint64_t gave_up_ = 0;  // the last of them that ended after trouble began
   TimePoint quiet_since_{};
   TimePoint asked_at_{};
-  std::unique_ptr<std::byte[]> asked_for_;  // where it lands
-  Registration asked_key_;
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
   std::string trouble_;

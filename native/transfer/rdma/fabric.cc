@@ -47,7 +47,6 @@ void Fabric::watch() {
   while (true) {
     const int ready = ::poll(fds.data(), fds.size(), kPortCheckMs);
     if (fds[0].revents != 0) return;
-    engine_->prove_doubted();
     for (size_t i = 0; i < rails_.size(); ++i) {
       Rail& rail = *rails_[i];
       const short announced = ready > 0 ? fds[i + 1].revents : short{0};
@@ -62,6 +61,7 @@ void Fabric::watch() {
       // Its channels were made for another address or MTU.
       if (moved) engine_->leave_rail(rail);
     }
+    engine_->prove_doubted();
   }
 }
 

@@ -15,7 +15,7 @@ Lane::~Lane() {
 }
 
 bool Lane::find_channel() {
-  const auto [channel, hope] = peer_.channels().lease(first_rail_, waiting_, main_);
+  const auto [channel, hope] = peer_.channels().lease(first_rail_, waiting_, main_ || gave_way_);
   channel_ = channel;
   if (channel != nullptr || !hope) {
     if (waiting_) peer_.channels().stop_waiting(wake_fd_);
@@ -25,7 +25,7 @@ bool Lane::find_channel() {
   }
   if (waiting_) {
     if (Clock::now() < waits_until()) return false;
-    peer_.channels().doubt_slow_connects(call_.late_after, call_.tcp_follows);
+    peer_.channels().doubt_slow_connects(call_.late_after, peer_.tcp_follows());
     waiting_since_ = Clock::now();
     return true;
   }
@@ -47,6 +47,11 @@ bool Lane::proceed() {
     return true;
   }
   if (channel_ == nullptr) return find_channel();
+  if (chains_count_ == 0 && !peer_.channels().relied_on(channel_->rail()) && another_way()) {
+    in_flight().leave(place_);  // not to join those who are late there
+    peer_.channels().give_back(std::exchange(channel_, nullptr));
+    return true;
+  }
   const size_t ended = channel_->poll();
   for (size_t i = 0; i < ended; ++i) harvest();  // the other chain is on the wire meanwhile
   if (!channel_->trouble().empty()) {
@@ -129,17 +134,22 @@ void Lane::broken() {
   lose_channel(PeerChannels::Fault::error);
 }
 
-bool Lane::late() const {
-  if (!reading() || Clock::now() - channel_->quiet_since() < call_.late_after) return false;
-  return call_.tcp_follows || peer_.channels().relied_on_besides(channel_->rail());
+bool Lane::another_way() const {
+  return peer_.tcp_follows() || peer_.channels().relied_on_besides(channel_->rail());
 }
 
-// To another rail, if there is one that is relied on.
+bool Lane::late() const {
+  return reading() && Clock::now() - channel_->quiet_since() >= call_.late_after && another_way();
+}
+
+// To another rail, if there is one that is relied on; in the second half of the call, to TCP.
 void Lane::give_way() {
   const bool rail_too = peer_.channels().quiet(*channel_) >= call_.late_after;
   put_back_all(false);
   first_rail_ = channel_->rail().index + 1;
   lose_channel(rail_too ? PeerChannels::Fault::silence : PeerChannels::Fault::none);
+  gave_way_ = true;
+  if (peer_.tcp_follows() && call_.half_over()) finished_ = true;
 }
 
 void Lane::put_back_all(bool broke) {

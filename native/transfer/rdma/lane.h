@@ -50,6 +50,7 @@ class Lane {
   bool registered(RegisteredMemory& region, std::span<const Slice> slices) const;
   void harvest();
   void broken();
+  bool another_way() const;
   bool late() const;
   void give_way();
   void put_back_all(bool broke);
@@ -62,6 +63,7 @@ class Lane {
   const bool main_;
   const int wake_fd_;
   Channel* channel_ = nullptr;
+  bool gave_way_ = false;
   bool waiting_ = false;
   TimePoint waiting_since_{};  // or since it was last found to be late
   InFlight::Place place_;      // among those who post to the channel's rail

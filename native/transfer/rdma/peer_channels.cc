@@ -110,15 +110,18 @@ std::shared_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) 
 }
 
 void PeerChannels::give_back(Channel* channel) {
-  std::shared_ptr<Channel> unwanted;  // destroyed outside of the lock
+  Gone unwanted;
   std::lock_guard lock(mutex_);
-  const auto entry = find(channel);
-  RailTrust& trust = trusts_[channel->rail().index];
-  trust.in_order();
-  if (closed() || !channel->rail().up() || !trust.relied_on()) {
-    unwanted = take(entry);
+  const uint32_t rail = channel->rail().index;
+  trusts_[rail].in_order();
+  if (closed() || !channel->rail().up() || !trusts_[rail].relied_on()) {
+    unwanted.push_back(take(find(channel)));
   } else {
-    entry->state = State::idle;
+    find(channel)->state = State::idle;
+    // Nobody looks at it any more.
+    if (const auto proof = find_proof(rail); proof != entries_.end()) {
+      unwanted.push_back(take(proof));
+    }
   }
   wake_one();
 }
@@ -158,16 +161,19 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
   entry->closed.clear();                      // the peer has them
+  const uint32_t rail = channel->rail().index;
+  const bool doubted = !trusts_[rail].relied_on();
+  const bool one_more_proof = doubted && find_proof(rail) != entries_.end();
   try {
-    const bool doubted = !trusts_[channel->rail().index].relied_on();
-    if (why.empty() && doubted) channel->ask();
-    entry->state = doubted ? State::proving : State::idle;
+    if (why.empty() && doubted && !one_more_proof) channel->ask();
   } catch (const VerbsError& error) {
     why = error.what();
   }
-  if (!why.empty()) {
-    take(entry);
-    not_connected(channel->rail().index, why);
+  if (!why.empty() || one_more_proof) {
+    take(entry);  // `channel` keeps it until the lock is gone
+    if (!why.empty()) not_connected(rail, why);
+  } else {
+    entry->state = doubted ? State::proving : State::idle;
   }
   wake_all();
   return true;

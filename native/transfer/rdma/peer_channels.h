@@ -72,6 +72,7 @@ class PeerChannels {
   Clock::duration quiet(const Channel& channel) const;
   // The same, for most of a read that began at `started` and ends now.
   bool silent(const Channel& channel, TimePoint started) const;
+  bool relied_on(const Rail& rail) const { return trusts_[rail.index].relied_on(); }
   // Whether another rail than this one is up and relied on.
   bool relied_on_besides(const Rail& rail) const;
 
@@ -114,6 +115,7 @@ class PeerChannels {
   unsigned count(uint32_t rail) const;
   size_t connecting() const;  // on rails that are relied on
   bool proved(uint32_t rail, TimePoint now, Gone& gone);
+  std::vector<Entry>::iterator find_proof(uint32_t rail);
   void take_idle(uint32_t rail, Gone& gone);
   void end(const Rail* rail, Gone& gone);
   void begin_connect(uint32_t rail);

@@ -20,6 +20,7 @@ PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannel
   region_of_.resize(batch_.ops.size());
   for (size_t i = 0; i < batch_.ops.size(); ++i) {
     ReadOp& op = batch_.ops[i];
+    to_device_ |= op.to_device;
     // No record names a page without bytes; memory that is no region is nobody's to write to.
     op.status = PageStatus::error;
     if (op.length == 0 || op.length > kPageBytesMax) continue;

@@ -30,6 +30,7 @@ struct ReadCall {
   unsigned chains = 0;  // under way; while there are any we are inside the gate
 
   bool over() const { return stopped != PageStatus::pending; }
+  bool half_over() const { return Clock::now() - started > (deadline.at - started) / 2; }
   // Around each chain; false when the worker has fenced its memory.
   bool enter() {
     if (chains == 0 && !gate.enter()) return false;
@@ -49,6 +50,8 @@ class PeerRead {
   PeerChannels& channels() { return *channels_; }
   uint64_t bytes() const { return bytes_; }
   bool settled() const { return unsettled_ == 0; }
+  // Memory of a device is written to over RDMA alone.
+  bool tcp_follows() const { return call_.tcp_follows && !to_device_; }
   // Where the worker's memory is, by its first region; -1: unknown.
   int numa_node() const { return regions_.empty() ? -1 : regions_.front()->numa_node(); }
 
@@ -96,6 +99,7 @@ class PeerRead {
   std::vector<RegisteredMemory*> region_of_;                // by op
   size_t unsettled_ = 0;
   TimePoint settled_at_ = TimePoint::max();
+  bool to_device_ = false;
   bool gave_up_ = false;
 };
 

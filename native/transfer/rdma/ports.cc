@@ -149,7 +149,7 @@ std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
       continue;
     }
     const auto here = rank(port, gid, policy.host);
-    const bool stays = current != nullptr && gid == *current;
+    const bool stays = current != nullptr && gid.gid == current->gid;
     if (!here || *here > best_rank || (*here == best_rank && !stays)) continue;
     best = gid;
     best_rank = *here;

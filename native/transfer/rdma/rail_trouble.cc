@@ -87,27 +87,33 @@ bool PeerChannels::others_relied_on(const Rail& rail) const {
 
 // Of a doubted rail: whether what is asked for has come. Nobody waits for it.
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
-    return one.channel->rail().index == rail &&
-           (one.state == State::connecting || one.state == State::proving);
-  });
-  if (entry == entries_.end()) {
-    if (trusts_[rail].may_connect(now) && count(rail) < channels_max_) begin_connect(rail);
+  if (const auto entry = find_proof(rail); entry != entries_.end()) {
+    Channel& channel = *entry->channel;
+    if (channel.answered()) {
+      trusts_[rail].heard(now);
+      trusts_[rail].in_order();
+      entry->state = State::idle;
+      return true;
+    }
+    if (!channel.trouble().empty() || now - channel.asked_at() > kProofMax) {
+      back_off(rail, channel.no_proof());
+      gone.push_back(take(entry));
+    }
     return false;
   }
-  if (entry->state == State::connecting) return false;
-  Channel& channel = *entry->channel;
-  if (channel.answered()) {
-    trusts_[rail].heard(now);
-    trusts_[rail].in_order();
-    entry->state = State::idle;
-    return true;
-  }
-  if (!channel.trouble().empty() || now - channel.asked_at() > kProofMax) {
-    back_off(rail, channel.no_proof());
-    gone.push_back(take(entry));
+  const bool connecting = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& one) {
+    return one.state == State::connecting && one.channel->rail().index == rail;
+  });
+  if (!connecting && trusts_[rail].may_connect(now) && count(rail) < channels_max_) {
+    begin_connect(rail);
   }
   return false;
+}
+
+std::vector<PeerChannels::Entry>::iterator PeerChannels::find_proof(uint32_t rail) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
+    return one.state == State::proving && one.channel->rail().index == rail;
+  });
 }
 
 bool PeerChannels::usable() {

@@ -16,45 +16,52 @@
 
 namespace peercached::rdma {
 
-// heard() from any thread; the rest under the mutex of the PeerChannels.
+// heard() and relied_on() from any thread; the rest under the mutex of the PeerChannels.
 class RailTrust {
  public:
   void heard(TimePoint when) { heard_at_.store(when, std::memory_order_relaxed); }
   TimePoint heard_at() const { return heard_at_.load(std::memory_order_relaxed); }
 
-  bool relied_on() const { return !doubted_; }
+  bool relied_on() const { return !doubted_.load(std::memory_order_relaxed); }
   bool may_connect(TimePoint now) const { return retry_at_ <= now; }
   // The last trouble; empty while all is in order.
   const std::string& trouble() const { return trouble_; }
 
   void back_off(TimePoint now, const std::string& why) {
+    if (now < retry_at_) return;  // its channels find out one after the other
+    // A rail that loses some packets proves itself, and is late again: so it is not forgotten at
+    // once.
+    if (now - troubled_at_ > kForgottenAfter) backoff_ms_ = 0;
+    troubled_at_ = now;
     trouble_ = why;
     // At once the first time: one lost connection says little.
     retry_at_ = now + std::chrono::milliseconds(backoff_ms_);
     backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffMinMs, kBackoffMaxMs);
   }
   void doubt(TimePoint now, const std::string& why) {
-    if (doubted_) return;  // its channels find out one after the other
+    if (!relied_on()) return;
     back_off(now, why);
+    trouble_ = why;
     doubted_ = true;
     doubted_at_ = now;
   }
   // A channel came back in order. Of a doubted rail that says nothing, unless it was heard since.
   void in_order() {
-    if (doubted_ && heard_at() <= doubted_at_) return;
+    if (!relied_on() && heard_at() <= doubted_at_) return;
     doubted_ = false;
     retry_at_ = {};
-    backoff_ms_ = 0;
     trouble_.clear();
   }
 
  private:
   static constexpr int kBackoffMinMs = 20, kBackoffMaxMs = 2000;
+  static constexpr std::chrono::seconds kForgottenAfter{60};
   std::atomic<TimePoint> heard_at_{TimePoint{}};
+  TimePoint troubled_at_{};
   TimePoint doubted_at_{};
   TimePoint retry_at_{};
   int backoff_ms_ = 0;
-  bool doubted_ = false;
+  std::atomic<bool> doubted_ = false;
   std::string trouble_;
 };
 

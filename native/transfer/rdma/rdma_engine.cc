@@ -9,7 +9,6 @@
 #include "transfer/known_peers.h"
 #include "transfer/rdma/lane.h"
 #include "transfer/rdma/patience.h"
-#include "transfer/silence.h"
 #include "transfer/wake_fds.h"
 
 namespace peercached::rdma {
@@ -18,6 +17,8 @@ namespace {
 // Below this a second channel saves nothing.
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
 constexpr size_t kLanesPerRailMax = 2;
+// Many readers of one holder may each have to wait that long for one chain.
+constexpr std::chrono::milliseconds kLateMin{100};
 // While READs are under way, how long at most until a worker's fence is noticed.
 constexpr int kFenceCheckMs = 10;
 
@@ -100,7 +101,7 @@ class Reading final : public RdmaEngine {
     const auto twice = std::chrono::microseconds(2 * (4096ull << exponent) / 1000);
     // 0: the devices never send again.
     return std::max<Clock::duration>(
-        kSilenceMin, exponent == 0 ? share : std::min<Clock::duration>(share, twice));
+        kLateMin, exponent == 0 ? share : std::min<Clock::duration>(share, twice));
   }
 
   void open_lanes(ReadCall& call, std::deque<PeerRead>& reads, std::deque<Lane>& lanes,

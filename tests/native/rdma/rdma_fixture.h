@@ -81,6 +81,7 @@ class RdmaReader : public rdma::Connector {
     std::lock_guard lock(mutex_);
     threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
       if (hang) return;
+      while (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ++connects;
       {
         std::lock_guard told_lock(told_mutex_);
@@ -117,7 +118,7 @@ class RdmaReader : public rdma::Connector {
     return told_;
   }
 
-  std::atomic<bool> refuse{false}, hang{false}, unreachable{false};
+  std::atomic<bool> refuse{false}, hang{false}, slow{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
   std::atomic<unsigned> deaf_rails{0};  // to kPeer; bits: by rail of ours
 

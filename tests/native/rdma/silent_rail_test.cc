@@ -91,6 +91,28 @@ TEST_F(RdmaSilentRail, ThatIsNotEvenConnectedLeavesTheCallTimeForTcp) {
   EXPECT_TRUE(takes_less(fails, long_ms / 10)) << "no other read waits for it";
 }
 
+TEST_F(RdmaSilentRail, ProvesItselfByOneChannelHoweverManyWereOnTheirWay) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  // Eight reads wait for a channel each, and none comes in time.
+  reader.slow = true;
+  std::vector<std::thread> reads;
+  for (int i = 0; i < 8; ++i) reads.emplace_back([&] { one_read(reader, row, 2 * long_ms); });
+  for (std::thread& read : reads) read.join();
+  EXPECT_FALSE(reader.fabric.engine().reaches(kPeer));
+  reader.slow = false;
+  reader.wait();
+  ASSERT_TRUE(eventually([&] { return reader.fabric.engine().reaches(kPeer); }));
+  EXPECT_EQ(reader.fabric.rails()[0]->counters.channels, 1u);
+  // It falls silent again: nothing of before speaks for it.
+  reader.deaf_rails = 1;
+  reader.fabric.engine().leave_rail(*reader.fabric.rails()[0]);
+  EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error);
+  EXPECT_FALSE(reader.fabric.engine().reaches(kPeer));
+}
+
 TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
   RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
