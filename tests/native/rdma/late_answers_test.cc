@@ -1,4 +1,6 @@
 // Bytes that come when the read is over already, over soft-RoCE and a wire that is slow one way.
+#include <algorithm>
+
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -53,6 +55,37 @@ TEST_P(RdmaLateAnswers, AreNotWritten) {
   EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
   // What comes behind it on the wire is here: so it was, too.
   EXPECT_TRUE(eventually(arrives));
+  EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
+  reader.fabric.regions().remove(late.memory.data());
+}
+
+// The call went on by another rail meanwhile, and the memory is the worker's again.
+TEST(RdmaLateAnswersElsewhere, AreNotWrittenWhenAnotherRailHasBroughtThePages) {
+  install_fault_guard();
+  RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
+  rdma::LinkSettings patient;
+  patient.timeout = 18;  // a second until anything is sent again
+  RdmaReader reader({"rxe1", "rxe3"}, 8, patient);
+  reader.knows(holder);
+  const std::vector<RecordRow> rows = holder.set_many(0, 24, 200'000);
+  const auto& rails = reader.fabric.rails();
+  ASSERT_TRUE(eventually([&] {
+    Reading reading(rows);
+    reader.read(reading);
+    return rails[0]->counters.bytes > 0 && rails[1]->counters.bytes > 0;
+  }));
+  const SlowWire wire("rdma0", 800);
+  Reading late(rows);
+  reader.fabric.regions().add(late.memory.data(), late.memory.size());
+  late.read(reader.fabric.engine(), 1500);  // late after a quarter of it
+  expect_pages(late, 0);
+  EXPECT_EQ(reader.troubles().size(), 1u);
+  std::fill(late.memory.begin(), late.memory.end(), kPaint);
+  // What comes behind it on the wire is here: so it was, too.
+  EXPECT_TRUE(eventually([&] {
+    (void)reader.fabric.engine().reaches(kPeer);
+    return reader.troubles().empty();
+  }));
   EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
   reader.fabric.regions().remove(late.memory.data());
 }
