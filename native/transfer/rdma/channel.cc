@@ -163,7 +163,7 @@ std::string Channel::no_proof() const {
   if (released_ != 0) {
     return rail_.name() + ": READs of " + std::to_string(sizeof(SlotHeader)) +
            " bytes pass and those of " + std::to_string(kAskedBytes) +
-           " do not: is the MTU of some link on the way smaller?";
+           " do not: look for a link with a smaller MTU, and for lost packets";
   }
   return trouble_.empty() ? rail_.name() + ": still no answer" : trouble_;
 }

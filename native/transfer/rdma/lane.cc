@@ -147,7 +147,8 @@ void Lane::give_way() {
   const bool rail_too = peer_.channels().quiet(*channel_) >= call_.late_after;
   put_back_all(false);
   first_rail_ = channel_->rail().index + 1;
-  lose_channel(rail_too ? PeerChannels::Fault::silence : PeerChannels::Fault::none);
+  lose_channel(rail_too ? PeerChannels::Fault::silence : PeerChannels::Fault::none,
+               call_.late_after);
   gave_way_ = true;
   if (peer_.tcp_follows() && call_.half_over()) finished_ = true;
 }
@@ -157,10 +158,10 @@ void Lane::put_back_all(bool broke) {
 }
 
 // With all that is under way. Nothing is written any more when this returns.
-void Lane::lose_channel(PeerChannels::Fault fault) {
+void Lane::lose_channel(PeerChannels::Fault fault, Clock::duration proof_within) {
   InFlight& rail = in_flight();
   rail.leave(place_);
-  peer_.channels().retire(std::exchange(channel_, nullptr), fault);
+  peer_.channels().retire(std::exchange(channel_, nullptr), fault, proof_within);
   while (chains_count_ != 0) {
     rail.give_back(chains_[--chains_count_].bytes);
     call_.leave();

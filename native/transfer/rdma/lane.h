@@ -54,7 +54,8 @@ class Lane {
   bool late() const;
   void give_way();
   void put_back_all(bool broke);
-  void lose_channel(PeerChannels::Fault fault);
+  void lose_channel(PeerChannels::Fault fault,
+                    Clock::duration proof_within = Clock::duration::max());
   void end();
 
   ReadCall& call_;

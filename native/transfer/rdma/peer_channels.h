@@ -54,8 +54,9 @@ class PeerChannels {
   bool usable();
   // It broke, or something is outstanding on it: fences it, and destroys it. If that is the rail's
   // fault its idle channels go, too, and no read uses it for a while (rail_trust.h).
+  // `proof_within`: how long it may be silent to be relied on again.
   enum class Fault : uint8_t { none, error, silence };
-  void retire(Channel* channel, Fault fault);
+  void retire(Channel* channel, Fault fault, Clock::duration proof_within = Clock::duration::max());
   // Somebody has waited that long for a channel. Rails on which nothing was heard meanwhile are
   // doubted, if there is another way.
   void doubt_slow_connects(Clock::duration late_after, bool tcp_follows);
@@ -120,7 +121,8 @@ class PeerChannels {
   void end(const Rail* rail, Gone& gone);
   void begin_connect(uint32_t rail);
   void back_off(uint32_t rail, const std::string& why);
-  void doubt(uint32_t rail, const std::string& why);
+  void doubt(uint32_t rail, const std::string& why,
+             Clock::duration proof_within = Clock::duration::max());
   void not_connected(uint32_t rail, const std::string& why);
   bool others_relied_on(const Rail& rail) const;
   std::vector<Entry>::iterator find(const Channel* channel);

@@ -8,9 +8,6 @@
 namespace peercached::rdma {
 namespace {
 
-// What has not come in this time will not; where packets get lost, it is sent again.
-constexpr auto kProofMax = std::chrono::milliseconds(1000);
-
 std::string in_ms(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
          " ms";
@@ -18,13 +15,14 @@ std::string in_ms(Clock::duration time) {
 
 }  // namespace
 
-void PeerChannels::retire(Channel* channel, Fault fault) {
+void PeerChannels::retire(Channel* channel, Fault fault, Clock::duration proof_within) {
   Gone gone;
   {
     std::lock_guard lock(mutex_);
     const uint32_t rail = channel->rail().index;
     if (fault == Fault::silence) {
-      doubt(rail, channel->rail().name() + ": no answer for " + in_ms(quiet(*channel)));
+      const std::string why = channel->rail().name() + ": no answer for " + in_ms(quiet(*channel));
+      doubt(rail, why, proof_within);
     } else if (fault == Fault::error && channel->unanswered()) {
       doubt(rail, channel->trouble());
     } else if (fault == Fault::error) {
@@ -95,7 +93,7 @@ bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
       entry->state = State::idle;
       return true;
     }
-    if (!channel.trouble().empty() || now - channel.asked_at() > kProofMax) {
+    if (!channel.trouble().empty() || now - channel.asked_at() > trusts_[rail].proof_within()) {
       back_off(rail, channel.no_proof());
       gone.push_back(take(entry));
     }
@@ -138,8 +136,8 @@ void PeerChannels::back_off(uint32_t rail, const std::string& why) {
   rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
 }
 
-void PeerChannels::doubt(uint32_t rail, const std::string& why) {
-  trusts_[rail].doubt(Clock::now(), why);
+void PeerChannels::doubt(uint32_t rail, const std::string& why, Clock::duration proof_within) {
+  trusts_[rail].doubt(Clock::now(), why, proof_within);
   rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -26,6 +26,9 @@ class RailTrust {
   bool may_connect(TimePoint now) const { return retry_at_ <= now; }
   // The last trouble; empty while all is in order.
   const std::string& trouble() const { return trouble_; }
+  // How long a proof may take: no longer than the read that raised the doubt had waited, or who
+  // reads next would be late as well.
+  Clock::duration proof_within() const { return proof_within_; }
 
   void back_off(TimePoint now, const std::string& why) {
     if (now < retry_at_) return;  // its channels find out one after the other
@@ -38,8 +41,9 @@ class RailTrust {
     retry_at_ = now + std::chrono::milliseconds(backoff_ms_);
     backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffMinMs, kBackoffMaxMs);
   }
-  void doubt(TimePoint now, const std::string& why) {
+  void doubt(TimePoint now, const std::string& why, Clock::duration proof_within = kProofMax) {
     if (!relied_on()) return;
+    proof_within_ = std::min<Clock::duration>(proof_within, kProofMax);
     back_off(now, why);
     trouble_ = why;
     doubted_ = true;
@@ -56,11 +60,14 @@ class RailTrust {
  private:
   static constexpr int kBackoffMinMs = 20, kBackoffMaxMs = 2000;
   static constexpr std::chrono::seconds kForgottenAfter{60};
+  // What has not come in this time will not; where packets get lost, it is sent again.
+  static constexpr std::chrono::milliseconds kProofMax{1000};
   std::atomic<TimePoint> heard_at_{TimePoint{}};
   TimePoint troubled_at_{};
   TimePoint doubted_at_{};
   TimePoint retry_at_{};
   int backoff_ms_ = 0;
+  Clock::duration proof_within_ = kProofMax;
   std::atomic<bool> doubted_ = false;
   std::string trouble_;
 };
