@@ -36,8 +36,8 @@ class ToldByAll:
         self._tasks = Tasks()
 
     async def by(self, node: Node, since: float, view: int) -> Told | str:
-        """Whom it has told of what it had removed at `since` (monotonic seconds), which may be not
-        all members of that view; or why it does not say."""
+        """Whom it has told of all that it had removed at `since` (monotonic seconds). That may be
+        fewer than the members of the view. A text says why there is no answer."""
         incarnation = node.address.incarnation
         last = self._statements.get(incarnation)
         if last is None or not await _is_good(last, since, view):

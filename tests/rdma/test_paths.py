@@ -97,6 +97,12 @@ def test_of_two_rails_the_sick_one_costs_no_page(make_cluster: MakeCluster, atta
     is_taken_again(reader, reading, keys)
 
 
+def side_of(cluster: Cluster, whose: str) -> tuple[Daemon, str]:
+    """The node and its device, of a pair with one rail each."""
+    place = ("holder", "reader").index(whose)
+    return cluster[place], devices()[place]
+
+
 def address(device: str, what: str, which: str) -> None:
     subprocess.run(["ip", "address", what, f"{which}/24", "dev", netdev(device)], check=True)
 
@@ -107,8 +113,8 @@ def test_an_address_that_comes_back_at_another_place_is_followed(
     make_cluster: MakeCluster, attach: Attach, whose: str
 ) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 1)
-    holder, reader = cluster.daemons
-    side, device = (reader, devices()[1]) if whose == "reader" else (holder, devices()[0])
+    reader = cluster[1]
+    side, device = side_of(cluster, whose)
     own = roce_v2_ipv4_gid(device)
     other = "10.99.0.99"
     # Else the address that came second would go with the one that came first.
@@ -136,8 +142,8 @@ def test_an_mtu_that_is_lowered_is_followed(
     make_cluster: MakeCluster, attach: Attach, whose: str
 ) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 1)
-    holder, reader = cluster.daemons
-    side, device = (reader, devices()[1]) if whose == "reader" else (holder, devices()[0])
+    reader = cluster[1]
+    side, device = side_of(cluster, whose)
     with ExitStack() as stack:
         stack.callback(set_mtu, device, 9000)
         set_mtu(device, 1500)

@@ -49,7 +49,7 @@ class PeerChannels {
   Lease lease(uint32_t first_rail, bool waiting, bool patient);
   void give_back(Channel* channel);
   // Whether a read by RDMA makes sense now: some rail that is up is relied on, and is not left
-  // alone after an error without a channel left. Asks silent rails to prove themselves, as lease()
+  // alone after an error without a channel left. Asks doubted rails to prove themselves, as lease()
   // does.
   bool usable();
   // It broke, or something is outstanding on it: fences it, and destroys it. If that is the rail's
