@@ -62,9 +62,10 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
             say_doubted(say, rail, doubted)
     fallen = transport["fallback_reads"]
     if rails and len(down) == len(rails):
-        instead = f"come over TCP ({fallen} reads so far)" if wanted == "auto" else "are misses"
+        by_tcp = wanted == "auto"
+        instead = f"come over TCP ({fallen} reads so far)" if by_tcp else "are misses"
         say(
-            "error",
+            "warning" if by_tcp else "error",
             f"No rail is up: the pages of peers that have RDMA {instead}.",
             "Mend one of the rails; it is taken again by itself.",
         )

@@ -18,11 +18,11 @@ std::span<std::byte> bytes_of(const Buffer& buffer) {
   return {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()};
 }
 
-rdma::RailChoice port_named(const std::string& name, int gid_index) {
+rdma::BareReads::End port_named(const std::string& name, int gid_index) {
   rdma::RailPolicy policy;
   policy.device_names = {name};
   policy.gid_index = gid_index;
-  return rdma::choose_rails(rdma::list_ports(), policy).at(0);
+  return {rdma::choose_rails(rdma::list_ports(), policy).at(0), policy};
 }
 
 // Keeps the buffers for as long as READs may be under way.

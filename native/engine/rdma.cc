@@ -26,6 +26,15 @@ struct ConnectEvent {
 };
 static_assert(sizeof(ConnectEvent) == 56);
 
+void check_that_one_is_up(std::span<const std::unique_ptr<rdma::Rail>> rails) {
+  std::string all;
+  for (const auto& rail : rails) {
+    if (rail->up()) return;
+    all += (all.empty() ? "" : "; ") + rail->name() + ": " + rail->why_down();
+  }
+  throw std::runtime_error("no RDMA port can be used: " + all);
+}
+
 }  // namespace
 
 std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
@@ -42,11 +51,7 @@ std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
   fabric.engine = {config_.channels_per_peer, config_.protocol == Protocol::automatic};
   try {
     auto made = std::make_unique<rdma::Fabric>(fabric, pool_->base(), pool_->size_bytes(), *this);
-    const auto up = [](const auto& rail) { return rail->up(); };
-    if (config_.protocol == Protocol::rdma &&
-        std::none_of(made->rails().begin(), made->rails().end(), up)) {
-      throw std::runtime_error(made->rails()[0]->name() + ": " + made->rails()[0]->why_down());
-    }
+    if (config_.protocol == Protocol::rdma) check_that_one_is_up(made->rails());
     return made;
   } catch (const std::runtime_error& error) {
     if (config_.protocol == Protocol::rdma) {
@@ -138,7 +143,7 @@ std::string Engine::transport_json() const {
     json.open('{').field("rail", rail.index).field("device", port.device);
     json.field("port", port.number).field("gid", rdma::text_of(address.gid.gid));
     json.field("gid_index", address.gid.index).field("netdev", address.gid.netdev);
-    json.field("mtu", 128 << address.mtu).field("rate_gbps", port.rate_gbps);
+    json.field("mtu", 128 << address.mtu).field("rate_gbps", rail.rate_gbps());
     json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", now[i].why_down);
     json.field("registered_bytes", fabric_->registered_bytes());
     json.field("channels", rail.counters.channels.load());

@@ -26,22 +26,24 @@ Registration registered(const Rail& rail, std::span<std::byte> memory, int acces
 
 }  // namespace
 
-BareReads::BareReads(const RailChoice& source_port, const RailChoice& reader_port,
-                     std::span<std::byte> source, std::span<std::byte> dest, uint32_t read_bytes,
-                     unsigned queue_pairs)
+BareReads::BareReads(const End& source_end, const End& reader_end, std::span<std::byte> source,
+                     std::span<std::byte> dest, uint32_t read_bytes, unsigned queue_pairs)
     : source_(source),
       dest_(dest),
       read_bytes_(read_bytes),
       depth_(static_cast<unsigned>(std::clamp<uint64_t>(
           kInFlightBytes / std::max<uint64_t>(1, read_bytes) / std::max(1u, queue_pairs), 1,
           kDepthMax))),
-      holder_(0, source_port, {}),
-      reader_(1, reader_port, {}) {
+      holder_(0, source_end.port, {}, source_end.policy),
+      reader_(1, reader_end.port, {}, reader_end.policy) {
   if (read_bytes == 0 || queue_pairs == 0 || source.size() != dest.size() ||
       source.size() < read_bytes) {
     throw std::runtime_error("bare READs of " + std::to_string(read_bytes) + " bytes from " +
                              std::to_string(source.size()) + " to " + std::to_string(dest.size()) +
                              " over " + std::to_string(queue_pairs) + " queue pairs cannot be");
+  }
+  for (const Rail* rail : {&holder_, &reader_}) {
+    if (!rail->up()) throw std::runtime_error(rail->name() + ": " + rail->why_down());
   }
   const Verbs& verbs = Verbs::get();
   source_key_ = registered(holder_, source, IBV_ACCESS_REMOTE_READ);

@@ -14,12 +14,15 @@ namespace peercached::rdma {
 
 class BareReads {
  public:
+  struct End {
+    Port port;
+    RailPolicy policy;  // for its GID
+  };
   // READs of `read_bytes` from `source` to the same place of `dest`, over `queue_pairs`. Both hold
   // as many bytes, at least one READ's, and outlive this. Throws std::runtime_error where the
   // ports cannot be used or the memory cannot be registered.
-  BareReads(const RailChoice& source_port, const RailChoice& reader_port,
-            std::span<std::byte> source, std::span<std::byte> dest, uint32_t read_bytes,
-            unsigned queue_pairs);
+  BareReads(const End& source_end, const End& reader_end, std::span<std::byte> source,
+            std::span<std::byte> dest, uint32_t read_bytes, unsigned queue_pairs);
 
   // Makes `count` READs, place after place, and again from the first. Seconds that took. One
   // thread at a time. Throws std::runtime_error when one fails; then this is of no more use.

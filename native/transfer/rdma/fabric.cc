@@ -18,9 +18,9 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
   RailPolicy policy = config.policy;
   policy.numa_node = numa_node_of(pool);
   const std::vector<Port> ports = list_ports();
-  for (const RailChoice& choice : choose_rails(ports, policy)) {
+  for (const Port& port : choose_rails(ports, policy)) {
     rails_.push_back(
-        std::make_unique<Rail>(static_cast<uint32_t>(rails_.size()), choice, config.link, policy));
+        std::make_unique<Rail>(static_cast<uint32_t>(rails_.size()), port, config.link, policy));
     const int fd = rails_.back()->context()->async_fd;
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   }

@@ -117,8 +117,8 @@ std::string names_of(std::span<const Port> ports) {
   return names.empty() ? "none" : names;
 }
 
-std::vector<RailChoice> chosen_by_name(std::span<const Port> ports, const RailPolicy& policy) {
-  std::vector<RailChoice> rails;
+std::vector<Port> chosen_by_name(std::span<const Port> ports, const RailPolicy& policy) {
+  std::vector<Port> rails;
   for (const std::string& wanted : policy.device_names) {
     const auto found = std::find_if(ports.begin(), ports.end(), [&](const Port& port) {
       return name_of(port) == wanted || (port.device == wanted && port.number == 1);
@@ -127,13 +127,24 @@ std::vector<RailChoice> chosen_by_name(std::span<const Port> ports, const RailPo
       throw std::runtime_error("device_names: there is no RDMA port " + wanted +
                                " here; there are: " + names_of(ports));
     }
-    const auto gid = choose_gid(*found, policy);
-    // One that is down has its address again when it comes up.
-    if (!gid && found->active) {
-      throw std::runtime_error("device_names: " + why_no_gid(*found, policy));
-    }
-    rails.push_back({*found, gid.value_or(GidEntry{})});
+    rails.push_back(*found);
   }
+  return rails;
+}
+
+std::vector<Port> chosen_freely(std::span<const Port> ports, const RailPolicy& policy) {
+  std::vector<Port> rails;
+  double fastest = 0;
+  for (const Port& port : ports) {
+    if (!why_unusable(port, policy).empty()) continue;
+    rails.push_back(port);
+    fastest = std::max(fastest, port.rate_gbps);
+  }
+  std::erase_if(rails, [&](const Port& port) { return port.rate_gbps < fastest; });
+  if (rails.empty()) rails.assign(ports.begin(), ports.end());
+  std::stable_sort(rails.begin(), rails.end(), [&](const Port& a, const Port& b) {
+    return (a.numa_node == policy.numa_node) > (b.numa_node == policy.numa_node);
+  });
   return rails;
 }
 
@@ -157,12 +168,14 @@ std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
   return best;
 }
 
-std::string why_no_gid(const Port& port, const RailPolicy& policy) {
+std::string why_unusable(const Port& port, const RailPolicy& policy) {
+  if (!port.active) return "it is not active: check cable and switch, or bring its link up";
+  if (choose_gid(port, policy)) return "";
   if (policy.gid_index >= 0) {
-    return name_of(port) + " has no GID with index " + std::to_string(policy.gid_index) +
+    return "it has no GID with index " + std::to_string(policy.gid_index) +
            ": correct rdma_gid_index, or leave it out";
   }
-  return name_of(port) + " has no RoCE v2 GID: give its network interface an address";
+  return "it has no RoCE v2 GID: give its network interface an address";
 }
 
 std::vector<Port> list_ports() {
@@ -198,33 +211,9 @@ Port look_at(ibv_context* context, const std::string& device, int number) {
   return ports[0];
 }
 
-std::vector<RailChoice> choose_rails(std::span<const Port> ports, const RailPolicy& policy) {
+std::vector<Port> choose_rails(std::span<const Port> ports, const RailPolicy& policy) {
   if (ports.empty()) throw std::runtime_error("this machine has no RDMA device");
-  if (!policy.device_names.empty()) return chosen_by_name(ports, policy);
-  std::vector<RailChoice> rails;
-  std::string why;
-  for (const Port& port : ports) {
-    if (!port.active) {
-      why += name_of(port) + " is not active: check cable and switch, or bring its link up. ";
-      continue;
-    }
-    const auto gid = choose_gid(port, policy);
-    if (gid) {
-      rails.push_back({port, *gid});
-    } else {
-      why += why_no_gid(port, policy) + ". ";
-    }
-  }
-  if (rails.empty()) throw std::runtime_error("no RDMA port can be used: " + why);
-  const double fastest =
-      std::max_element(rails.begin(), rails.end(), [](const RailChoice& a, const RailChoice& b) {
-        return a.port.rate_gbps < b.port.rate_gbps;
-      })->port.rate_gbps;
-  std::erase_if(rails, [&](const RailChoice& rail) { return rail.port.rate_gbps < fastest; });
-  std::stable_sort(rails.begin(), rails.end(), [&](const RailChoice& a, const RailChoice& b) {
-    return (a.port.numa_node == policy.numa_node) > (b.port.numa_node == policy.numa_node);
-  });
-  return rails;
+  return policy.device_names.empty() ? chosen_freely(ports, policy) : chosen_by_name(ports, policy);
 }
 
 std::string text_of(const Gid& gid) {

@@ -45,15 +45,11 @@ struct RailPolicy {
   int numa_node = -1;                     // of the pool: nearer rails go first
 };
 
-struct RailChoice {
-  Port port;
-  GidEntry gid;
-};
-
-// Rails in the order of their use. Chosen freely they are the active ports with a usable GID
-// that are as fast as the fastest of them. Named ones may be down, and have no GID then. Throws
-// std::runtime_error saying what is missing.
-std::vector<RailChoice> choose_rails(std::span<const Port> ports, const RailPolicy& policy);
+// Rails in the order of their use. Chosen freely they are the usable ports that are as fast as the
+// fastest of them. Named ones need not be usable yet, and while no port of the machine is usable
+// all are taken: a network may come up after the daemon. Throws std::runtime_error: no port at all,
+// or none of a given name.
+std::vector<Port> choose_rails(std::span<const Port> ports, const RailPolicy& policy);
 
 // A port of an opened device, as it is now. Throws VerbsError.
 Port look_at(ibv_context* context, const std::string& device, int number);
@@ -61,7 +57,8 @@ Port look_at(ibv_context* context, const std::string& device, int number);
 // still there, goes before one that is no better.
 std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
                                    const GidEntry* current = nullptr);
-std::string why_no_gid(const Port& port, const RailPolicy& policy);
+// What keeps it from being used now, and what to do; empty: nothing.
+std::string why_unusable(const Port& port, const RailPolicy& policy);
 
 std::string text_of(const Gid& gid);  // "10.0.0.1" for an IPv4 one, else IPv6 notation
 

@@ -31,58 +31,43 @@ Context open_by_name(const std::string& name) {
   return context;
 }
 
-uint16_t pkey_index_of(const Verbs& verbs, ibv_context* context, uint8_t port, uint16_t wanted,
-                       uint16_t table_entries) {
-  for (int i = 0; i < table_entries; ++i) {
-    __be16 key = 0;
-    if (verbs.query_pkey(context, port, i, &key) != 0) break;
+uint16_t pkey_index_of(const Verbs& verbs, ibv_context* context, uint8_t port, uint16_t wanted) {
+  __be16 key = 0;
+  for (int i = 0; verbs.query_pkey(context, port, i, &key) == 0; ++i) {
     // The highest bit tells full from limited membership of the same partition.
     if ((ntohs(key) & 0x7fff) == (wanted & 0x7fff)) return static_cast<uint16_t>(i);
   }
   char text[8];
   std::snprintf(text, sizeof text, "0x%04x", wanted);
-  throw std::runtime_error(std::string("rdma_pkey: the port's table has no partition ") + text);
+  throw std::runtime_error(std::string("its table has no partition ") + text +
+                           ": correct rdma_pkey");
 }
 
-ibv_port_attr port_of(const Verbs& verbs, const Rail& rail) {
-  ibv_port_attr attr{};
-  verbs_context* extended = verbs_get_ctx_op(rail.context(), query_port);
-  const auto number = static_cast<uint8_t>(rail.port.number);
-  const int error = extended != nullptr
-                        ? extended->query_port(rail.context(), number, &attr, sizeof attr)
-                        : verbs.query_port(rail.context(), number,
-                                           reinterpret_cast<_compat_ibv_port_attr*>(&attr));
-  if (error != 0) throw VerbsError("querying port " + rail.name(), error);
-  return attr;
+uint8_t as_enum(int mtu_bytes) {
+  return static_cast<uint8_t>(std::bit_width(static_cast<unsigned>(mtu_bytes) / 128u) - 1);
 }
 
-uint8_t mtu_of(const ibv_port_attr& port, int wanted_bytes, const std::string& name) {
-  const int active_bytes = 128 << port.active_mtu;
-  if (wanted_bytes == 0) return static_cast<uint8_t>(port.active_mtu);
-  for (uint8_t mtu = IBV_MTU_256; mtu <= port.active_mtu; ++mtu) {
-    if (128 << mtu == wanted_bytes) return mtu;
-  }
+void check_mtu(const Port& port, int wanted_bytes, const std::string& name) {
+  if (wanted_bytes <= port.mtu_bytes) return;
   throw std::runtime_error("rdma_mtu is " + std::to_string(wanted_bytes) + ", but " + name +
-                           " runs at " + std::to_string(active_bytes) +
+                           " runs at " + std::to_string(port.mtu_bytes) +
                            ": use 256, 512, 1024, 2048 or 4096 up to that, or raise the MTU of "
                            "its network interface");
 }
 
 }  // namespace
 
-Rail::Rail(uint32_t index_, const RailChoice& choice, const LinkSettings& settings_,
+Rail::Rail(uint32_t index_, const Port& port_, const LinkSettings& settings_,
            const RailPolicy& policy)
-    : index(index_), port(choice.port), settings(settings_), policy_(policy) {
+    : index(index_), port(port_), settings(settings_), policy_(policy) {
   const Verbs& verbs = Verbs::get();
   context_ = open_by_name(port.device);
   if (verbs.query_device(context_.get(), &limits_) != 0) refused("querying " + name());
   pd_ = ProtectionDomain(verbs.alloc_pd(context_.get()));
   if (!pd_) refused("allocating a protection domain on " + name());
-  const ibv_port_attr now = port_of(verbs, *this);
-  address_ = {choice.gid, now.lid, mtu_of(now, settings.mtu_bytes, name())};
-  pkey_index_ = pkey_index_of(verbs, context_.get(), static_cast<uint8_t>(port.number),
-                              settings.pkey, now.pkey_tbl_len);
-  if (now.state != IBV_PORT_ACTIVE) set_down("its port is not active");
+  const auto [why_not, moved] = look();
+  if (!why_not.empty()) set_down(why_not);
+  if (why_not.empty()) check_mtu(port, settings.mtu_bytes, name());
 }
 
 std::string Rail::name() const { return port.device + ":" + std::to_string(port.number); }
@@ -134,23 +119,31 @@ bool Rail::recovered() {
 }
 
 Rail::Look Rail::look() {
-  Port now;
   try {
-    now = look_at(context_.get(), port.device, port.number);
-  } catch (const VerbsError& error) {
+    const Port now = look_at(context_.get(), port.device, port.number);
+    const RailAddress after = address_at(now);
+    rate_gbps_.store(now.rate_gbps, std::memory_order_relaxed);
+    std::lock_guard lock(mutex_);
+    const bool moved = !(after == address_);
+    address_ = after;
+    return {"", moved};
+  } catch (const std::runtime_error& error) {
     return {error.what()};
   }
-  if (!now.active) return {"its port is not active"};
+}
+
+RailAddress Rail::address_at(const Port& now) const {
+  const std::string why_not = why_unusable(now, policy_);
+  if (!why_not.empty()) throw std::runtime_error(why_not);
   const RailAddress before = address();
-  const auto gid = choose_gid(now, policy_, &before.gid);
-  if (!gid) return {why_no_gid(now, policy_)};
-  const int bytes =
-      settings.mtu_bytes == 0 ? now.mtu_bytes : std::min(settings.mtu_bytes, now.mtu_bytes);
-  const RailAddress after{*gid, now.lid, static_cast<uint8_t>(std::bit_width(bytes / 128u) - 1)};
-  if (after == before) return {};
-  std::lock_guard lock(mutex_);
-  address_ = after;
-  return {"", true};
+  RailAddress after;
+  after.gid = *choose_gid(now, policy_, &before.gid);
+  after.lid = now.lid;
+  after.pkey_index =
+      pkey_index_of(Verbs::get(), context_.get(), static_cast<uint8_t>(port.number), settings.pkey);
+  after.mtu = as_enum(settings.mtu_bytes == 0 ? now.mtu_bytes
+                                              : std::min(settings.mtu_bytes, now.mtu_bytes));
+  return after;
 }
 
 QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
@@ -169,7 +162,7 @@ QueuePair Rail::make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned piec
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = static_cast<uint8_t>(port.number);
-  attr.pkey_index = pkey_index_;
+  attr.pkey_index = address().pkey_index;
   attr.qp_access_flags = remote_read ? IBV_ACCESS_REMOTE_READ : 0;
   const int error = verbs.modify_qp(
       qp.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

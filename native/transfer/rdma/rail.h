@@ -31,19 +31,20 @@ struct RailCounters {
   ReadLatency chains;  // from the first doorbell to the last header
 };
 
-// By what a rail is reached.
+// How a rail is reached, and reaches others.
 struct RailAddress {
   GidEntry gid;
   uint16_t lid = 0;
+  uint16_t pkey_index = 0;
   uint8_t mtu = IBV_MTU_1024;  // an ibv_mtu
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 
 class Rail {
  public:
-  // Opens the device. Throws std::runtime_error: gone, not permitted, a setting it cannot do.
-  Rail(uint32_t index, const RailChoice& choice, const LinkSettings& settings,
-       const RailPolicy& policy = {});
+  // Opens the device; the rail is down if the port is not usable now. Throws std::runtime_error:
+  // gone, not permitted, a setting that the port cannot do.
+  Rail(uint32_t index, const Port& port, const LinkSettings& settings, const RailPolicy& policy);
 
   const uint32_t index;
   const Port port;  // as it was then
@@ -55,6 +56,7 @@ class Rail {
   const ibv_device_attr& limits() const { return limits_; }
   std::string name() const;
   RailAddress address() const;
+  double rate_gbps() const { return rate_gbps_.load(std::memory_order_relaxed); }
 
   // Whether the port works now. A rail that is out takes no new channels.
   bool up() const { return up_.load(std::memory_order_acquire); }
@@ -86,6 +88,8 @@ class Rail {
   void connect(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& holder) const;
 
  private:
+  // Throws std::runtime_error: the port is not usable, or has not the partition.
+  RailAddress address_at(const Port& now) const;
   void to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& other,
                            uint8_t reads) const;
 
@@ -93,8 +97,8 @@ class Rail {
   ProtectionDomain pd_;
   ibv_device_attr limits_{};
   const RailPolicy policy_;
-  uint16_t pkey_index_ = 0;
   RailAddress address_;
+  std::atomic<double> rate_gbps_{0};
   std::atomic<bool> up_{true};
   mutable std::mutex mutex_;
   std::string why_down_;

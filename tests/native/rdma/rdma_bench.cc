@@ -119,12 +119,14 @@ void run(const Options& options) {
       }
     } else {
       std::vector<std::byte> from(set_bytes, std::byte{7}), to(set_bytes);
-      const auto choice = [](const auto& end) {
+      const auto port = [](const auto& end) {
         const rdma::Rail& rail = *end.fabric.rails()[0];
-        return rdma::RailChoice{rail.port, rail.address().gid};
+        rdma::RailPolicy policy;
+        policy.gid_index = rail.address().gid.index;
+        return rdma::BareReads::End{rail.port, policy};
       };
       const auto reads = [&](uint64_t bytes) {
-        return rdma::BareReads(choice(holder), choice(reader), std::span(from).first(bytes),
+        return rdma::BareReads(port(holder), port(reader), std::span(from).first(bytes),
                                std::span(to).first(bytes), length, 1);
       };
       rdma::BareReads one_place = reads(length), bare = reads(set_bytes);

@@ -37,11 +37,9 @@ Port roce(std::string device, const char* address = "10.0.0.1", double gbps = 40
   return port;
 }
 
-std::vector<std::string> names(const std::vector<RailChoice>& rails) {
+std::vector<std::string> names(const std::vector<Port>& rails) {
   std::vector<std::string> all;
-  for (const RailChoice& rail : rails) {
-    all.push_back(rail.port.device + ":" + std::to_string(rail.port.number));
-  }
+  for (const Port& rail : rails) all.push_back(rail.device + ":" + std::to_string(rail.number));
   return all;
 }
 
@@ -55,7 +53,7 @@ std::string why_refused(const std::vector<Port>& ports, const RailPolicy& policy
 }
 
 int chosen_gid(const Port& port, const RailPolicy& policy = {}) {
-  return choose_rails(std::vector{port}, policy).at(0).gid.index;
+  return choose_gid(port, policy).value().index;
 }
 
 using Names = std::vector<std::string>;
@@ -101,8 +99,7 @@ TEST(Ports, AGidIndexThatIsAskedForIsTakenAsItIs) {
   const Port port = roce("mlx5_0");
   EXPECT_EQ(chosen_gid(port, {.device_names = {}, .gid_index = 0, .host = ""}), 0);
   const RailPolicy none{.device_names = {}, .gid_index = 9, .host = ""};
-  EXPECT_TRUE(says(why_refused({port}, none), "mlx5_0:1 has no GID with index 9"));
-  EXPECT_TRUE(says(why_refused({port}, none), "correct rdma_gid_index"));
+  EXPECT_TRUE(says(why_unusable(port, none), "no GID with index 9: correct rdma_gid_index"));
 }
 
 TEST(Ports, InfiniBandTakesThePortsOwnGid) {
@@ -137,6 +134,7 @@ TEST(Ports, NamedOnesAreTakenInTheOrderNamedWhateverTheirState) {
   std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_0"), roce("mlx5_1", "10.0.0.2", 25)};
   ports[1].number = 2;
   ports[1].active = false;
+  ports[1].gids.clear();
   RailPolicy policy;
   policy.device_names = {"mlx5_1", "mlx5_0:2", "mlx5_0"};
   EXPECT_EQ(names(choose_rails(ports, policy)), (Names{"mlx5_1:1", "mlx5_0:2", "mlx5_0:1"}));
@@ -150,28 +148,24 @@ TEST(Ports, ANameThatIsNotThereIsSaidWithThoseThatAre) {
   EXPECT_TRUE(says(said, "there are: mlx5_0:1, mlx5_1:1")) << said;
 }
 
-TEST(Ports, WhenNoneCanBeUsedEachSaysWhyAndWhatToDo) {
+TEST(Ports, OneThatCannotBeUsedSaysWhyAndWhatToDo) {
   EXPECT_EQ(why_refused({}), "this machine has no RDMA device");
+  EXPECT_EQ(why_unusable(roce("mlx5_0"), {}), "");
   Port down = roce("mlx5_0");
   down.active = false;
+  EXPECT_TRUE(says(why_unusable(down, {}), "it is not active: check cable"));
   Port bare = roce("mlx5_1");
   bare.gids.clear();
-  const std::string said = why_refused({down, bare});
-  EXPECT_TRUE(says(said, "mlx5_0:1 is not active: check cable")) << said;
-  EXPECT_TRUE(says(said, "mlx5_1:1 has no RoCE v2 GID: give its network interface an address"))
-      << said;
-  RailPolicy policy;
-  policy.device_names = {"mlx5_1"};
-  EXPECT_TRUE(says(why_refused({down, bare}, policy), "device_names: mlx5_1:1 has no RoCE v2 GID"));
+  EXPECT_TRUE(
+      says(why_unusable(bare, {}), "no RoCE v2 GID: give its network interface an address"));
 }
 
-TEST(Ports, ANamedOneThatIsDownIsTakenWithoutAnAddress) {
+TEST(Ports, WhileNoneCanBeUsedAllAreTakenForTheNetworkMayComeLater) {
   Port down = roce("mlx5_0");
   down.active = false;
-  down.gids.clear();
-  RailPolicy policy;
-  policy.device_names = {"mlx5_0"};
-  EXPECT_EQ(choose_rails(std::vector{down}, policy).at(0).gid, GidEntry{});
+  Port bare = roce("mlx5_1", "10.0.0.2", 25);
+  bare.gids.clear();
+  EXPECT_EQ(names(choose_rails(std::vector{down, bare}, {})), (Names{"mlx5_0:1", "mlx5_1:1"}));
 }
 
 TEST(Ports, AGidIsWrittenAsTheAddressItIs) {
