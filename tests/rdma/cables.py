@@ -1,5 +1,5 @@
-"""Cables that are pulled: a device whose network link is down. And bad ones, on which packets get
-lost while the link is up."""
+"""Networks that fail in part: a device whose link is down, one whose packets get lost while the
+link is up, and TCP ports of this machine that nobody reaches."""
 
 import subprocess
 from collections.abc import Iterator
@@ -32,11 +32,35 @@ def pulled(*devices: str) -> Iterator[None]:
 def cut(device: str) -> Iterator[None]:
     """Its packets are lost in this block; port and link say nothing of it."""
     loss = ["dev", netdev(device), "root", "netem"]
-    subprocess.run(["tc", "qdisc", "add", *loss, "loss", "100%"], check=True)
+    _tc("qdisc", "add", *loss, "loss", "100%")
     try:
         yield
     finally:
-        subprocess.run(["tc", "qdisc", "del", *loss], check=True)
+        _tc("qdisc", "del", *loss)
+
+
+@contextmanager
+def barred(*ports: int) -> Iterator[None]:
+    """What goes to these TCP ports over loopback is lost in this block, and their answers."""
+    loopback = ["dev", "lo"]
+    bands = ["handle", "1:", "prio", "bands", "4", "priomap", *["0"] * 16]
+    _tc("qdisc", "add", *loopback, "root", *bands)
+    try:
+        _tc("qdisc", "add", *loopback, "parent", "1:4", "netem", "loss", "100%")
+        for port in ports:
+            for end in ("sport", "dport"):
+                match = ["match", "ip", end, str(port), "0xffff"]
+                _tc(
+                    *("filter", "add", *loopback, "parent", "1:", "protocol", "ip", "u32"),
+                    *(*match, "flowid", "1:4"),
+                )
+        yield
+    finally:
+        _tc("qdisc", "del", *loopback, "root")
+
+
+def _tc(*words: str) -> None:
+    subprocess.run(["tc", *words], check=True)
 
 
 def _await_port(device: str, state: str) -> None:

@@ -14,7 +14,7 @@ from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
-from rdma.cables import cut, pulled
+from rdma.cables import barred, cut, pulled
 from rdma.rdma_devices import devices, netdev, roce_v2_ipv4_gid
 
 MIB = 1 << 20
@@ -153,18 +153,52 @@ def test_an_mtu_that_is_lowered_is_followed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
 def test_a_port_that_is_down_at_the_start_is_taken_when_it_comes_up(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster, attach: Attach, named: bool
 ) -> None:
-    holder_device, reader_device = devices()[:2]
-    each = [{"device_names": holder_device}, {"device_names": reader_device}]
+    every = devices()
+    each = [{"device_names": device if named else ""} for device in every[:2]]
     cluster = make_cluster(2, start=False, each=each, protocol="auto")
     holder, reader = cluster.daemons
     keys = keys_of("pages", 8)
-    with pulled(reader_device):
+    with pulled(*([every[1]] if named else every)):
         cluster.start(START_S)
         assert all(attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30).set(keys))
         reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)
         assert reading.has(keys)
         assert "is down" in sentences(reader)
     is_taken_again(reader, reading, keys)
+
+
+@pytest.mark.slow
+def test_while_no_tcp_connection_to_data_port_works_pages_come_by_rdma(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 1)
+    holder, reader = cluster.daemons
+    writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
+    with barred(*(daemon.data_port for daemon in cluster.daemons)):
+        before = rdma_bytes(reader)
+        all_come(reading, keys)
+        assert rdma_bytes(reader) >= before + ROUNDS * 8 * MIB
+        others = keys_of("others", 8)
+        assert all(writing.set(others)), "owners hear of them by gRPC"
+        all_come(reading, others)
+        assert "is suspect" not in sentences(reader)
+
+
+@pytest.mark.slow
+def test_while_grpc_is_lost_a_peer_is_suspect_and_its_pages_are_quick_misses(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster, reading, keys = pair(make_cluster, attach, 1)
+    _, reader = cluster.daemons
+    with barred(*(daemon.meta_port for daemon in cluster.daemons)):
+        eventually(lambda: "is suspect" in sentences(reader), LONG_S, "the peer is suspect")
+        reading.calls.forget_longest()
+        for _ in range(ROUNDS):
+            assert not any(reading.get(keys))
+        reading.calls.check_none_waited()
+    eventually(lambda: reading.has(keys), LONG_S, "all pages are read again")
+    assert "is suspect" not in sentences(reader)

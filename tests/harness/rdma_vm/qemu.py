@@ -13,7 +13,7 @@ from harness.rdma_vm import VmError, initramfs, kernels, packages
 from harness.rdma_vm.options import Options
 
 # Part of the cached folder's name: raise it when what is prepared changes.
-_VERSION = 1
+_VERSION = 2
 
 _NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "rdma": "iproute2"}
 
@@ -28,7 +28,7 @@ _MODULES = (
     # This machine's files and our streams.
     *("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"),
     # RDMA. crc32_generic for its packets' checksums: vectors are dear in emulation.
-    *("crc32_generic", "dummy", "macvlan", "veth", "bridge", "sch_netem"),
+    *("crc32_generic", "dummy", "macvlan", "veth", "bridge", "sch_netem", "sch_prio", "cls_u32"),
     *("ib_uverbs", "rdma_rxe", "rdma_ucm"),
 )
 

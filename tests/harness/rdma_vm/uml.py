@@ -10,7 +10,7 @@ from harness.rdma_vm import VmError, kernels, packages, say
 PROCESSORS = 1
 
 # Part of the cached folder's name: raise it when the configuration below, or the patch, changes.
-_VERSION = 2
+_VERSION = 3
 
 _PATCH = Path(__file__).with_name("uml.patch")
 
@@ -29,7 +29,7 @@ _CONFIG = {
     "short turns for processes that poll": "DEBUG_KERNEL DEBUG_FS SCHED_DEBUG",
     "networks": """
         NET UNIX PACKET INET IPV6 NETDEVICES NET_CORE DUMMY MACVLAN VETH BRIDGE
-        NET_SCHED NET_SCH_NETEM""",
+        NET_SCHED NET_SCH_NETEM NET_SCH_PRIO NET_CLS_U32""",
     # rdma_rxe asks for a kernel with PCI. UML has one over virtio; it stays without devices.
     "soft-RoCE": """
         VIRTIO_MENU VIRTIO_UML UML_PCI_OVER_VIRTIO CRYPTO CRYPTO_CRC32
