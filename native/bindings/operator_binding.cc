@@ -13,20 +13,12 @@ namespace {
 
 nb::tuple evict(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  Evicted evicted;
-  {
-    nb::gil_scoped_release unlocked;
-    evicted = engine.pool().evict(digests);
-  }
+  const Evicted evicted = unlocked([&] { return engine.pool().evict(digests); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
 nb::tuple evict_coldest(Engine& engine, uint64_t bytes) {
-  Evicted evicted;
-  {
-    nb::gil_scoped_release unlocked;
-    evicted = engine.pool().evict_coldest(bytes);
-  }
+  const Evicted evicted = unlocked([&] { return engine.pool().evict_coldest(bytes); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
@@ -42,11 +34,8 @@ nb::tuple trace_get(Engine& engine, const std::string& name, const nb::bytes& ke
                                 std::to_string(length) + ": there is no such page");
   }
   const std::string_view key_bytes(key.c_str(), key.size());
-  TracedGet traced;
-  {
-    nb::gil_scoped_release unlocked;
-    traced = engine.trace_get(name, key_bytes, length, Deadline::after_ms(timeout_ms));
-  }
+  const TracedGet traced = unlocked(
+      [&] { return engine.trace_get(name, key_bytes, length, Deadline::after_ms(timeout_ms)); });
   nb::list steps;
   for (const Trace::Step& step : traced.steps) {
     steps.append(nb::make_tuple(step.name, seconds(step.begin), seconds(step.end), step.holder,

@@ -68,6 +68,15 @@ nb::bytes pack(const std::vector<T>& items) {
   return pack(std::span<const T>(items));
 }
 
+inline nb::bytes pack(const Digest& digest) { return pack(std::span<const Digest>(&digest, 1)); }
+
+// What `call` returns. Other Python threads run meanwhile, so it may not touch Python's objects.
+template <typename Call>
+auto unlocked(Call&& call) {
+  nb::gil_scoped_release released;
+  return call();
+}
+
 inline Digest unpack_digest(const nb::bytes& packed) {
   auto digests = unpack<Digest>(packed, "digest");
   if (digests.size() != 1) {
@@ -83,14 +92,11 @@ inline nb::list split_list(const Ring& ring, const nb::bytes& items, size_t stri
     throw std::invalid_argument("items: " + std::to_string(items.size()) +
                                 " bytes do not divide into items of " + std::to_string(stride));
   }
-  std::vector<Ring::Part> parts;
-  {
-    nb::gil_scoped_release unlocked;
-    parts = ring.split({reinterpret_cast<const std::byte*>(items.c_str()), items.size()}, stride,
-                       first_only);
-  }
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(items.c_str()),
+                                         items.size());
   nb::list list;
-  for (const auto& part : parts) list.append(nb::make_tuple(part.owner, pack(part.items)));
+  for (const auto& part : unlocked([&] { return ring.split(bytes, stride, first_only); }))
+    list.append(nb::make_tuple(part.owner, pack(part.items)));
   return list;
 }
 
@@ -120,6 +126,10 @@ void bind_tables(nb::module_& module);
 void bind_build(nb::module_& module);
 void bind_operator(nb::class_<Engine>& engine);
 void bind_directory(nb::class_<Engine>& engine);
+void bind_namespaces(nb::class_<Engine>& engine);
+void bind_pages(nb::class_<Engine>& engine);
+void bind_peers(nb::class_<Engine>& engine);
+void bind_removals(nb::class_<Engine>& engine);
 void bind_limits(nb::module_& module);
 void bind_bare_reads(nb::module_& module);
 

@@ -13,12 +13,7 @@ inline nb::tuple applied_tuple(const ShardApplied& applied) {
 
 inline nb::tuple shard_apply(Shard& shard, HolderIndex holder, const nb::bytes& packed) {
   const InPlace<RecordRow> rows(packed, "rows");
-  ShardApplied applied;
-  {
-    nb::gil_scoped_release unlocked;
-    applied = shard.apply(holder, rows);
-  }
-  return applied_tuple(applied);
+  return applied_tuple(unlocked([&] { return shard.apply(holder, rows); }));
 }
 
 inline nb::bytes shard_lookup(Shard& shard, const nb::bytes& packed) {
@@ -47,12 +42,8 @@ inline nb::tuple shard_replace(Shard& shard, HolderIndex holder, unsigned bucket
     throw std::invalid_argument("bucket: " + std::to_string(bucket) + " is not below 256");
   }
   const InPlace<RecordRow> rows(packed, "rows");
-  ShardApplied applied;
-  {
-    nb::gil_scoped_release unlocked;
-    applied = shard.replace(holder, bucket, as_of, ring, self, rows);
-  }
-  return applied_tuple(applied);
+  return applied_tuple(
+      unlocked([&] { return shard.replace(holder, bucket, as_of, ring, self, rows); }));
 }
 
 inline size_t shard_trim(Shard& shard, const Ring& ring, HolderIndex self) {

@@ -1,0 +1,63 @@
+// Namespaces: their names, epochs, and the digests of their keys.
+
+#include <nanobind/stl/string.h>
+
+#include <memory>
+
+#include "bindings/packed.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+void check_namespace(const std::string& name) {
+  if (name.size() > kNamespaceBytesMax) {
+    throw std::invalid_argument("namespace: " + std::to_string(name.size()) + " bytes, " +
+                                std::to_string(kNamespaceBytesMax) + " are the limit");
+  }
+}
+
+nb::bytes key_digest(Engine& engine, const std::string& name, const nb::bytes& key) {
+  check_namespace(name);
+  const std::shared_ptr<Namespace> ns = engine.open_namespace(name, kNoUser);
+  if (ns == nullptr) {
+    throw std::invalid_argument("namespace: this daemon has its maximum of " +
+                                std::to_string(kNamespacesMax) + ": clear some");
+  }
+  return pack(digest_of(ns->current().key, std::string_view(key.c_str(), key.size())));
+}
+
+nb::bytes namespace_id(Engine& engine, const std::string& name) {
+  check_namespace(name);
+  return pack(engine.namespaces().id_of(name));
+}
+
+nb::dict namespace_epochs(Engine& engine) {
+  nb::dict epochs;
+  for (const auto& [id, epoch] : engine.namespaces().epochs()) epochs[pack(id)] = epoch;
+  return epochs;
+}
+
+}  // namespace
+
+void bind_namespaces(nb::class_<Engine>& engine) {
+  engine.def("digest", &key_digest, nb::arg("namespace"), nb::arg("key"))
+      .def("namespace_id", &namespace_id, nb::arg("namespace"))
+      .def(
+          "namespace_epoch",
+          [](Engine& self, const nb::bytes& id) {
+            return self.namespaces().epoch_of(unpack_digest(id));
+          },
+          nb::arg("namespace_id"))
+      .def("namespace_epochs", &namespace_epochs)
+      .def("epochs_mark", [](Engine& self) { return self.namespaces().epochs_mark(); })
+      .def(
+          "raise_epoch",
+          [](Engine& self, const nb::bytes& id, uint64_t epoch) {
+            return self.raise_epoch(unpack_digest(id), epoch);
+          },
+          nb::arg("namespace_id"), nb::arg("epoch"));
+}
+
+}  // namespace peercached

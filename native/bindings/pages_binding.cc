@@ -1,0 +1,114 @@
+// The pages of this node as the directory and other nodes see them: records, promotion from the
+// disk, what is handed over by a node that leaves.
+
+#include <nanobind/stl/string.h>
+
+#include "bindings/shard_calls.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+// What a peer offers is bounded here, before anything is made for it.
+std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
+  auto rows = unpack<RecordRow>(packed, "rows");
+  if (rows.size() > kHandoverPages) {
+    throw std::invalid_argument("rows: " + std::to_string(rows.size()) + " pages at once, " +
+                                std::to_string(kHandoverPages) + " are the limit");
+  }
+  for (const RecordRow& row : rows) {
+    if (row.length == 0 || row.length > kHandoverPageBytesMax) {
+      throw std::invalid_argument("rows: a page of " + std::to_string(row.length) + " bytes, 1.." +
+                                  std::to_string(kHandoverPageBytesMax) + " can be handed over");
+    }
+  }
+  return rows;
+}
+
+nb::tuple pool_summaries(Engine& engine) {
+  const auto [generation, summaries] = unlocked([&] { return engine.pool_summaries(); });
+  return nb::make_tuple(generation, summaries_dict(summaries));
+}
+
+nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
+  const auto buckets = bucket_mask(mask);
+  const auto [generation, rows] = unlocked([&] { return engine.pool_rows(owner, buckets); });
+  return nb::make_tuple(generation, pack(rows));
+}
+
+void mark_published(Engine& engine, const nb::bytes& packed) {
+  const InPlace<RecordRow> rows(packed, "rows");
+  unlocked([&] { engine.pool().mark_published(rows); });
+}
+
+nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  return pack(unlocked([&] { return engine.local_rows(digests); }));
+}
+
+nb::bytes drop_from_pool(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  return pack(unlocked([&] { return engine.drop_from_pool(digests); }));
+}
+
+bool location_cached(Engine& engine, const nb::bytes& digest) {
+  RecordRow row;
+  return engine.locations().find(unpack_digest(digest), TimePoint::min(), row);
+}
+
+nb::bytes promote(Engine& engine, const nb::bytes& packed, uint32_t timeout_ms) {
+  const InPlace<Digest> digests(packed, "digests");
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  return pack(unlocked([&] { return engine.promote_local(digests, deadline); }));
+}
+
+void warm(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  unlocked([&] { engine.warm_local(digests); });
+}
+
+nb::list take_used(Engine& engine) {
+  nb::list list;
+  for (const auto& [holder, digests] : engine.take_used()) {
+    list.append(nb::make_tuple(holder, pack(digests)));
+  }
+  return list;
+}
+
+nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
+  const Handovers found = unlocked([&] { return engine.handovers(bytes_max); });
+  nb::list list;
+  for (const Handover& part : found.parts) {
+    list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, part.idle_ms, pack(part.rows)));
+  }
+  return nb::make_tuple(list, found.too_large);
+}
+
+nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
+                uint32_t idle_ms, const nb::bytes& rows, uint32_t timeout_ms) {
+  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, handover_rows(rows)};
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const Adopted adopted = unlocked([&] { return engine.adopt(holder, offered, deadline); });
+  return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full);
+}
+
+}  // namespace
+
+void bind_pages(nb::class_<Engine>& engine) {
+  engine.def("pool_summaries", &pool_summaries)
+      .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
+      .def("mark_published", &mark_published, nb::arg("rows"))
+      .def("local_rows", &local_rows, nb::arg("digests"))
+      .def("drop_from_pool", &drop_from_pool, nb::arg("digests"))
+      .def("location_cached", &location_cached, nb::arg("digest"))
+      .def("promote", &promote, nb::arg("digests"), nb::arg("timeout_ms"))
+      .def("warm", &warm, nb::arg("digests"))
+      .def("take_used", &take_used)
+      .def("set_taking", &Engine::set_taking, nb::arg("taking"))
+      .def("handovers", &handovers, nb::arg("bytes_max"))
+      .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
+           nb::arg("idle_ms"), nb::arg("rows"), nb::arg("timeout_ms"));
+}
+
+}  // namespace peercached

@@ -1,0 +1,57 @@
+// Removals: what a node forgets, what it keeps of that, and how it begins and ends to serve.
+
+#include <nanobind/stl/optional.h>
+
+#include "bindings/packed.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+nb::tuple begin_removal(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  std::vector<RecordRow> rows;
+  const Engine::Removed removed = unlocked([&] { return engine.begin_removal(digests, rows); });
+  if (removed == Engine::Removed::too_many) {
+    throw std::overflow_error("too many removals are under way");
+  }
+  return nb::make_tuple(pack(rows), removed == Engine::Removed::kept);
+}
+
+void end_removal(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  unlocked([&] { engine.end_removal(digests); });
+}
+
+nb::tuple remove_local(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  std::vector<RecordRow> rows;
+  const bool kept = unlocked([&] { return engine.remove_local(digests, rows); });
+  return nb::make_tuple(pack(rows), kept);
+}
+
+std::optional<nb::bytes> removals_since(Engine& engine, Position position) {
+  const auto digests = unlocked([&] { return engine.journal().since(position); });
+  if (!digests) return std::nullopt;
+  return pack(*digests);
+}
+
+}  // namespace
+
+void bind_removals(nb::class_<Engine>& engine) {
+  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  engine.def("begin_removal", &begin_removal, nb::arg("digests"))
+      .def("end_removal", &end_removal, nb::arg("digests"))
+      .def("remove_local", &remove_local, nb::arg("digests"))
+      .def("removals_since", &removals_since, nb::arg("position"))
+      .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
+      .def_prop_ro("state_is_old", &Engine::state_is_old)
+      .def("drop_all", &Engine::drop_all, Unlocked())
+      .def("hold_back", &Engine::hold_back, Unlocked())
+      .def("release_held", &Engine::release_held)
+      .def("begin_serving", &Engine::begin_serving)
+      .def("end_serving", &Engine::end_serving, Unlocked());
+}
+
+}  // namespace peercached
