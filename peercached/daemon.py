@@ -39,6 +39,8 @@ from peercached.peer.drain import Drain, Limits
 from peercached.peer.epoch_catch_up import catch_up
 from peercached.peer.etcd_client import EtcdClient
 from peercached.peer.etcd_membership import EtcdMembership
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import TimedOut
 from peercached.peer.heartbeats import Heartbeats
 from peercached.peer.life_signs import LifeSigns
 from peercached.peer.lookups import Lookups
@@ -51,7 +53,6 @@ from peercached.peer.service import LocalNode
 from peercached.peer.servicer import PeerServicer
 from peercached.peer.streams import Streams
 from peercached.peer.tls import Tls
-from peercached.peer.trouble import Trouble
 from peercached.peer.view_keeper import ViewKeeper
 from peercached.periodic import Periodic
 from peercached.removals.store import RemovalStore
@@ -122,7 +123,7 @@ class Daemon:
         self.owner_side = OwnerSide(engine)
         self.local = LocalShard(engine, native)
         self.local.on_refused = self.owner_side.own_records_refused
-        self.trouble = Trouble(engine, self.placement, self.peers)
+        self.failures = FailureDetector(engine, self.placement, self.peers)
         self.streams = Streams(
             engine,
             native,
@@ -130,7 +131,7 @@ class Daemon:
             self.owner_side,
             self.local,
             self.peers,
-            self.trouble,
+            self.failures,
         )
         self.publisher = Publisher(
             engine,
@@ -141,11 +142,11 @@ class Daemon:
         )
         self.streams.publisher = self.publisher
         self.lookups = Lookups(
-            engine, native, self.placement, self.owner_side, self.peers, self.trouble, timeout_s
+            engine, native, self.placement, self.owner_side, self.peers, self.failures, timeout_s
         )
-        self.connects = Connects(engine, self.placement, self.peers, self.trouble, timeout_s)
+        self.connects = Connects(engine, self.placement, self.peers, self.failures, timeout_s)
         self.accepts = Accepts(engine, self.placement)
-        self.trouble.on_suspect = self.views.on_suspect
+        self.failures.on_suspect = self.views.on_suspect
         self.node_status = NodeStatus(self)
         self.overview = Overview(
             self.placement,
@@ -155,7 +156,7 @@ class Daemon:
             config.max_masters,
         )
         self.promotes = Promotes(
-            engine, native, self.placement, self.peers, self.trouble, timeout_s
+            engine, native, self.placement, self.peers, self.failures, timeout_s
         )
         self.node = LocalNode(
             engine,
@@ -191,7 +192,7 @@ class Daemon:
             self.removals,
             self.placement,
             self.peers,
-            self.trouble,
+            self.failures,
             timeout_s,
             lambda: self.cluster.waits,
         )
@@ -200,7 +201,7 @@ class Daemon:
             self.placement,
             self.peers,
             self.lookups,
-            self.trouble,
+            self.failures,
             self.epochs,
             self.removal_driver,
             timeout_s,
@@ -223,14 +224,14 @@ class Daemon:
             tls,
             config.data_sealed,
         )
-        self.servicer.on_call = self.trouble.called_by
+        self.servicer.on_call = self.failures.called_by
         self.server = PeerServer(self.servicer, tls)
         self.drain = Drain(
             engine,
             self.placement,
             self.peers,
             self.lookups,
-            self.trouble,
+            self.failures,
             self._announce_drain,
             self.node.withdraw_here,
             self.node.drop_here,
@@ -245,7 +246,7 @@ class Daemon:
             self.streams,
             self.lookups,
             self.cluster_wide,
-            self.trouble,
+            self.failures,
             self.connects,
             self.promotes,
             self.removal_driver,
@@ -394,7 +395,7 @@ class Daemon:
         await self.removals.stop()
         await self.lookups.stop()
         await self.promotes.stop()
-        await self.trouble.stop()
+        await self.failures.stop()
         await self.streams.stop()
         await self.keeper.stop()
         await self.epochs.keeper.stop()
@@ -436,7 +437,9 @@ class Daemon:
     def _suspect_late_owners(self, now: float) -> None:
         for owner in self.publisher.expire(now):
             if owner in self.placement.nodes:
-                self.trouble.suspect(self.placement.nodes[owner], "it did not take records in time")
+                node = self.placement.nodes[owner]
+                late = TimedOut(node.address.endpoint, self.publisher.timeout_s, "take records")
+                self.failures.failed(node, late)
 
     def _log_notices(self, now: float) -> None:
         del now

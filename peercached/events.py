@@ -19,12 +19,13 @@ from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.peer.cluster_wide import ClusterWide, describe_unreached
 from peercached.peer.connects import Connects
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import ReadFailed, TokenUnknown
 from peercached.peer.lookups import Lookups
 from peercached.peer.promotes import Promotes
 from peercached.peer.removal_driver import RemovalDriver
 from peercached.peer.streams import Streams
 from peercached.peer.tasks import Tasks
-from peercached.peer.trouble import Trouble
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # EventKind of native/engine/control.h.
 PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
-_TROUBLE = struct.Struct("<HQ")
+_TROUBLE = struct.Struct("<QH?5x")
 _PROMOTE = struct.Struct("<H6x")
 _CLEAR = struct.Struct("<I")
 _REMOVE = struct.Struct("<16sQ")
@@ -50,7 +51,7 @@ class Events:
         streams: Streams,
         lookups: Lookups,
         cluster_wide: ClusterWide,
-        trouble: Trouble,
+        failures: FailureDetector,
         connects: Connects,
         promotes: Promotes,
         removals: RemovalDriver,
@@ -61,7 +62,7 @@ class Events:
         self._streams = streams
         self._lookups = lookups
         self._cluster_wide = cluster_wide
-        self._trouble = trouble
+        self._failures = failures
         self._connects = connects
         self._promotes = promotes
         self._removals = removals
@@ -103,11 +104,12 @@ class Events:
         elif kind == CLEAR:
             self._answer_later(ticket, self._clear(payload))
         elif kind == PEER_TROUBLE:
-            index, incarnation = _TROUBLE.unpack_from(payload)
+            incarnation, index, token_unknown = _TROUBLE.unpack_from(payload)
             node = self._placement.nodes.get(index)
             if node is not None and node.address.incarnation == incarnation:
                 reason = payload[_TROUBLE.size :].decode(errors="replace")
-                self._trouble.suspect(node, f"reading its pages failed: {reason}")
+                failure = TokenUnknown if token_unknown else ReadFailed
+                self._failures.failed(node, failure(f"reading its pages failed: {reason}"))
         elif kind == PROMOTE:
             (index,) = _PROMOTE.unpack_from(payload)
             digests = payload[_PROMOTE.size :]

@@ -244,7 +244,7 @@ class NodeStatus:
         daemon = self._daemon
         daemon.cluster.say(say)
         now = time.monotonic()
-        for node, reason, since in daemon.trouble.suspects.reasons():
+        for node, reason, since in daemon.failures.suspects.reasons():
             say(
                 "warning",
                 f"{node.address.node_id} at {node.address.endpoint} is suspect for "

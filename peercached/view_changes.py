@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from peercached.directory.placement import Node
 from peercached.membership import View
 from peercached.peer.auth import AuthError
-from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.client import PeerLink
+from peercached.peer.failures import Unreachable
 from peercached.peer.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ViewChanges:
         daemon.owner_side.view_changes()
         change = daemon.placement.apply(view, time.monotonic(), settled)
         for node in change.removed:
-            daemon.trouble.forget(node)
+            daemon.failures.forget(node)
             daemon.connects.forget(node)
             daemon.accepts.forget(node)
             daemon.sessions.drop(node.address)
@@ -92,7 +93,7 @@ class ViewChanges:
             try:
                 await link.ready(node.address)
             except (Unreachable, AuthError) as error:
-                self._daemon.trouble.suspect(node, str(error))
+                self._daemon.failures.failed(node, error)
                 return
         if not node.data_ready:
             self.on_session(link)

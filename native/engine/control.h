@@ -32,7 +32,7 @@ enum class EventKind : uint8_t {
   remove = 3,   // payload: RemovalQuestion: remove in the whole cluster; answer: RemovalAnswer
   clear = 4,  // payload: u32 user of the worker, the namespace's name; answer: text, what could not
               // be reached
-  peer_trouble = 5,  // payload: u16 holder, u64 incarnation, text
+  peer_trouble = 5,  // payload: PeerTrouble
   lost_updates = 6,  // withdrawals were dropped: resync
   // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by
   // Engine::channel_connected or channel_refused
@@ -42,6 +42,15 @@ enum class EventKind : uint8_t {
   // warmed.
   promote = 8,
 };
+
+// Followed by a text for people.
+struct PeerTrouble {
+  Incarnation incarnation = 0;
+  HolderIndex holder = kNoHolder;
+  bool token_unknown = false;
+  uint8_t reserved[5] = {};
+};
+static_assert(sizeof(PeerTrouble) == 16);
 
 // Followed by the digests to remove, which are of that namespace in that epoch.
 struct RemovalQuestion {

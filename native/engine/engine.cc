@@ -257,13 +257,13 @@ bool Engine::publish_alone(std::span<const RecordRow> rows) {
   return true;
 }
 
-void Engine::peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) {
+void Engine::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
   if (nodes_.incarnation(peer) != incarnation) return;  // of a process that is gone anyway
   nodes_.set_suspect(peer, true);
-  std::vector<std::byte> payload(sizeof peer + sizeof incarnation + std::strlen(what));
-  std::memcpy(payload.data(), &peer, sizeof peer);
-  std::memcpy(payload.data() + sizeof peer, &incarnation, sizeof incarnation);
-  std::memcpy(payload.data() + sizeof peer + sizeof incarnation, what, std::strlen(what));
+  const PeerTrouble event{incarnation, peer, what.token_unknown};
+  std::vector<std::byte> payload(sizeof event + what.text.size());
+  std::memcpy(payload.data(), &event, sizeof event);
+  std::memcpy(payload.data() + sizeof event, what.text.data(), what.text.size());
   control_.post(EventKind::peer_trouble, payload);
 }
 

@@ -157,7 +157,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void region_unmapped(std::byte* base) noexcept override;
 
   // --- PeerWatcher, on the transfer engine's threads
-  void peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) override;
+  void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) override;
 
   // --- Connector, on the threads that read
   bool connect(HolderIndex peer, const rdma::ChannelEnd& own,

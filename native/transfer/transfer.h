@@ -23,6 +23,7 @@
 #include "common/histogram.h"
 #include "common/types.h"
 #include "common/write_gate.h"
+#include "transfer/trouble.h"
 
 namespace peercached {
 
@@ -83,7 +84,7 @@ struct PeerHealth {
 class PeerWatcher {
  public:
   virtual ~PeerWatcher() = default;
-  virtual void peer_trouble(HolderIndex peer, Incarnation incarnation, const char* what) = 0;
+  virtual void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) = 0;
 };
 
 class TransferEngine {

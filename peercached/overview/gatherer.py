@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from peercached.directory.placement import Node, Placement
 from peercached.overview.summary import Summary
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 # Whoever asks again sooner gets the same answer.

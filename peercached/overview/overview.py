@@ -16,7 +16,8 @@ from peercached.membership.order import masters_of
 from peercached.overview.gatherer import ANSWER_S, Gatherer, Report
 from peercached.overview.summary import Summary
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 SCHEMA_VERSION = 1

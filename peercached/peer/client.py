@@ -21,6 +21,13 @@ from peercached.peer.auth import (
     Claim,
     Secret,
 )
+from peercached.peer.failures import (
+    ClosedHere,
+    Disconnected,
+    TimedOut,
+    Unreachable,
+    WrongProcess,
+)
 from peercached.peer.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -47,10 +54,6 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 # Errors that say something of the peer's health, not of the call.
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-
-
-class Unreachable(Exception):
-    """The peer did not answer, in time or at all, or is another one than expected."""
 
 
 class PeerLink:
@@ -141,7 +144,7 @@ class PeerLink:
         self.forget_session()
         await self._once()
         if not self._is(expect):
-            raise Unreachable(f"{expect.node_id} at {self.endpoint} has restarted")
+            raise WrongProcess(f"{expect.node_id} at {self.endpoint} has restarted")
 
     def _is(self, expect: NodeAddress) -> bool:
         return self.identity is not None and self.identity.same_process(expect)
@@ -216,7 +219,7 @@ class PeerLink:
         # Whoever took the link before its node left may use it afterwards: for them the node is
         # gone, and gRPC's own error for a closed channel is one that nobody expects.
         if self._closed:
-            raise Unreachable(f"{self.endpoint} is no member any more")
+            raise ClosedHere(f"{self.endpoint} is no member any more")
 
     async def _unless_closed(self, work: Awaitable[_T]) -> _T:
         """Closing ends what is under way with CancelledError, as if the caller were to end."""
@@ -227,7 +230,7 @@ class PeerLink:
             callers_own = cancelling() > 0 if cancelling else not self._closed  # Python 3.10
             if callers_own:
                 raise
-            raise Unreachable(f"{self.endpoint}: the connection was closed at this end") from None
+            raise ClosedHere(f"{self.endpoint}: the connection was closed at this end") from None
 
     async def _greet(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
         self._check_open()
@@ -242,7 +245,7 @@ class PeerLink:
                 grpc.StatusCode.FAILED_PRECONDITION,
             ):
                 raise AuthError(f"{self.endpoint}: {error.details()}") from error
-            raise Unreachable(describe(self.endpoint, error)) from error
+            raise failure_of(self.endpoint, error, self._timeout_s) from error
         return reply
 
     async def call(
@@ -276,15 +279,20 @@ class PeerLink:
                         self.forget_session()
                     continue
                 if error.code() in UNREACHABLE:
-                    raise Unreachable(describe(self.endpoint, error)) from error
+                    raise failure_of(self.endpoint, error, wait_s) from error
                 raise
         raise AssertionError("unreachable")
 
 
+def failure_of(endpoint: str, error: grpc.aio.AioRpcError, budget_s: float) -> Unreachable:
+    """Of a call that had `budget_s`, and failed with one of UNREACHABLE."""
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return TimedOut(endpoint, budget_s)
+    return Disconnected(describe(endpoint, error))
+
+
 def describe(endpoint: str, error: grpc.aio.AioRpcError) -> str:
     """An error for people: gRPC's own details are long and name its source files."""
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"{endpoint} did not answer in time"
     details = (error.details() or "").removeprefix("failed to connect to all addresses; last error")
     return f"{endpoint}: {error.code().name.lower()} {details[:200].strip(' :;')}"
 

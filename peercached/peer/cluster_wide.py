@@ -13,10 +13,11 @@ from peercached.directory.epochs import Epochs
 from peercached.directory.layout import ROW_BYTES, SELF
 from peercached.directory.placement import Node, Placement
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import Unreachable
 from peercached.peer.lookups import Lookups
 from peercached.peer.removal_driver import RemovalDriver
-from peercached.peer.trouble import Trouble
 from peercached.peer.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -37,7 +38,7 @@ class ClusterWide:
         placement: Placement,
         peers: Peers,
         lookups: Lookups,
-        trouble: Trouble,
+        failures: FailureDetector,
         epochs: Epochs,
         removal_driver: RemovalDriver,
         timeout_s: float,
@@ -46,7 +47,7 @@ class ClusterWide:
         self._placement = placement
         self._peers = peers
         self._lookups = lookups
-        self._trouble = trouble
+        self._failures = failures
         self._epochs = epochs
         self._removal_driver = removal_driver
         self._timeout_s = timeout_s
@@ -57,7 +58,7 @@ class ClusterWide:
         try:
             return await link.call(method, request, timeout_s, expect=node.address)
         except Unreachable as error:
-            self._trouble.unreachable(node, str(error), timeout_s)
+            self._failures.failed(node, error)
         except (AuthError, grpc.aio.AioRpcError):
             pass
         return None

@@ -16,10 +16,11 @@ import grpc.aio
 from peercached.directory.placement import Node, Placement
 from peercached.peer import channel_ends
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.client import Peers, describe
 from peercached.peer.device_threads import DeviceThreads
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import TimedOut, Unreachable
 from peercached.peer.tasks import Tasks
-from peercached.peer.trouble import Trouble
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -40,13 +41,13 @@ class Connects:
         engine: Engine,
         placement: Placement,
         peers: Peers,
-        trouble: Trouble,
+        failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._peers = peers
-        self._trouble = trouble
+        self._failures = failures
         self._timeout_s = timeout_s
         self._turns: dict[Node, asyncio.Semaphore] = {}
         self._tasks: set[asyncio.Task[tuple[Node, bytes]]] = set()
@@ -124,11 +125,12 @@ class Connects:
             asked = self._ask(node, turns, end, closed)
             return node, await asyncio.wait_for(asked, self._timeout_s)
         except asyncio.TimeoutError as error:
+            raise _Refused(str(TimedOut(endpoint, self._timeout_s))) from error
+        except TimedOut as error:
             # It may live, and look in vain for our address on that rail.
-            raise _Refused(f"{endpoint} did not answer in time") from error
+            raise _Refused(str(error)) from error
         except Unreachable as error:
-            if "in time" not in str(error):
-                self._trouble.suspect(node, str(error))
+            self._failures.failed(node, error)
             raise _Refused(str(error)) from error
         except AuthError as error:
             raise _Refused(str(error)) from error

@@ -26,11 +26,12 @@ import grpc.aio
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.client import Peers, describe
 from peercached.peer.drain_report import Progress
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import Unreachable
 from peercached.peer.lookups import Lookups
 from peercached.peer.takers import takers
-from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Drain:
         placement: Placement,
         peers: Peers,
         lookups: Lookups,
-        trouble: Trouble,
+        failures: FailureDetector,
         announce: Callable[[bool], None],
         withdraw: Callable[[bytes], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
@@ -99,7 +100,7 @@ class Drain:
         self._placement = placement
         self._peers = peers
         self._lookups = lookups
-        self._trouble = trouble
+        self._failures = failures
         self._announce = announce
         self._withdraw = withdraw
         self._drop = drop
@@ -271,7 +272,7 @@ class Drain:
             try:
                 return await link.call("Adopt", request, self._timeout_s, expect=node.address)
             except Unreachable as error:
-                self._trouble.unreachable(node, str(error), self._timeout_s)
+                self._failures.failed(node, error)
                 self._out[node] = str(error)
             except AuthError as error:
                 self._out[node] = str(error)

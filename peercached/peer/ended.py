@@ -13,7 +13,8 @@ import time
 
 from peercached.membership.view import join_host_port
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.removals.lives import Life
 
 # Many removals may wait for the same process.

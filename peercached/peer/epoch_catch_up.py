@@ -17,7 +17,8 @@ import grpc.aio
 from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Node
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)

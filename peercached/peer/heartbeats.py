@@ -28,8 +28,9 @@ from peercached.membership import (
 from peercached.membership.view import View
 from peercached.peer import member_wire, membership_report, wire
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.client import Peers, describe
 from peercached.peer.cluster import Say
+from peercached.peer.failures import TimedOut, Unreachable
 from peercached.peer.life_signs import LifeSigns
 from peercached.peer.pings import reaches
 from peercached.peer.tasks import Tasks
@@ -194,7 +195,7 @@ class Heartbeats:
                 self._timing.call_deadline_s,
             )
         except asyncio.TimeoutError as error:
-            raise Unreachable(f"{endpoint} did not answer in time") from error
+            raise TimedOut(endpoint, self._timing.call_deadline_s) from error
         self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
         return member_wire.answer_of(reply)
 

@@ -22,8 +22,9 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.observe.latency import LatencyCounts
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
-from peercached.peer.trouble import Trouble
+from peercached.peer.client import Peers
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import TimedOut, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Lookups:
         placement: Placement,
         owner_side: OwnerSide,
         peers: Peers,
-        trouble: Trouble,
+        failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
@@ -70,7 +71,7 @@ class Lookups:
         self._placement = placement
         self._owner_side = owner_side
         self._peers = peers
-        self._trouble = trouble
+        self._failures = failures
         self._timeout_s = timeout_s
         self._calls: dict[Node, set[asyncio.Task[Any]]] = {}
         # By the packed digests of a lookup: whom it asks. For `peercachectl trace`.
@@ -208,11 +209,11 @@ class Lookups:
                 began = time.monotonic()
             reply = await link.call("Lookup", request, left_s, expect=node.address)
         except asyncio.TimeoutError:
-            reason = f"{link.endpoint} did not shake hands in time"
-            self._trouble.unreachable(node, reason, left_s)
-            return reason
+            failure = TimedOut(link.endpoint, left_s, "shake hands")
+            self._failures.failed(node, failure)
+            return str(failure)
         except Unreachable as error:
-            self._trouble.unreachable(node, str(error), left_s)
+            self._failures.failed(node, error)
             return str(error)
         except (AuthError, grpc.aio.AioRpcError) as error:
             log.warning("lookup at %s failed: %s", node.address.node_id, error)

@@ -8,7 +8,8 @@ import grpc.aio
 
 from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 

@@ -19,8 +19,9 @@ from peercached.directory.native import Native
 from peercached.directory.placement import Node, Placement
 from peercached.peer.accepts import Unable
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
-from peercached.peer.trouble import Trouble
+from peercached.peer.client import Peers
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import TimedOut, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ class Promotes:
         native: Native,
         placement: Placement,
         peers: Peers,
-        trouble: Trouble,
+        failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
         self._native = native
         self._placement = placement
         self._peers = peers
-        self._trouble = trouble
+        self._failures = failures
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(THREADS, "promote")
         self._running = 0
@@ -110,10 +111,10 @@ class Promotes:
         link = self._peers.link(node.address.endpoint)
         try:
             reply = await link.call("Promote", request, left_s, expect=node.address)
+        except TimedOut:
+            return b""  # a disk may be slow while its daemon is well
         except Unreachable as error:
-            # A disk may be slow while its daemon is well: only what is no matter of time counts.
-            if "in time" not in str(error):
-                self._trouble.unreachable(node, str(error), left_s)
+            self._failures.failed(node, error)
             return b""
         except (AuthError, grpc.aio.AioRpcError) as error:
             log.debug("%s promotes nothing: %s", node.address.node_id, error)

@@ -16,7 +16,8 @@ from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,8 @@ from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable
+from peercached.peer.client import Peers
+from peercached.peer.failures import Unreachable
 from peercached.peer.removals import Removals, id_message, id_of
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.lives import NOT_KNOWN

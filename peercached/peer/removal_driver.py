@@ -24,12 +24,13 @@ from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer import wire
 from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers, Unreachable, describe
+from peercached.peer.client import Peers, describe
 from peercached.peer.ended import Ended
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import Unreachable
 from peercached.peer.removals import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
 from peercached.peer.removals_told import ToldByAll
 from peercached.peer.tasks import Tasks
-from peercached.peer.trouble import Trouble
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
 from peercached.removals.lives import Life
@@ -90,7 +91,7 @@ class RemovalDriver:
         member: Removals,
         placement: Placement,
         peers: Peers,
-        trouble: Trouble,
+        failures: FailureDetector,
         timeout_s: float,
         waits: Callable[[], str],
     ) -> None:
@@ -98,7 +99,7 @@ class RemovalDriver:
         self._member = member
         self._placement = placement
         self._peers = peers
-        self._trouble = trouble
+        self._failures = failures
         self._timeout_s = timeout_s
         self._open: dict[RemovalId, Open] = {}
         self._numbers = count(1)
@@ -496,7 +497,7 @@ class RemovalDriver:
         try:
             return await link.call(method, request, self._timeout_s, expect=node.address)
         except Unreachable as error:
-            self._trouble.unreachable(node, str(error), self._timeout_s)
+            self._failures.failed(node, error)
             return str(error)
         except AuthError as error:
             return str(error)

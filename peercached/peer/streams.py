@@ -22,8 +22,9 @@ from peercached.directory.publisher import Publisher
 from peercached.directory.stream import HolderStream, Want
 from peercached.peer import wire
 from peercached.peer.auth import AuthError
-from peercached.peer.client import UNREACHABLE, Peers, Unreachable, describe
-from peercached.peer.trouble import Trouble
+from peercached.peer.client import UNREACHABLE, Peers, describe
+from peercached.peer.failure_detector import FailureDetector
+from peercached.peer.failures import Disconnected, Unreachable
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -63,7 +64,7 @@ class Streams:
         owner_side: OwnerSide,
         local: LocalShard,
         peers: Peers,
-        trouble: Trouble,
+        failures: FailureDetector,
     ) -> None:
         self.publisher: Publisher | None = None  # set once both exist
         self._engine = engine
@@ -72,7 +73,7 @@ class Streams:
         self._owner_side = owner_side
         self._local = local
         self._peers = peers
-        self._trouble = trouble
+        self._failures = failures
         self._lines: dict[int, _Line] = {}
         self._epochs = count(1)
         self._scan_wanted = asyncio.Event()
@@ -189,11 +190,11 @@ class Streams:
             except (Unreachable, AuthError) as error:
                 line.problem = str(error)
                 if isinstance(error, Unreachable):
-                    self._trouble.suspect(line.node, str(error))
+                    self._failures.failed(line.node, error)
             except grpc.aio.AioRpcError as error:
                 line.problem = describe(line.node.address.endpoint, error)
                 if error.code() in UNREACHABLE:
-                    self._trouble.suspect(line.node, line.problem)
+                    self._failures.failed(line.node, Disconnected(line.problem))
                 elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
                     self._peers.link(line.node.address.endpoint).forget_session()
             except asyncio.CancelledError:
@@ -245,11 +246,11 @@ class Streams:
                 line.problem = stream.broken
                 log.warning("stream to %s: %s", line.node.address.node_id, stream.broken)
                 if stream.overdue:
-                    raise Unreachable(stream.broken)
+                    raise Disconnected(stream.broken)
                 return
             if reader.done():
                 reader.result()
-                raise Unreachable(f"{line.node.address.endpoint} closed the stream")
+                raise Disconnected(f"{line.node.address.endpoint} closed the stream")
 
     async def _read(self, line: _Line, call: Any) -> None:
         publisher = self.publisher

@@ -18,7 +18,8 @@ from peercached.demo.cluster import Daemon
 from peercached.membership import Heartbeat, Member, NodeAddress
 from peercached.peer import member_wire, wire
 from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.client import PeerLink
+from peercached.peer.failures import Unreachable
 from peercached.peer.node_key import NodeKey
 from peercached.proto import peer_pb2 as pb
 

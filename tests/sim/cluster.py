@@ -415,7 +415,7 @@ class SimCluster(Agreement):
                 assert stream["state"] == "live", f"{node.name}: {stream}"
             waits_for = node.daemon.owner_side.unsynced()
             assert node.engine.shard_final, f"{node.name} waits for {waits_for}"
-            suspects = node.daemon.trouble.suspects.reasons()
+            suspects = node.daemon.failures.suspects.reasons()
             assert not suspects, f"{node.name} suspects {suspects}"
             found = node.find(b"".join(pages))
             for digest, holders in pages.items():

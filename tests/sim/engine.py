@@ -252,7 +252,7 @@ class SimEngine(FakeEngine):
         to, net = node.address.node_id, us.cluster.net
 
         def trouble(why: bytes) -> None:
-            head = _TROUBLE.pack(node.index, node.address.incarnation)
+            head = _TROUBLE.pack(node.address.incarnation, node.index, False)
             self.post(PEER_TROUBLE, head + why)
 
         def late() -> None:

@@ -119,7 +119,7 @@ class LoopNode:
 
     @property
     def trusts_all(self) -> bool:
-        return not self.daemon.trouble.suspects.reasons()
+        return not self.daemon.failures.suspects.reasons()
 
     def sentences(self) -> str:
         return "\n".join(h["sentence"] for h in self.daemon.status()["health"])

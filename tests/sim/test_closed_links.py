@@ -11,7 +11,8 @@ from harness.clock import seconds
 
 from peercached.membership import NodeAddress
 from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.client import PeerLink
+from peercached.peer.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 

@@ -21,7 +21,8 @@ from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.auth import SESSION_KEY, AuthError, Claim, Secret
-from peercached.peer.client import PeerLink, Unreachable
+from peercached.peer.client import PeerLink
+from peercached.peer.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 from peercached.this_node import new_incarnation
@@ -332,17 +333,17 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
-            trouble = first.daemon.trouble
+            failures = first.daemon.failures
             (peer,) = [
                 n
                 for n in first.daemon.placement.nodes.values()
                 if n is not first.daemon.placement.own
             ]
-            trouble.suspect(peer, "silent")
-            (case,) = trouble.suspects._cases.values()
-            trouble.suspects.silent(peer, time.monotonic())
+            failures.failed(peer, Disconnected("silent"))
+            (case,) = failures.suspects._cases.values()
+            failures.suspects.silent(peer, time.monotonic())
             case.ping_at += 1000.0
-            trouble._schedule()
+            failures._schedule()
             await eventually(lambda: not peer.suspect)  # by the next heartbeat of b
 
     run(claim())
@@ -554,7 +555,7 @@ def test_a_hung_owner_delays_one_lookup_a_little_and_the_next_not_at_all() -> No
             for _ in range(20):
                 assert {name for name, _ in await reader.find(*ours)} == set(ours)
             assert now_s() - before < seconds(5), "more than one has waited for it"
-            reader.daemon.trouble.suspect(members["b"], "said by the test")
+            reader.daemon.failures.failed(members["b"], Disconnected("said by the test"))
             await eventually(lambda: members["b"].overdue == 0, 3)
             assert members["b"] not in reader.daemon.lookups._calls
 

@@ -16,7 +16,7 @@ from harness.clock import seconds
 
 from peercached.peer.auth import AuthError
 from peercached.peer.authority import files_of
-from peercached.peer.client import Unreachable
+from peercached.peer.failures import Unreachable
 from peercached.peer.tls import Tls
 from sim.callers import HOST, SECRET, Shown, Site, link_to, security, with_node
 from sim.nodes import LoopNode, eventually, free_port, in_sync

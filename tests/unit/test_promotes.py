@@ -10,7 +10,7 @@ from harness.clock import seconds
 from sim.fake_engine import RESIDENT, ROW, WITHDRAW, FakeEngine, FakeNative, digest_of, unpack_rows
 
 from peercached.peer.accepts import Unable
-from peercached.peer.client import Unreachable
+from peercached.peer.failures import Disconnected, TimedOut, Unreachable
 from peercached.peer.promotes import DIGESTS_MAX, THREADS, WAITING_MAX, Promotes
 
 HOLDER = 5
@@ -37,17 +37,17 @@ class Suspicion:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def unreachable(self, node: object, reason: str, left_s: float) -> None:
-        self.reasons.append(reason)
+    def failed(self, node: object, failure: Unreachable) -> None:
+        self.reasons.append(str(failure))
 
 
 def promotes(engine: object = None) -> tuple[Promotes, Link, Suspicion]:
-    link, trouble = Link(), Suspicion()
+    link, failures = Link(), Suspicion()
     address = SimpleNamespace(endpoint=link.endpoint, node_id="e")
     placement = SimpleNamespace(nodes={HOLDER: SimpleNamespace(address=address)})
     peers = SimpleNamespace(link=lambda endpoint: link)
-    parts: list[Any] = [engine or FakeEngine(), FakeNative, placement, peers, trouble, 1.0]
-    return Promotes(*parts), link, trouble
+    parts: list[Any] = [engine or FakeEngine(), FakeNative, placement, peers, failures, 1.0]
+    return Promotes(*parts), link, failures
 
 
 def test_a_holders_rows_come_back_under_our_number_of_it() -> None:
@@ -71,13 +71,13 @@ def test_malformed_rows_are_no_rows(rows: bytes) -> None:
 
 
 def test_a_slow_disk_makes_no_peer_suspect_a_dead_peer_is() -> None:
-    here, link, trouble = promotes()
-    link.rows = Unreachable("10.0.0.5:1 did not answer in time")
+    here, link, failures = promotes()
+    link.rows = TimedOut("10.0.0.5:1", 1.0)
     assert asyncio.run(here.ask(HOLDER, digest_of("a"), 1.0)) == b""
-    assert not trouble.reasons
-    link.rows = Unreachable("10.0.0.5:1: unavailable")
+    assert not failures.reasons
+    link.rows = Disconnected("10.0.0.5:1: unavailable")
     assert asyncio.run(here.ask(HOLDER, digest_of("a"), 1.0)) == b""
-    assert trouble.reasons
+    assert failures.reasons
     assert asyncio.run(here.ask(HOLDER + 1, digest_of("a"), 1.0)) == b""
 
 

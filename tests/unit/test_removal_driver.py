@@ -34,7 +34,7 @@ def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> No
             cast(Any, member),
             cast(Any, SimpleNamespace(own=own)),
             peers=cast(Any, None),
-            trouble=cast(Any, None),
+            failures=cast(Any, None),
             timeout_s=1.0,
             waits=str,
         )

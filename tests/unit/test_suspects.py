@@ -1,13 +1,16 @@
 """Who is suspect, and when it is asked again."""
 
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
+from peercached.peer.failure_detector import FAIR_S, FailureDetector
+from peercached.peer.failures import Disconnected, TimedOut
 from peercached.peer.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
-from peercached.peer.trouble import FAIR_S, Trouble
 
 
 def node(index: int = 1) -> Node:
@@ -104,12 +107,15 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
     assert new.suspect
 
 
-def test_a_time_out_shorter_than_fair_is_no_sign_but_a_refusal_is() -> None:
-    trouble = Trouble(cast(Any, None), cast(Any, None), cast(Any, None))
-    said: list[str] = []
-    trouble.suspect = lambda node, reason: said.append(reason)
-    trouble.unreachable(node(), "it did not answer in time", FAIR_S / 2)
-    assert said == []
-    trouble.unreachable(node(), "it did not answer in time", FAIR_S)
-    trouble.unreachable(node(), "connection refused", FAIR_S / 2)
-    assert said == ["it did not answer in time", "connection refused"]
+def test_a_time_out_of_a_short_call_is_no_sign_a_broken_connection_is() -> None:
+    peer = node()
+    placement = SimpleNamespace(nodes={peer.index: peer}, own=None)
+    detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None))
+    detector._schedule = lambda: None
+    detector.failed(peer, TimedOut("10.0.0.5:1", FAIR_S / 2))
+    assert not peer.suspect
+    detector.failed(peer, TimedOut("10.0.0.5:1", FAIR_S))
+    assert peer.suspect
+    detector.suspects.answered(peer, 0.0)
+    detector.failed(peer, Disconnected("10.0.0.5:1: refused"))
+    assert peer.suspect

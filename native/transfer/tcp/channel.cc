@@ -80,8 +80,10 @@ void Channel::receive_reply() {
     if (n == 0) return fail("closed during hello");
     if (n < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) fail("broken during hello: " + stream_.error_text(errno));
-      return;
+      if (errno == EAGAIN) return;
+      Trouble trouble("broken during hello: " + stream_.error_text(errno));
+      trouble.token_unknown = stream_.token_unknown();
+      return fail(std::move(trouble));
     }
     reply_have_ += static_cast<size_t>(n);
     if (reply_have_ == reply_.size()) read_reply();
@@ -129,12 +131,17 @@ void Channel::take_reply(FrameKind kind, std::span<const std::byte> body) {
   HelloReply reply;
   const char* wrong = parse_hello_reply(kind, body, reply);
   if (wrong != nullptr) return fail(std::string("answered hello with a bad frame: ") + wrong);
-  if (!reply.accepted) return fail("refused: " + reply.text);
+  if (!reply.accepted) {
+    Trouble trouble("refused: " + reply.text);
+    const auto reason = static_cast<Refusal>(reply.reason);
+    trouble.token_unknown = reason == Refusal::unauthorised || reason == Refusal::wrong_incarnation;
+    return fail(std::move(trouble));
+  }
   if (reply.incarnation != hello_.expected) return fail("is another incarnation than expected");
   state_ = State::ready;
 }
 
-void Channel::fail(std::string trouble) {
+void Channel::fail(Trouble trouble) {
   state_ = State::broken;
   trouble_ = std::move(trouble);
   stream_.shut();

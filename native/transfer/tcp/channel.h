@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/stream.h"
+#include "transfer/trouble.h"
 
 namespace peercached::tcp {
 
@@ -41,7 +42,7 @@ class Channel {
   void catch_up();
   void time_out();  // greeted_by has passed
   // Why it is broken; empty for the plain end of a connection.
-  const std::string& trouble() const { return trouble_; }
+  const Trouble& trouble() const { return trouble_; }
 
   // Used by an earlier read: such a connection may have died while nobody looked.
   bool pooled() const { return pooled_; }
@@ -57,7 +58,7 @@ class Channel {
   void read_reply();
   void take_challenge(std::span<const std::byte> body);
   void take_reply(FrameKind kind, std::span<const std::byte> body);
-  void fail(std::string trouble);
+  void fail(Trouble trouble);
 
   Stream stream_;
   State state_ = State::connecting;
@@ -66,7 +67,7 @@ class Channel {
   bool sealed_;
   int connect_timeout_ms_;
   Deadline greeted_by_;
-  std::string trouble_;
+  Trouble trouble_;
   bool pooled_ = false;
   uint64_t requests_ = 0;
   bool challenged_ = false;

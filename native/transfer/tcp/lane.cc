@@ -200,7 +200,7 @@ void Lane::land() {
   }
 }
 
-void Lane::broken(std::string trouble) {
+void Lane::broken(const Trouble& trouble) {
   unsent_.clear();
   unsent_from_ = 0;
   if (channel_->pooled() && !heard_) {
@@ -223,7 +223,7 @@ void Lane::broken(std::string trouble) {
   end(false, trouble);
 }
 
-void Lane::end(bool reusable, const std::string& trouble) {
+void Lane::end(bool reusable, const Trouble& trouble) {
   finished_ = true;
   if (channel_ != nullptr) peer_.channels().give_back(channel_, reusable);
   channel_ = nullptr;

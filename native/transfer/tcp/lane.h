@@ -54,8 +54,8 @@ class Lane {
   void receive();
   bool receive_piece(bool& drained);
   void land();
-  void broken(std::string trouble);
-  void end(bool reusable, const std::string& trouble);
+  void broken(const Trouble& trouble);
+  void end(bool reusable, const Trouble& trouble);
 
   ReadCall& call_;
   PeerRead& peer_;

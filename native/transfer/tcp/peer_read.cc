@@ -101,17 +101,17 @@ void PeerRead::fail(std::span<ReadOp> chunk, PageStatus status) {
   settle(chunk);
 }
 
-void PeerRead::lane_ends(const std::string& trouble) {
+void PeerRead::lane_ends(const Trouble& trouble) {
   const bool last = lanes_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   if (!last || trouble.empty() || settled()) return;
   failed_.store(true, std::memory_order_release);
   report(trouble);
 }
 
-void PeerRead::report(const std::string& trouble) {
+void PeerRead::report(const Trouble& trouble) {
   // Dropped on purpose: whoever did it knows already.
   if (trouble.empty() || channels_->closed() || reported_.exchange(true)) return;
-  call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble.c_str());
+  call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble);
 }
 
 void PeerRead::finish() {

@@ -62,10 +62,10 @@ class PeerRead {
 
   // A lane begins or ends its work here. With the last one end the hopes for what is left.
   void lane_starts() { lanes_.fetch_add(1, std::memory_order_relaxed); }
-  void lane_ends(const std::string& trouble);
+  void lane_ends(const Trouble& trouble);
   // The pages of `chunk` that have not landed never will; settles it.
   void fail(std::span<ReadOp> chunk, PageStatus status);
-  void report(const std::string& trouble);  // to the watcher, once
+  void report(const Trouble& trouble);  // to the watcher, once
 
   // After the last lane has ended: final statuses for all, and the counters.
   void finish();

@@ -112,7 +112,7 @@ bool QuestionLane::receive() {
   return true;
 }
 
-void QuestionLane::broken(const std::string& trouble) {
+void QuestionLane::broken(const Trouble& trouble) {
   const bool heard = answer_have_ != 0;
   unsent_.clear();
   unsent_from_ = 0;
@@ -125,7 +125,7 @@ void QuestionLane::broken(const std::string& trouble) {
   if (channel_ == nullptr) end(false, "");
 }
 
-void QuestionLane::end(bool reusable, std::string trouble) {
+void QuestionLane::end(bool reusable, Trouble trouble) {
   finished_ = true;
   if (!answer_.empty()) question_.unanswered();
   trouble_ = std::move(trouble);

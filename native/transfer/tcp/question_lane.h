@@ -31,7 +31,7 @@ class QuestionLane {
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until(TimePoint deadline) const;
   // Why it ended before its time; empty if all is answered.
-  const std::string& trouble() const { return trouble_; }
+  const Trouble& trouble() const { return trouble_; }
   // At the deadline: for how long the peer has been silent, in words; empty if it was not.
   std::string silence(TimePoint started) const {
     return finished_ || answer_.empty() ? "" : channels_->counters.silence(started);
@@ -41,8 +41,8 @@ class QuestionLane {
   bool ask();      // false: nothing is left to ask for
   bool flush();    // false: it broke
   bool receive();  // true: an answer is complete
-  void broken(const std::string& trouble);
-  void end(bool reusable, std::string trouble);
+  void broken(const Trouble& trouble);
+  void end(bool reusable, Trouble trouble);
 
   Question& question_;
   const std::shared_ptr<PeerChannels> channels_;
@@ -54,7 +54,7 @@ class QuestionLane {
   std::vector<std::byte> answer_;  // its header, then its body; empty: nothing is outstanding
   size_t answer_have_ = 0;
   bool finished_ = false;
-  std::string trouble_;
+  Trouble trouble_;
 };
 
 }  // namespace peercached::tcp

@@ -20,8 +20,6 @@ constexpr unsigned char kCipherId[] = {0x13, 0x01};
 // As much as one system call brings.
 constexpr size_t kReadAheadBytes = 64 * 1024;
 
-constexpr const char* kPerhaps = ": the two ends know no token in common: shake hands again";
-
 template <typename T>
 T* made(T* object) {
   if (object == nullptr) throw std::bad_alloc();
@@ -234,7 +232,8 @@ bool Seal::fail(int rc) {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
   const bool is_reader = token_of_ == nullptr;
-  if (!SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_)) trouble_ += kPerhaps;
+  token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_);
+  if (token_unknown_) trouble_ += ": the two ends know no token in common: shake hands again";
   errno = EPROTO;
   return false;
 }

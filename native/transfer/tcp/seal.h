@@ -44,6 +44,8 @@ class Seal {
   bool has_more() const { return over_ || (!starved_ && SSL_has_pending(ssl_.get()) == 1); }
 
   const std::string& trouble() const { return trouble_; }
+  // It broke because the two ends know no token in common, most likely.
+  bool token_unknown() const { return token_unknown_; }
   // The other end has not got the token.
   bool is_stranger() const { return stranger_; }
 
@@ -72,6 +74,7 @@ class Seal {
   std::string token_;
   const TokenOf* token_of_ = nullptr;  // of the holder, until it is shaken
   std::string trouble_;
+  bool token_unknown_ = false;
   bool stranger_ = false;
   bool dry_ = false;         // the last look into the socket found nothing
   bool starved_ = false;     // receive() has to wait for the socket

@@ -36,6 +36,7 @@ class Stream {
   bool has_more() const { return seal_ && seal_->has_more(); }
   // What is behind an errno of these.
   std::string error_text(int error) const;
+  bool token_unknown() const { return seal_ && seal_->token_unknown(); }
 
   int fd() const { return socket_.fd(); }
   void shut() const { socket_.shut(); }

@@ -164,10 +164,13 @@ class TcpReading final : public TcpEngine {
     drive(lanes, deadline);
     for (const QuestionLane& lane : lanes) {
       const tcp::Question& asked = lane.question();
-      const std::string trouble = lane.finished()      ? lane.trouble()
-                                  : silence_is_trouble ? lane.silence(started)
-                                                       : "";
-      if (!trouble.empty()) watcher_.peer_trouble(asked.peer, asked.incarnation, trouble.c_str());
+      Trouble trouble;
+      if (lane.finished()) {
+        trouble = lane.trouble();
+      } else if (silence_is_trouble) {
+        trouble = lane.silence(started);
+      }
+      if (!trouble.empty()) watcher_.peer_trouble(asked.peer, asked.incarnation, trouble);
     }
   }
 

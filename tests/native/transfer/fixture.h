@@ -80,9 +80,10 @@ class Gate {
 
 class RecordingWatcher : public PeerWatcher {
  public:
-  void peer_trouble(HolderIndex peer, Incarnation, const char* what) override {
+  void peer_trouble(HolderIndex peer, Incarnation, const Trouble& what) override {
     std::lock_guard lock(mutex_);
-    troubles_.push_back(std::to_string(peer) + ": " + what);
+    troubles_.push_back(std::to_string(peer) + ": " + what.text +
+                        (what.token_unknown ? " [token unknown]" : ""));
   }
   std::vector<std::string> troubles() const {
     std::lock_guard lock(mutex_);

@@ -332,7 +332,7 @@ TEST_P(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == 1; }));
   ASSERT_EQ(watcher.troubles().size(), 1u);
   const std::string trouble = watcher.troubles()[0];
-  EXPECT_TRUE(says(trouble, "shake hands again")) << trouble;
+  EXPECT_TRUE(says(trouble, "shake hands again [token unknown]")) << trouble;
   EXPECT_TRUE(says(trouble, GetParam() ? "TLS: " : "refused: ")) << trouble;
   endpoint.token = "short";
   EXPECT_THROW(engine->add_peer(kPeer, endpoint), std::invalid_argument);
