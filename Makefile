@@ -259,6 +259,7 @@ crash-disk: setup
 ## make docs          docs/configuration.md from the schema
 docs: setup
 	@$(PY) -m peercached.config.document
+	@$(PY) -m peercached.health.document
 
 clean:
 	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang dist

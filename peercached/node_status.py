@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached import __version__, security_status
 from peercached.disk_status import say_disk
+from peercached.health import Findings, Say, kinds
 from peercached.membership import NodeAddress
 from peercached.removals.sentences import say_removals
 from peercached.transport_health import rdma_devices, say_transport
@@ -214,11 +215,8 @@ class NodeStatus:
     # --- health
 
     def _health(self, stats: dict[str, Any], transport: dict[str, Any]) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = []
-
-        def say(severity: str, sentence: str, remedy: str = "") -> None:
-            found.append({"severity": severity, "sentence": sentence, "remedy": remedy})
-
+        findings = Findings()
+        say = findings.say
         self._daemon.drain.progress.say(say, _refused_by_drain(stats))
         self._say_membership(say)
         security_status.say_security(say, self._daemon, stats)
@@ -234,48 +232,49 @@ class NodeStatus:
         faults = self._daemon.config.faults
         if faults:
             say(
-                "warning",
+                kinds.FAULTS_INJECTED,
                 f"Faults are injected into transfers on purpose ({faults}).",
                 "Remove the key faults: it is for tests.",
             )
-        return found
+        return findings.document()
 
-    def _say_membership(self, say: Any) -> None:
+    def _say_membership(self, say: Say) -> None:
         daemon = self._daemon
         daemon.cluster.say(say)
         now = time.monotonic()
         for node, reason, since in daemon.failures.suspects.reasons():
             say(
-                "warning",
+                kinds.PEER_SUSPECT,
                 f"{node.address.node_id} at {node.address.endpoint} is suspect for "
                 f"{now - since:.0f} s, its pages are misses: {reason}.",
                 "If it stays: look at that daemon and at the network in between (both ports).",
+                about=node.address.node_id,
             )
 
-    def _say_corruption(self, say: Any, stats: dict[str, Any]) -> None:
+    def _say_corruption(self, say: Say, stats: dict[str, Any]) -> None:
         operations = stats.get("operations", {})
         local, remote = operations.get("corrupt_local", 0), operations.get("corrupt_remote", 0)
         if local:
             say(
-                "error",
+                kinds.CORRUPT_HERE,
                 f"{local} pages in this node's pool had lost their bytes; they were dropped.",
                 "Look for memory errors of this machine (edac-util, mcelog, dmesg).",
             )
         if remote:
             peers = ", ".join(p["node_id"] for p in self._transfer(stats) if p.get("corrupt"))
             say(
-                "warning",
+                kinds.CORRUPT_FROM_PEERS,
                 f"{remote} pages came from peers ({peers or 'gone since'}) with bytes that do not "
                 "have their checksum; they were read again, or missed.",
                 "Look for memory errors of those machines and for workers that write into their "
                 "receive buffers during a get.",
             )
 
-    def _say_workers(self, say: Any) -> None:
+    def _say_workers(self, say: Say) -> None:
         for worker in self._daemon.engine.workers():
             if worker["stuck"]:
                 say(
-                    "warning",
+                    kinds.WORKER_STUCK,
                     f"Worker {worker['name'] or 'without a name'} (pid {worker['pid']}) gave up "
                     f"{worker['stuck']} requests, and this daemon is still copying for them: the "
                     "worker cannot use that memory meanwhile.",
@@ -283,7 +282,7 @@ class NodeStatus:
                     "at swap and at the daemon's cgroup.",
                 )
 
-    def _say_directory(self, say: Any, stats: dict[str, Any]) -> None:
+    def _say_directory(self, say: Say, stats: dict[str, Any]) -> None:
         daemon = self._daemon
         now = time.monotonic()
         behind = {
@@ -296,22 +295,23 @@ class NodeStatus:
             problem = behind[owner]["problem"]
             if problem or now - since > BEHIND_S:
                 say(
-                    "warning",
+                    kinds.RECORDS_WAIT,
                     f"The records for {owner} wait ({behind[owner]['state']}"
                     f"{': ' + problem if problem else ''}).",
                     "Pages set here stay readable through their other owners; if it stays, look "
                     "at that daemon.",
+                    about=owner,
                 )
         if self._unreached_lately(daemon.publisher.unreached):
             say(
-                "info",
+                kinds.SET_WITHOUT_OWNERS,
                 f"{daemon.publisher.unreached} batches were set while no owner could be reached; "
                 "their records follow when one is back.",
             )
         shard = stats.get("shard", {})
         if shard.get("full"):
             say(
-                "warning",
+                kinds.DIRECTORY_FULL,
                 f"The directory shard refused {shard['full']} records: "
                 f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
                 "Raise directory_capacity; until then those pages are found only on their holder.",
@@ -319,7 +319,7 @@ class NodeStatus:
         dropped = stats.get("events_dropped", 0)
         if dropped:
             say(
-                "warning",
+                kinds.REQUESTS_DROPPED,
                 f"{dropped} requests of the data plane were dropped because the control plane "
                 "did not keep up.",
                 "Give the daemon more CPU; if it goes on, report it with this status.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from peercached.health import Say, kinds
+
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
 
@@ -23,10 +25,10 @@ def document(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
+def say_security(say: Say, daemon: Daemon, stats: dict[str, Any]) -> None:
     if daemon.config.clustered and not daemon.secret.present and daemon.tls is None:
         say(
-            "warning",
+            kinds.UNAUTHENTICATED,
             "Peers are not authenticated: whoever reaches meta_port can join.",
             "Give all nodes the same cluster_secret_file, or keep the network closed.",
         )
@@ -36,14 +38,14 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
         _say_what_is_in_clear(say, daemon)
     if daemon.sessions.refused:
         say(
-            "warning",
+            kinds.HANDSHAKES_REFUSED,
             f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
             "cluster secret, or do not have the key of the node that they say they are.",
             "Find them in the log; give them the same cluster_secret_file if they belong here.",
         )
     if daemon.servicer.misfits:
         say(
-            "warning",
+            kinds.CERTIFICATES_MISFIT,
             f"{daemon.servicer.misfits} handshakes were refused: the callers' certificates are "
             "not those of the nodes that they say they are.",
             "Find them in the log; give each node a certificate of its own (peercachectl certs).",
@@ -51,7 +53,7 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
     ipc = stats.get("ipc", {})
     if ipc.get("forbidden"):
         say(
-            "warning",
+            kinds.WORKERS_FORBIDDEN,
             f"{ipc['forbidden']} connections to the workers' socket were refused: their users are "
             "neither in worker_users nor in worker_groups.",
             "Find them in the log; add their user or group if they belong here.",
@@ -59,14 +61,14 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
     crowded = ipc.get("crowded", 0) + ipc.get("late_hellos", 0)
     if crowded:
         say(
-            "warning",
+            kinds.WORKERS_CROWD,
             f"{crowded} connections to the workers' socket were too many of one process or user, "
             "or said nothing.",
             "Find the process in the log; if its threads need them all, raise workers_max.",
         )
     if ipc.get("requests_refused"):
         say(
-            "warning",
+            kinds.WORKER_REQUESTS_REFUSED,
             f"{ipc['requests_refused']} requests of workers were refused: there was no memory for "
             "so many large ones at a time.",
             "Find the process in the log; let it ask for fewer pages at once.",
@@ -74,14 +76,14 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
     unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
     if unauthorised:
         say(
-            "info",
+            kinds.DATA_PORT_STRANGERS,
             f"{unauthorised} connections to data_port had no token of a handshake with this node.",
             "A few are peers that this node did not know yet; find the others in the log.",
         )
     doors = daemon.servicer.doors
     if daemon.tls is not None and doors.silent:
         say(
-            "warning",
+            kinds.TLS_FAILED,
             f"{doors.silent} connections to meta_port ended in TLS.",
             "Find their addresses in the log: if they belong here, compare tls_ca, the dates of "
             "their certificates, and the clocks.",
@@ -89,17 +91,17 @@ def say_security(say: Any, daemon: Daemon, stats: dict[str, Any]) -> None:
     shut = doors.shut_unproven + doors.shut_crowd + daemon.servicer.gate.slow_handshakes
     if shut:
         say(
-            "warning",
+            kinds.META_PORT_STRANGERS,
             f"{shut} connections to meta_port were shut because they proved nothing in time, or "
             "were too many.",
             "Find their addresses in the log and keep them off this port.",
         )
 
 
-def _say_what_is_in_clear(say: Any, daemon: Daemon) -> None:
+def _say_what_is_in_clear(say: Say, daemon: Daemon) -> None:
     if daemon.engine.rails:
         say(
-            "info",
+            kinds.RDMA_IN_CLEAR,
             "Pages over RDMA travel in clear: the daemon cannot seal one-sided READs.",
             'Encrypt the fabric itself (MACsec or IPsec in the cards), or set protocol = "tcp".',
         )
@@ -111,7 +113,7 @@ def _say_what_is_in_clear(say: Any, daemon: Daemon) -> None:
     )
     if open_ports:
         say(
-            "warning",
+            kinds.PEERS_IN_CLEAR,
             f"Pages of {', '.join(open_ports)} travel in clear: tls_data_port is off there.",
             "Give all nodes the same tls_data_port.",
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-Say = Callable[[str, str, str], None]  # severity, sentence, remedy
+from peercached.health import Say, kinds
 
 _DEVICES = Path("/sys/class/infiniband")
 
@@ -42,7 +42,7 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
     """What is not as it should be. `wanted`: the key protocol; `devices`: the machine's."""
     if wanted == "auto" and transport["protocol"] == "tcp" and devices:
         say(
-            "warning",
+            kinds.RDMA_UNUSED,
             f"Pages travel over TCP although there are RDMA devices ({', '.join(devices)}): "
             f"{transport['why']}.",
             "`peercachectl doctor` says what to mend; then restart the daemon. Set protocol to "
@@ -52,7 +52,7 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
     down = [rail for rail in rails if not rail["up"]]
     for rail in down:
         say(
-            "warning",
+            kinds.RAIL_DOWN,
             f"Rail {rail['rail']} ({rail_name(rail)}) is down: {rail['why']}.",
             "It is tried again by itself. If it stays: look at the cable, the switch port and "
             "`peercachectl doctor`.",
@@ -65,13 +65,13 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
         by_tcp = wanted == "auto"
         instead = f"come over TCP ({fallen} reads so far)" if by_tcp else "are misses"
         say(
-            "warning" if by_tcp else "error",
+            kinds.NO_RAIL_BUT_TCP if by_tcp else kinds.NO_RAIL,
             f"No rail is up: the pages of peers that have RDMA {instead}.",
             "Mend one of the rails; it is taken again by itself.",
         )
     elif peers := transport.get("fallback_peers", 0):
         say(
-            "warning",
+            kinds.PEERS_BY_TCP,
             f"No rail reaches {peers} of the peers that have RDMA: their pages come over TCP "
             f"({fallen} reads so far).",
             "A rail is taken again once a READ over it is answered. If it stays: `peercachectl "
@@ -79,7 +79,7 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
         )
     elif fallen:
         say(
-            "info",
+            kinds.READS_BY_TCP,
             f"{fallen} reads of peers that have RDMA went over TCP while no rail reached them.",
             "",
         )
@@ -93,7 +93,7 @@ def say_doubted(say: Say, rail: Mapping[str, Any], doubted: list[Mapping[str, An
     names = ", ".join(one["node_id"] for one in doubted[:_NAMED_MAX])
     more = len(doubted) - _NAMED_MAX
     say(
-        "warning",
+        kinds.RAIL_DOUBTED,
         f"Rail {rail['rail']} ({rail_name(rail)}) does not reach "
         f"{names}{f' and {more} more' if more > 0 else ''}: {doubted[0]['why']}.",
         "The peer itself is well if nothing else is said of it. The rail is tried again by itself; "

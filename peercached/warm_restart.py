@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from peercached.health import Say, kinds
+
 _REASONS = {
     "damaged_payloads": "had lost their bytes",
     "damaged_headers": "had a damaged header",
@@ -37,10 +39,10 @@ def told(recovery: Mapping[str, Any]) -> Iterator[str]:
             yield f"pool_file {recovery['file']}: {count} pages dropped, they {_REASONS[reason]}"
 
 
-def say_recovery(say: Any, recovery: Mapping[str, Any], epochs_problem: str) -> None:
+def say_recovery(say: Say, recovery: Mapping[str, Any], epochs_problem: str) -> None:
     if recovery.get("why_fresh"):
         say(
-            "info",
+            kinds.POOL_EMPTIED,
             f"The pool began empty: what was in {recovery['file']} could not be used, because "
             f"{recovery['why_fresh']}.",
             "Nothing, if that was meant; else bring the old setting back before the next restart.",
@@ -49,7 +51,7 @@ def say_recovery(say: Any, recovery: Mapping[str, Any], epochs_problem: str) -> 
     damaged = sum(dropped.get(reason, 0) for reason in _DAMAGE) + recovery.get("damaged_spans", 0)
     if damaged:
         say(
-            "warning",
+            kinds.POOL_FILE_DAMAGED,
             f"{damaged} pages or spans in {recovery['file']} were damaged while no daemon ran; "
             "they were dropped.",
             "Look for memory errors of this machine (edac-util, mcelog, dmesg), and for others "
@@ -57,7 +59,7 @@ def say_recovery(say: Any, recovery: Mapping[str, Any], epochs_problem: str) -> 
         )
     if epochs_problem:
         say(
-            "error",
+            kinds.CLEARS_NOT_KEPT,
             f"Which namespaces were cleared cannot be kept in state_dir: {epochs_problem}. After "
             "a restart cleared pages may come back.",
             "Make room in state_dir, or make it writable; it is tried again with the next clear.",

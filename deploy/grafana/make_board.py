@@ -173,8 +173,8 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 "short",
                 [
                     (
-                        'peercached_health_sentences{WHERE, severity=~"error|warning"}',
-                        "{{instance}} {{severity}}",
+                        'peercached_health_sentences{WHERE, severity=~"error|warning"} > 0',
+                        "{{instance}} {{severity}}: {{code}}",
                     )
                 ],
             ),

@@ -64,6 +64,7 @@ class Node(Part):
 class Health(Part):
     """One thing that is not as it should be, for a person who can act on it."""
 
+    code: str = ""  # its kind: docs/health.md; empty from an older daemon
     severity: Literal["error", "warning", "info"] = "warning"
     sentence: str
     remedy: str = ""

@@ -31,7 +31,8 @@ def health_lines(document: Status) -> list[str]:
         return ["Healthy: nothing needs attention."]
     lines = []
     for entry in sorted(document.health, key=lambda entry: _ORDER.index(entry.severity)):
-        lines.append(f"{_MARKS[entry.severity]} {entry.sentence}")
+        code = f" [{entry.code}]" if entry.code else ""
+        lines.append(f"{_MARKS[entry.severity]} {entry.sentence}{code}")
         if entry.remedy:
             lines.append(f"        -> {entry.remedy}")
     return lines

@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client import Metric
 
+from peercached.health.kinds import KINDS
 from peercached.metrics.bounded import by_peer
 from peercached.metrics.single import Single, at, gauge, singles
 
@@ -30,7 +31,6 @@ _SINGLES = (
     Single("counter", "adopt_refused_pages", "handover.adopt_refused", "Pages not taken over."),
 )
 _STATES = ("alive", "leaving")
-_SEVERITIES = ("error", "warning", "info")
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Metric]:
@@ -59,10 +59,14 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
         answering.add_metric([word], answers[word])
     yield answering
 
-    health = gauge("health_sentences", "Sentences of `peercachectl status`.", ["severity"])
-    severities = Tally(sentence["severity"] for sentence in status.get("health", ()))
-    for severity in _SEVERITIES:
-        health.add_metric([severity], severities[severity])
+    health = gauge(
+        "health_sentences",
+        "Sentences of `peercachectl status`, by the code of their kind (docs/health.md).",
+        ["severity", "code"],
+    )
+    found = Tally(finding["code"] for finding in status.get("health", ()))
+    for kind in KINDS.values():
+        health.add_metric([kind.severity, kind.code], found[kind.code])
     yield health
     draining = gauge("draining", "Whether this node drains, or has left after it.")
     draining.add_metric([], (at(status, "drain.state") or "no") != "no")

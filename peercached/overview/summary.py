@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from peercached.admin.status import HITS_BY_TIER, Health, Status
 
 HEALTH_MAX = 5
+CODE_LENGTH_MAX = 40
 SENTENCE_LENGTH_MAX = 400
 _SEVERITIES = ("error", "warning", "info")
 
@@ -22,6 +23,7 @@ class _Part(BaseModel):
 class Said(_Part):
     """A health sentence."""
 
+    code: str = ""
     severity: str = "warning"
     sentence: str = ""
     remedy: str = ""
@@ -101,6 +103,7 @@ def _rank(severity: str) -> int:
 
 def _short(one: Health) -> Said:
     return Said(
+        code=one.code[:CODE_LENGTH_MAX],
         severity=one.severity,
         sentence=one.sentence[:SENTENCE_LENGTH_MAX],
         remedy=one.remedy[:SENTENCE_LENGTH_MAX],

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
+from peercached.health import Say
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress, View
-
-Say = Callable[[str, str, str], None]  # severity, sentence, remedy
 
 
 class Cluster(Protocol):

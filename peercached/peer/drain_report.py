@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from peercached.directory.placement import Node
+from peercached.health import Say, kinds
 
 
 @dataclass(slots=True)
@@ -72,12 +73,12 @@ class Progress:
             "refused_pages": refused_pages,
         }
 
-    def say(self, say: Callable[[str, str, str], None], refused_pages: int) -> None:
+    def say(self, say: Say, refused_pages: int) -> None:
         if self.state == "no":
             return
         told = self.outcome or f"{self._handed()} so far"
         say(
-            "warning",
+            kinds.DRAINING,
             f"This node drains ({self.state}): it takes no pages ({refused_pages} were refused); "
             f"{told}.",
             "It has left the cluster: stop it, or restart it to bring it back."

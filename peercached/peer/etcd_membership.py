@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import Any
 
 from peercached.directory.epochs import Epochs
+from peercached.health import Say
 from peercached.membership import Member, NodeAddress, State, Timing, View
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
 from peercached.peer import etcd_report
 from peercached.peer.client import Peers
-from peercached.peer.cluster import Say
 from peercached.peer.etcd_client import EtcdClient, EtcdError
 from peercached.peer.etcd_epochs import EtcdEpochs
 from peercached.peer.etcd_joins import EtcdJoins, WaitOver

@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 
 from peercached.directory.epochs import Epochs
+from peercached.health import Say
 from peercached.membership import (
     Action,
     Heartbeat,
@@ -29,7 +30,6 @@ from peercached.membership.view import View
 from peercached.peer import member_wire, membership_report, wire
 from peercached.peer.auth import AuthError
 from peercached.peer.client import Peers, describe
-from peercached.peer.cluster import Say
 from peercached.peer.failures import TimedOut, Unreachable
 from peercached.peer.life_signs import LifeSigns
 from peercached.peer.pings import reaches

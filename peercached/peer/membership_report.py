@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from peercached.health import Say, kinds
 from peercached.membership import Membership, Verdict
-from peercached.peer.cluster import Say
 
 # A warning about numbers that were refused stays for so long.
 REFUSED_LATELY_S = 600.0
@@ -43,14 +43,18 @@ def say(membership: Membership, say: Say, now: float) -> None:
     reach = membership.reach
     if now - reach.refused_at < REFUSED_LATELY_S:
         say(
-            "warning",
+            kinds.FAR_NUMBERS,
             f"{reach.refused} messages of members named a view or sequence number far "
             "above all that this node has heard of; they were ignored.",
             "Look for a node that does not belong here, or is faulty. If this node was cut off for "
             "years, restart it.",
         )
     if membership.refused:
-        say("error", f"Out of the cluster: {membership.refused}.", "Restart it after that.")
+        say(
+            kinds.OUT_OF_CLUSTER,
+            f"Out of the cluster: {membership.refused}.",
+            "Restart it after that.",
+        )
         return
     waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
     if waits:
@@ -60,7 +64,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
     elif links and membership.view.number == 0:
         why = "; ".join(link.problem for link in links if link.problem) or "it is starting"
         say(
-            "warning",
+            kinds.NOT_IN_A_VIEW,
             f"Not in a view yet, so this node serves only its own pages: {why}.",
             "It joins by itself once a master takes it; look at the heads' status.",
         )
@@ -69,7 +73,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
             if not link.answered and link.failures:
                 what = "Head" if link.is_head else "Master"
                 say(
-                    "warning",
+                    kinds.MASTER_UNREACHABLE,
                     f"{what} {link.endpoint} cannot be reached: {link.problem}.",
                     "Start it, or mend the network; another node has taken its part meanwhile.",
                 )
@@ -77,7 +81,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
 
 def say_waits(say: Say, reason: str) -> None:
     say(
-        "warning",
+        kinds.NOT_A_MEMBER_YET,
         f"Not a member yet, so this node takes no sets: {reason}.",
         "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
     )
@@ -87,7 +91,7 @@ def _say_unreached(membership: Membership, say: Say) -> None:
     why = "; ".join(link.problem for link in membership.links)
     if membership.view.number == 0:
         say(
-            "error",
+            kinds.NO_HEAD,
             f"No head can be reached, so this node serves only its own pages: {why}.",
             "Start the heads named in discovery_addr (HOST:meta_port of each), or mend "
             "discovery_addr or the network. All nodes have the same cluster_secret_file, or none, "
@@ -95,7 +99,7 @@ def _say_unreached(membership: Membership, say: Say) -> None:
         )
         return
     say(
-        "error",
+        kinds.NO_MASTER,
         f"No master can be reached, so this node goes on with view {membership.view.counter}: "
         f"{why}.",
         "Start the heads named in discovery_addr, or mend the network; if they stay away, other "

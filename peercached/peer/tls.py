@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from peercached.health import Say, kinds
 from peercached.peer.certificates import CertificateProblem, Credentials, Files, day, read
 
 log = logging.getLogger(__name__)
@@ -128,13 +129,13 @@ class Tls:
             "tls_reloads": self.generation - 1,
         }
 
-    def say(self, say: Any) -> None:
+    def say(self, say: Say) -> None:
         end = self._current.not_after
         left = end - _now()
         life = end - self._current.not_before
         if left <= timedelta(0):
             say(
-                "error",
+                kinds.CERTIFICATE_EXPIRED,
                 f"This node's TLS certificate, or its authority's, has expired ({day(end)}): "
                 "peers refuse new connections.",
                 "Put new files in place (peercachectl certs, or your own authority); no restart "
@@ -142,14 +143,14 @@ class Tls:
             )
         elif left <= min(WARN_BEFORE, life / WARN_FRACTION):
             say(
-                "warning",
+                kinds.CERTIFICATE_EXPIRES,
                 f"This node's TLS certificate, or its authority's, ends {day(end)}.",
                 "Put new files in place (peercachectl certs, or your own authority); no restart "
                 "is needed.",
             )
         if self.problem:
             say(
-                "warning",
+                kinds.TLS_FILES_UNUSABLE,
                 f"The TLS files have changed and cannot be used, the old ones stay in force: "
                 f"{self.problem}.",
                 "Mend the files; they are looked at every few seconds.",

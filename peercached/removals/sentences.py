@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from peercached.health import Say, kinds
+
 RUNNING_LONG_S = 30.0
 
 
-def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
+def say_removals(say: Say, removals: Mapping[str, Any]) -> None:
     if removals.get("waiting"):
         say(
-            "error",
+            kinds.REMOVALS_NOT_KEPT,
             f"{removals['waiting']} removals could not be written down in state_dir: "
             f"{removals['problem']}. After a restart those pages may come back.",
             "Make room in state_dir, or make it writable; it is tried again each second.",
@@ -19,7 +21,7 @@ def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
     if removals.get("unsure"):
         missing = "; ".join(f"{who}: {why}" for who, why in sorted(removals["missing"].items()))
         say(
-            "warning",
+            kinds.REMOVAL_INCOMPLETE,
             f"{removals['unsure']} pages are being removed since {removals['unsure_s']:.0f} s, and "
             f"may still be found somewhere: {missing}. Until then they cannot be set.",
             "Bring that node back, or end its daemon; of a host that is off or gone for good: "
@@ -27,7 +29,7 @@ def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
         )
     elif removals.get("running_s", 0.0) > RUNNING_LONG_S:
         say(
-            "warning",
+            kinds.REMOVAL_ELSEWHERE,
             f"{removals['running']} pages are being removed by other nodes since "
             f"{removals['running_s']:.0f} s, and cannot be set.",
             "peercachectl status at the other nodes says who has not answered yet.",
@@ -35,7 +37,7 @@ def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
     if removals.get("held_back_for"):
         names = ", ".join(removals["held_back_for"])
         say(
-            "warning",
+            kinds.PAGES_HELD_BACK,
             "Pages of an earlier start are held back: some may have been removed since, and of "
             f"those who know ({names}) not enough have answered.",
             "Start the daemons of those nodes; of one that is gone for good: peercachectl forget "
@@ -43,7 +45,7 @@ def say_removals(say: Any, removals: Mapping[str, Any]) -> None:
         )
     if removals.get("store_problem"):
         say(
-            "error",
+            kinds.MISSED_REMOVALS_NOT_KEPT,
             "What other nodes have missed cannot be kept in state_dir: "
             f"{removals['store_problem']}.",
             "Make room in state_dir, or make it writable.",

@@ -14,10 +14,9 @@ from typing import Any
 
 from peercached.config import Config, ConfigError, Effective
 from peercached.config.keys import KEYS
+from peercached.health import Say, kinds
 
 log = logging.getLogger(__name__)
-
-Say = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,13 @@ class Settings:
         last = self._last
         if last.problems:
             say(
-                "warning",
+                kinds.RELOAD_FAILED,
                 f"The configuration was not reloaded: {'; '.join(last.problems)}.",
                 "Put it right and run `peercachectl reload`; until then the old one is in force.",
             )
         if last.needs_restart:
             say(
-                "info",
+                kinds.RESTART_NEEDED,
                 f"The configuration has new values of {', '.join(last.needs_restart)}, which are "
                 "not in force.",
                 "Restart the daemon when it suits.",

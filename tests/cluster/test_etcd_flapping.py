@@ -11,6 +11,7 @@ from harness.cut_proxy import CutProxy
 from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.said import sentences as sentences_of
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -70,9 +71,7 @@ class Node:
 
     @property
     def said(self) -> str:
-        sentences: list[str] = []
-        self.membership.say(lambda severity, sentence, remedy: sentences.append(sentence))
-        return " ".join(sentences)
+        return " ".join(sentences_of(self.membership.say))
 
     @property
     def waits(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from harness.clock import now_s, seconds
 from harness.etcd import Etcd
+from harness.said import sentences
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
@@ -48,14 +49,7 @@ class Many:
 
     @property
     def problems(self) -> list[str]:
-        said: list[str] = []
-
-        def say(severity: str, sentence: str, remedy: str) -> None:
-            said.append(sentence)
-
-        for membership in self.memberships:
-            membership.say(say)
-        return said
+        return [one for membership in self.memberships for one in sentences(membership.say)]
 
     @property
     def one_view(self) -> bool:

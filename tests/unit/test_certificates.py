@@ -4,6 +4,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from harness.said import said as findings
 
 from peercached.peer.authority import Authority, files_of
 from peercached.peer.certificates import CertificateProblem, Files, covers, misfit, read
@@ -38,9 +39,7 @@ def issue(
 
 
 def said(tls: Tls) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    tls.say(lambda severity, sentence, remedy="": found.append((severity, sentence)))
-    return found
+    return [(one["severity"], one["sentence"]) for one in findings(tls.say)]
 
 
 def test_good_files_are_taken_with_the_first_of_their_ends(files: Files) -> None:

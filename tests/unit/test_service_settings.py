@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from harness.said import sentences
+
 from peercached.config import Config
 from peercached.config.load import load
 from peercached.service.settings import Settings
@@ -22,12 +24,6 @@ def reload(settings: Settings) -> tuple[list[str], list[str], list[str]]:
     return done.changed, done.needs_restart, done.problems
 
 
-def sentences(settings: Settings) -> list[str]:
-    found: list[str] = []
-    settings.say(lambda severity, sentence, remedy: found.append(sentence))
-    return found
-
-
 def test_live_keys_change_and_the_others_wait(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text('log_level = "info"\nvnodes = 7\n')
@@ -41,7 +37,7 @@ def test_live_keys_change_and_the_others_wait(tmp_path: Path) -> None:
     assert heard == [settings.config]
     assert settings.sources["log_level"] == f"file {file}:2"
     assert settings.sources["vnodes"] == f"file {file}:2", "the old value's source"
-    assert "vnodes" in sentences(settings)[0]
+    assert "vnodes" in sentences(settings.say)[0]
 
 
 def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> None:
@@ -54,7 +50,7 @@ def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> Non
     assert (changed, needs_restart) == ([], [])
     assert "vnodes = 0" in "".join(problems) or "no_such_key" in "".join(problems)
     assert settings.config is before
-    assert "was not reloaded" in sentences(settings)[0]
+    assert "was not reloaded" in sentences(settings.say)[0]
     file.unlink()
     assert "cannot be read" in reload(settings)[2][0]
 
@@ -67,4 +63,4 @@ def test_what_was_wrong_is_forgotten_once_it_is_right(tmp_path: Path) -> None:
     reload(settings)
     file.write_text("vnodes = 7\n")
     assert reload(settings) == ([], [], [])
-    assert sentences(settings) == []
+    assert sentences(settings.say) == []

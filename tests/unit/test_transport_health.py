@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.said import said as findings
+
 from peercached.membership import NodeAddress
 from peercached.node_status import protocol_with
 from peercached.transport_health import describe, rdma_devices, say_transport
@@ -28,9 +30,8 @@ def tcp(why: str) -> dict[str, Any]:
 
 
 def said(wanted: str, transport: dict[str, Any], devices: list[str]) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
-    say_transport(lambda *each: found.append(each), wanted, transport, devices)
-    return found
+    found = findings(lambda say: say_transport(say, wanted, transport, devices))
+    return [(one["severity"], one["sentence"], one["remedy"]) for one in found]
 
 
 def test_the_log_says_what_was_taken_why_and_each_rail() -> None:

@@ -76,8 +76,8 @@ function show(cluster, node, at) {
 // What several nodes say alike is one line.
 function sentences(cluster) {
   const said = new Map();
-  const say = (who, severity, sentence, remedy) => {
-    const one = said.get(sentence) ?? { who: [], severity, sentence, remedy };
+  const say = (who, severity, sentence, remedy, code = "") => {
+    const one = said.get(sentence) ?? { who: [], severity, sentence, remedy, code };
     one.who.push(who);
     said.set(sentence, one);
   };
@@ -89,7 +89,7 @@ function sentences(cluster) {
       continue; // what it said before is not true any more
     }
     for (const each of node.summary?.health ?? []) {
-      say(node.node_id, each.severity, each.sentence, each.remedy);
+      say(node.node_id, each.severity, each.sentence, each.remedy, each.code);
     }
   }
   return [...said.values()].sort((a, b) => RANKS.indexOf(a.severity) - RANKS.indexOf(b.severity));
@@ -101,10 +101,11 @@ function named(who) {
 
 function showHealth(cluster) {
   const said = sentences(cluster);
-  const lines = said.map(({ who, severity, sentence, remedy }) =>
+  const lines = said.map(({ who, severity, sentence, remedy, code }) =>
     element("li", { className: severity },
       element("span", { className: "who", textContent: named(who) }),
       element("span", { textContent: sentence }),
+      code ? element("span", { className: "code", textContent: code }) : null,
       remedy ? element("span", { className: "remedy", textContent: remedy }) : null));
   replaceChildren(byId("health"), lines.length ? lines
     : [element("li", { className: "good" }, element("span", { textContent: "All is well." }))]);

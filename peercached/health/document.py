@@ -1,0 +1,35 @@
+"""Writes docs/health.md: `python -m peercached.health.document [FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from peercached.health.kinds import SECTIONS
+
+_HEAD = """\
+# What `status` finds
+
+<!-- Made by `python -m peercached.health.document` from peercached/health/kinds.py. -->
+
+`peercachectl status`, the dashboard and `doctor` begin with what needs attention: a sentence with
+the values, and what to do. Each finding has a code in brackets. The code never changes its meaning,
+so scripts and alerts can rely on it. `peercachectl status --json` has it in `health`, Prometheus in
+`peercached_health_sentences{severity, code}`.
+
+An *error* costs pages or safety now. A *warning* will, or costs time. An *info* needs no action.
+A finding is left out while its cause is shown for the same node.
+"""
+
+
+def document() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for section, kinds in SECTIONS.items():
+        parts.append(f"\n## {section}\n\n| code | severity | what it means |\n|---|---|---|\n")
+        parts.extend(f"| `{kind.code}` | {kind.severity} | {kind.meaning} |\n" for kind in kinds)
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    Path((*sys.argv, "docs/health.md")[1]).write_text(document())

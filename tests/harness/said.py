@@ -1,0 +1,16 @@
+"""What a part of the daemon finds worth saying."""
+
+from collections.abc import Callable
+
+from peercached.health import Findings, Say
+
+
+def said(report: Callable[[Say], None]) -> list[dict[str, str]]:
+    """The findings of `report`: code, severity, sentence, remedy."""
+    findings = Findings()
+    report(findings.say)
+    return findings.document()
+
+
+def sentences(report: Callable[[Say], None]) -> list[str]:
+    return [one["sentence"] for one in said(report)]
