@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
-from peercached.peer.cluster_wide import ClusterWide, describe_unreached
-from peercached.peer.connects import Connects
-from peercached.peer.failure_detector import FailureDetector
-from peercached.peer.failures import ReadFailed, TokenUnknown
-from peercached.peer.lookups import Lookups
-from peercached.peer.promotes import Promotes
-from peercached.peer.removal_driver import RemovalDriver
-from peercached.peer.streams import Streams
-from peercached.peer.tasks import Tasks
+from peercached.peer.channels.connects import Connects
+from peercached.peer.directory.cluster_wide import ClusterWide, describe_unreached
+from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.promotes import Promotes
+from peercached.peer.directory.streams import Streams
+from peercached.peer.removals.driver import RemovalDriver
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import ReadFailed, TokenUnknown
+from peercached.peer.rpc.tasks import Tasks
 
 if TYPE_CHECKING:
     from peercached._native import Engine

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
-from peercached.peer import trace
+from peercached.peer.directory import trace
 from peercached.service.settings import Settings
 
 if TYPE_CHECKING:

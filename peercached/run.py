@@ -16,10 +16,10 @@ from peercached.directory.ring import Ring
 from peercached.membership.store import Store
 from peercached.observe.lost_callers import expect_lost_callers
 from peercached.operations import Operations
-from peercached.peer.auth import Secret
-from peercached.peer.node_key import NodeKey
-from peercached.peer.relay import Relay
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.node_key import NodeKey
+from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.relay import Relay
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
 from peercached.this_node import new_incarnation, own_rank

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node
 from peercached.membership import View
-from peercached.peer.auth import AuthError
-from peercached.peer.client import PeerLink
-from peercached.peer.failures import Unreachable
-from peercached.peer.tasks import Tasks
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.tasks import Tasks
 
 if TYPE_CHECKING:
     from peercached.daemon import Daemon

@@ -209,7 +209,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
-  // Removals, of this cluster's members at this one (peercached/peer/removals.py). The pages are
+  // Removals, of this cluster's members at this one (peercached/peer/removals). The pages are
   // out of pool and disk when begin_removal() returns, and until end_removal() of the same digests
   // nobody sets them here.
   enum class Removed { kept, not_kept, too_many };  // not_kept: a restart may bring them back

@@ -32,7 +32,7 @@ def certs(
     any node.
     """
     del target
-    from peercached.peer.authority import Authority, files_of
+    from peercached.peer.rpc.authority import Authority, files_of
 
     wanted = [_node(text) for text in nodes]
     if len({node_id for node_id, _ in wanted}) < len(wanted):

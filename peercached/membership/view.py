@@ -58,7 +58,7 @@ class NodeAddress:
     data_port: int
     pool_bytes: int = 0
     rails: int = 0  # of RDMA; 0: pages over TCP only
-    key: bytes = b""  # public, by which it proves itself (peer/node_key.py); empty: it has none
+    key: bytes = b""  # public, by which it proves itself (peer/rpc/node_key.py); empty: it has none
 
     @property
     def endpoint(self) -> str:

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from peercached.directory.placement import Node, Placement
 from peercached.overview.summary import Summary
-from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers
-from peercached.peer.failures import Unreachable
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 # Whoever asks again sooner gets the same answer.

@@ -15,9 +15,9 @@ from peercached.membership import Member
 from peercached.membership.order import masters_of
 from peercached.overview.gatherer import ANSWER_S, Gatherer, Report
 from peercached.overview.summary import Summary
-from peercached.peer.auth import AuthError
-from peercached.peer.client import Peers
-from peercached.peer.failures import Unreachable
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 SCHEMA_VERSION = 1

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from harness.etcd import Etcd
 
-from peercached.peer.etcd_client import EtcdClient
+from peercached.peer.membership.etcd.client import EtcdClient
 
 
 def asked(etcd: Etcd, claim: Callable[[EtcdClient], Awaitable[None]]) -> None:

@@ -18,9 +18,9 @@ from peercache_client import Status
 from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
 from peercached.membership.flapping import FREE_JOINS
-from peercached.peer.client import Peers
-from peercached.peer.etcd_client import EtcdClient
-from peercached.peer.etcd_membership import EtcdMembership
+from peercached.peer.membership.etcd.client import EtcdClient
+from peercached.peer.membership.etcd.membership import EtcdMembership
+from peercached.peer.rpc.client import Peers
 
 TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
 FLAPS = b"7.000 0.0 0.0 1"  # joins, all of them a moment ago

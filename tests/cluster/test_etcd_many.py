@@ -17,9 +17,9 @@ from harness.said import sentences
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
-from peercached.peer.client import Peers
-from peercached.peer.etcd_client import EtcdClient
-from peercached.peer.etcd_membership import EtcdMembership
+from peercached.peer.membership.etcd.client import EtcdClient
+from peercached.peer.membership.etcd.membership import EtcdMembership
+from peercached.peer.rpc.client import Peers
 
 TIMING = Timing(heartbeat_interval_s=seconds(1.0), member_ttl_s=seconds(5.0))
 

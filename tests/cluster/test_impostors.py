@@ -27,10 +27,10 @@ from peercached.membership import (
     View,
     ViewUpdate,
 )
-from peercached.peer import member_wire
-from peercached.peer.auth import AuthError, Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.node_key import NodeKey
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.rpc.auth import AuthError, Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.node_key import NodeKey
 from peercached.proto import peer_pb2 as pb
 
 KEYS = keys_of("of b", 64)

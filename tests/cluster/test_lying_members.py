@@ -18,7 +18,7 @@ from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.demo.cluster import Cluster, Daemon
-from peercached.peer.failures import Unreachable
+from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 SECRET = os.urandom(32).hex().encode()

@@ -28,9 +28,9 @@ from harness.waiting import eventually
 
 from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership import NodeAddress
-from peercached.peer.auth import TOKEN_BYTES, AuthError, Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.auth import TOKEN_BYTES, AuthError, Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 
 KEYS = keys_of("beside strangers", 16)

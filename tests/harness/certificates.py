@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peercached.peer.authority import Authority, files_of
-from peercached.peer.certificates import Files
+from peercached.peer.rpc.authority import Authority, files_of
+from peercached.peer.rpc.certificates import Files
 
 
 class Certificates:

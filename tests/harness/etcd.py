@@ -14,7 +14,7 @@ from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 from peercached.demo.cluster import Cluster, Daemon
 from peercached.demo.process import free_port
-from peercached.peer.certificates import Files
+from peercached.peer.rpc.certificates import Files
 from peercached.proto import etcd_pb2, etcd_pb2_grpc
 
 TTL_REFERENCE_S = 2.0  # etcd grants no less
@@ -130,7 +130,7 @@ class Etcd:
             return bool(stub.Range(request, timeout=seconds(5.0)).kvs)
 
     def joins_of(self, node_id: str) -> bytes:
-        """What is kept of them (peer/etcd_joins.py); empty: nothing."""
+        """What is kept of them (peer/membership/etcd/joins.py); empty: nothing."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             request = etcd_pb2.RangeRequest(key=JOINS + node_id.encode())

@@ -16,11 +16,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from peercached.demo.cluster import Daemon
 from peercached.membership import Heartbeat, Member, NodeAddress
-from peercached.peer import member_wire, wire
-from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.failures import Unreachable
-from peercached.peer.node_key import NodeKey
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.node_key import NodeKey
 from peercached.proto import peer_pb2 as pb
 
 _BEAT_S = 0.25

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from peercached.demo.cluster import Daemon
 from peercached.membership import Heartbeat, Member, NodeAddress, State
-from peercached.peer import member_wire
-from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.client import PeerLink
 from peercached.proto import peer_pb2 as pb
 from rdma.verbs_reader import Endpoint, VerbsReader
 

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 
 from peercached.membership import NodeAddress
-from peercached.peer.auth import Secret
-from peercached.peer.authority import Authority, files_of
-from peercached.peer.certificates import Files
-from peercached.peer.client import PeerLink
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.authority import Authority, files_of
+from peercached.peer.rpc.certificates import Files
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.tls import Tls
 from sim.nodes import LoopNode, free_port
 from sim.test_peers import run
 

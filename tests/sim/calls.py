@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from peercached.membership import PushView
-from peercached.peer.heartbeats import PUSHES_AT_ONCE_MAX
+from peercached.peer.membership.embedded.heartbeats import PUSHES_AT_ONCE_MAX
 
 if TYPE_CHECKING:
     from sim.members import Node
@@ -40,7 +40,7 @@ class Calls:
             us.net.send(us.name, to, partial(us.cluster.beat_to, to, action.beat))
 
     def _next(self) -> None:
-        """As peer/heartbeats.py does it."""
+        """As peer/membership/embedded/heartbeats.py does it."""
         while self._pushes and self._pushing < PUSHES_AT_ONCE_MAX:
             action = self._pushes.popleft()
             if action.beat.view_number >= self._node.membership.latest.number:

@@ -21,8 +21,8 @@ from peercached.directory.layout import HOLDERS_NAMED_MAX
 from peercached.directory.lookup import Lookup, LookupCounters
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
-from peercached.peer.auth import Secret
-from peercached.peer.doors import Doors
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.doors import Doors
 from sim.agreement import Agreement
 from sim.engine import SimEngine
 from sim.fake_engine import FakeNative, build_ring, unpack_rows
@@ -265,9 +265,9 @@ class SimCluster(Agreement):
         for name, instead in (
             ("time.monotonic", self.loop.time),
             ("peercached.daemon.random", dice),
-            ("peercached.peer.streams.random", dice),
-            ("peercached.peer.client.secrets", secrets),
-            ("peercached.peer.auth.secrets", secrets),
+            ("peercached.peer.directory.streams.random", dice),
+            ("peercached.peer.rpc.client.secrets", secrets),
+            ("peercached.peer.rpc.auth.secrets", secrets),
         ):
             stack.enter_context(mock.patch(name, instead))
         for owner, name, method in (

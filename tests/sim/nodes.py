@@ -13,8 +13,8 @@ from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.demo import process
 from peercached.directory.layout import ROW_BYTES
-from peercached.peer.auth import Secret
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.tls import Tls
 from peercached.this_node import new_incarnation
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 

@@ -29,7 +29,7 @@ from harness.warm_pools import TMPFS
 from peercached import _native
 from peercached.config import Config
 from peercached.directory.ring import Ring
-from peercached.peer.removal_driver import OK, REMOVING
+from peercached.peer.removals.driver import OK, REMOVING
 from sim.chaos import members_trouble
 from sim.cluster import DRAIN_S, DataPlane, SimCluster, SimNode
 from sim.homes import Home

@@ -18,8 +18,8 @@ from unittest import mock
 from harness.history import History, Span
 
 from peercached.config import Config
-from peercached.peer import ended
-from peercached.peer.removal_driver import OK
+from peercached.peer.removals import ended
+from peercached.peer.removals.driver import OK
 from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from peercached.peer.client import CHANNEL_OPTIONS
+from peercached.peer.rpc.client import CHANNEL_OPTIONS
 from sim.loop import Process, this_process
 from sim.net import End, Line, Net, Work
 

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from peercached.membership import Heartbeat, HeartbeatAnswer, Timing
-from peercached.peer import member_wire
+from peercached.peer.membership.embedded import wire as member_wire
 from sim import figures
 from sim.large import shared_views
 from sim.members import TIMING, Members

@@ -19,7 +19,7 @@ from statistics import median
 from peercached.directory.layout import ROW_BYTES
 from peercached.directory.messages import Ack, Batch, Kind
 from peercached.directory.placement import Node
-from peercached.peer import wire
+from peercached.peer.rpc import wire
 from sim import figures
 from sim.cluster import SimCluster, SimNode
 from sim.fake_engine import digest_of

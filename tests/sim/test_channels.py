@@ -16,9 +16,9 @@ from harness.clock import seconds
 
 from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
-from peercached.peer import channel_ends
-from peercached.peer.accepts import ACCEPTS_PER_PEER_MAX
-from peercached.peer.connects import CONNECTS_PER_PEER_MAX
+from peercached.peer.channels import ends as channel_ends
+from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX
+from peercached.peer.channels.connects import CONNECTS_PER_PEER_MAX
 from sim.nodes import LoopNode, eventually, free_port, in_sync
 from sim.test_peers import stranger
 

@@ -10,9 +10,9 @@ import pytest
 from harness.clock import seconds
 
 from peercached.membership import NodeAddress
-from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.failures import Unreachable
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 

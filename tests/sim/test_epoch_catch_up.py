@@ -8,7 +8,7 @@ import pytest
 from harness.clock import seconds
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
-from peercached.peer.servicer import PeerServicer
+from peercached.peer.service.servicer import PeerServicer
 from sim.fake_engine import FakeEngine, digest_of
 from sim.nodes import LoopNode, free_port, in_sync
 

@@ -11,7 +11,7 @@ import pytest
 
 from peercached.directory import first_clears
 from peercached.membership import NodeAddress
-from peercached.peer import wire
+from peercached.peer.rpc import wire
 from peercached.proto import peer_pb2 as pb
 from sim.callers import HOST, link_to, with_node
 from sim.fake_engine import digest_of

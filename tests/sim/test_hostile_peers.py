@@ -12,9 +12,9 @@ import pytest
 from harness.clock import seconds
 
 from peercached.membership import NodeAddress
-from peercached.peer import doors, gate, wire
-from peercached.peer.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Claim, Secret
-from peercached.peer.client import PeerLink
+from peercached.peer.rpc import doors, gate, wire
+from peercached.peer.rpc.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Claim, Secret
+from peercached.peer.rpc.client import PeerLink
 from peercached.proto import peer_pb2 as pb
 from sim.callers import HOST, SECRET, link_to, security, with_node
 from sim.nodes import LoopNode, eventually

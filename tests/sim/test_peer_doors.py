@@ -12,8 +12,8 @@ import grpc.aio
 import pytest
 
 from peercached.membership import NodeAddress
-from peercached.peer import wire
-from peercached.peer.auth import (
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
     TOKEN_BYTES,
@@ -21,8 +21,8 @@ from peercached.peer.auth import (
     Claim,
     Secret,
 )
-from peercached.peer.client import PeerLink
-from peercached.peer.service import DIGESTS_MAX
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.service.local_node import DIGESTS_MAX
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 from sim.nodes import LoopNode, free_port

@@ -20,9 +20,9 @@ from peercached.daemon import StartRefused
 from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
-from peercached.peer.auth import SESSION_KEY, AuthError, Claim, Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.failures import Disconnected, Unreachable
+from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 from peercached.this_node import new_incarnation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from peercached.peer.cluster_wide import ClusterWide
+from peercached.peer.directory.cluster_wide import ClusterWide
 from sim import real_removals
 from sim.cluster import SimNode
 from sim.real_removals import KEYS, RealRemovals

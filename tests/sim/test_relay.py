@@ -10,7 +10,7 @@ import pytest
 from harness.fake_daemon import FakeSource
 
 from peercached.admin.calls import Refusal
-from peercached.peer.relay import Relay
+from peercached.peer.service.relay import Relay
 from peercached.proto import admin_pb2 as pb
 from sim.nodes import LoopNode, free_port, in_sync
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from peercached.peer.removal_catch_up import RemovalCatchUp
-from peercached.peer.removal_driver import RemovalDriver
-from peercached.peer.removals import ORPHANED_S
-from peercached.peer.wire import address_message
+from peercached.peer.removals.catch_up import RemovalCatchUp
+from peercached.peer.removals.driver import RemovalDriver
+from peercached.peer.removals.member import ORPHANED_S
+from peercached.peer.rpc.wire import address_message
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.lives import NOT_KNOWN
 from sim import removals

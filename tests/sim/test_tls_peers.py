@@ -14,10 +14,10 @@ import pytest
 from cryptography import x509
 from harness.clock import seconds
 
-from peercached.peer.auth import AuthError
-from peercached.peer.authority import files_of
-from peercached.peer.failures import Unreachable
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.authority import files_of
+from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.tls import Tls
 from sim.callers import HOST, SECRET, Shown, Site, link_to, security, with_node
 from sim.nodes import LoopNode, eventually, free_port, in_sync
 from sim.test_peers import run
@@ -136,7 +136,7 @@ def shown_by(port: int, site: Site) -> int:
 def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peercached.peer.tls.LOOK_S", 0.1)
+    monkeypatch.setattr("peercached.peer.rpc.tls.LOOK_S", 0.1)
 
     def loop_shown(port: int) -> asyncio.Future[int]:
         return asyncio.get_running_loop().run_in_executor(None, shown_by, port, site)

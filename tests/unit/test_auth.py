@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from peercached.membership import NodeAddress
-from peercached.peer import auth
-from peercached.peer.auth import NONCE_BYTES, AuthError, Claim, Secret, Session, Sessions
-from peercached.peer.node_key import NodeKey
+from peercached.peer.rpc import auth
+from peercached.peer.rpc.auth import NONCE_BYTES, AuthError, Claim, Secret, Session, Sessions
+from peercached.peer.rpc.node_key import NodeKey
 
 OWN = NodeAddress("server", 1, "10.0.0.1", 1, 2)
 NONCE = b"n" * NONCE_BYTES

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from harness.said import said as findings
 
-from peercached.peer.authority import Authority, files_of
-from peercached.peer.certificates import CertificateProblem, Files, covers, misfit, read
-from peercached.peer.tls import Tls
+from peercached.peer.rpc.authority import Authority, files_of
+from peercached.peer.rpc.certificates import CertificateProblem, Files, covers, misfit, read
+from peercached.peer.rpc.tls import Tls
 
 HOST = "10.0.0.1"
 
@@ -178,7 +178,7 @@ def test_the_end_is_announced_in_time_for_the_certificates_life(
     issue(authority, tmp_path, lifetime=timedelta(days=days))
     tls = Tls(files_of(tmp_path, "a"), "a", HOST)
     later = datetime.now(timezone.utc) + timedelta(days=age)
-    monkeypatch.setattr("peercached.peer.tls._now", lambda: later)
+    monkeypatch.setattr("peercached.peer.rpc.tls._now", lambda: later)
     assert [one for one, _ in said(tls)] == ([severity] if severity else [])
 
 

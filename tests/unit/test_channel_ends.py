@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peercached.peer import channel_ends
+from peercached.peer.channels import ends as channel_ends
 from peercached.proto import peer_pb2 as pb
 
 GID = bytes(10) + b"\xff\xff\x0a\x63\x00\x01"

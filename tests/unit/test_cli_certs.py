@@ -7,8 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from peercached.cli.ctl import main
-from peercached.peer.authority import files_of
-from peercached.peer.certificates import read
+from peercached.peer.rpc.authority import files_of
+from peercached.peer.rpc.certificates import read
 
 
 def certs(*arguments: str) -> Result:

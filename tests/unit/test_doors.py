@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 from harness.clock import seconds
 
-from peercached.peer import doors
-from peercached.peer.doors import Doors, host_of
+from peercached.peer.rpc import doors
+from peercached.peer.rpc.doors import Doors, host_of
 
 
 class Door:

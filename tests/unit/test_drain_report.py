@@ -1,6 +1,6 @@
 """What a drain says of its end."""
 
-from peercached.peer.drain_report import Progress
+from peercached.peer.drain.report import Progress
 
 
 def progress(pages: int, offered: int, handed: int, too_large: int = 0) -> Progress:

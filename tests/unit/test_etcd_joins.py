@@ -5,7 +5,7 @@ import pytest
 from peercached.membership import Member, NodeAddress, Timing, Verdict
 from peercached.membership.etcd_claim import EtcdClaim
 from peercached.membership.flapping import Joins
-from peercached.peer.etcd_joins import joins_of, value_of
+from peercached.peer.membership.etcd.joins import joins_of, value_of
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 

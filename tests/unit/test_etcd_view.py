@@ -18,7 +18,7 @@ def member(node_id: str, incarnation: int = 1) -> Member:
 
 
 class Node:
-    """Driven as peer/etcd_membership.py does it; hears events up to `heard`."""
+    """Driven as peer/membership/etcd/membership.py does it; hears events up to `heard`."""
 
     def __init__(self, etcd: "Etcd", node_id: str, incarnation: int = 1) -> None:
         self.etcd = etcd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from peercached.peer.life_signs import LifeSigns
+from peercached.peer.membership.embedded.life_signs import LifeSigns
 
 INFINITY = float("inf")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from peercached.peer.service import LocalNode
+from peercached.peer.service.local_node import LocalNode
 
 
 def test_who_gives_up_waiting_harms_nobody_who_answers_later() -> None:

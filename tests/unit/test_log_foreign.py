@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from peercached.observe import log
-from peercached.peer import wire
+from peercached.peer.rpc import wire
 from peercached.proto import peer_pb2 as pb
 
 FORGED = "b\n2026-01-01T00:00:00.000Z ERROR peercached: the disk is lost\x1b[2J\u202e\x9b"

@@ -19,7 +19,7 @@ from peercached.membership import (
 )
 from peercached.membership.flapping import JoinsTold
 from peercached.membership.view import SEQUENCE_MAX
-from peercached.peer import member_wire
+from peercached.peer.membership.embedded import wire as member_wire
 from peercached.proto import peer_pb2 as pb
 
 A = Member(NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, 3, bytes(32)), 5, State.LEAVING, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from peercached.peer.node_key import KEY_BYTES, SIGNATURE_BYTES, NodeKey
+from peercached.peer.rpc.node_key import KEY_BYTES, SIGNATURE_BYTES, NodeKey
 
 
 def test_a_signature_is_of_one_text_and_one_key() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from peercached.demo.process import free_port
 from peercached.membership import NodeAddress
-from peercached.peer.auth import Secret
-from peercached.peer.client import PeerLink
-from peercached.peer.failures import Unreachable
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from peercached.directory.messages import Batch, Kind
 from peercached.membership.view import MEMBERS_MAX
-from peercached.peer import member_wire, wire
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.rpc import wire
 from peercached.proto import peer_pb2 as pb
 
 

@@ -20,8 +20,9 @@ from peercached.membership import (
     Timing,
     Verdict,
 )
-from peercached.peer import heartbeats, member_wire
-from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.membership.embedded import heartbeats
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.proto import peer_pb2 as pb
 
 TIMING = Timing(1.0, 5.0)

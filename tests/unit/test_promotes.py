@@ -9,9 +9,8 @@ import pytest
 from harness.clock import seconds
 from sim.fake_engine import RESIDENT, ROW, WITHDRAW, FakeEngine, FakeNative, digest_of, unpack_rows
 
-from peercached.peer.accepts import Unable
-from peercached.peer.failures import Disconnected, TimedOut, Unreachable
-from peercached.peer.promotes import DIGESTS_MAX, THREADS, WAITING_MAX, Promotes
+from peercached.peer.directory.promotes import DIGESTS_MAX, THREADS, WAITING_MAX, Promotes
+from peercached.peer.rpc.failures import Disconnected, TimedOut, Unable, Unreachable
 
 HOLDER = 5
 

@@ -11,7 +11,7 @@ from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 from peercached.directory.layout import SELF
 from peercached.directory.local import LocalShard
 from peercached.directory.publisher import Publisher
-from peercached.peer.streams import Streams as PeerStreams
+from peercached.peer.directory.streams import Streams as PeerStreams
 
 B, C = 1, 2
 TIMEOUT_S = 1.0

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from peercached.membership import NodeAddress
-from peercached.peer import removals_told
-from peercached.peer.removal_driver import CLEARED, Open, RemovalDriver
+from peercached.peer.removals import told as removals_told
+from peercached.peer.removals.driver import CLEARED, Open, RemovalDriver
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
 

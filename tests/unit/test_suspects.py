@@ -8,9 +8,9 @@ import pytest
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
-from peercached.peer.failure_detector import FAIR_S, FailureDetector
-from peercached.peer.failures import Disconnected, TimedOut
-from peercached.peer.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
+from peercached.peer.rpc.failure_detector import FAIR_S, FailureDetector
+from peercached.peer.rpc.failures import Disconnected, TimedOut
+from peercached.peer.rpc.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
 
 
 def node(index: int = 1) -> Node:

@@ -11,7 +11,7 @@ import pytest
 from harness.clock import seconds
 
 from peercached.membership import Membership, NodeAddress, Timing
-from peercached.peer.heartbeats import Heartbeats
+from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.periodic import Periodic
 
 

@@ -1,0 +1,151 @@
+"""RDMA channels, the reader's side: the data plane has made its end and wants the holder's.
+
+Each wish (EVENT_CONNECT_CHANNEL) is answered exactly once, with `channel_connected` or
+`channel_refused`, whatever becomes of the call: the data plane keeps a queue pair until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from peercached.directory.placement import Node, Placement
+from peercached.peer.channels import ends as channel_ends
+from peercached.peer.channels.device_threads import DeviceThreads
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import TimedOut, Unreachable
+from peercached.peer.rpc.tasks import Tasks
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# Calls to one holder at a time. Below what a holder takes (accepts.py): a call that has timed out
+# here may still be at work there.
+CONNECTS_PER_PEER_MAX = 4
+_WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
+
+
+class Connects:
+    """`timeout_s` bounds each wish, its wait for a turn included."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        failures: FailureDetector,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._failures = failures
+        self._timeout_s = timeout_s
+        self._turns: dict[Node, asyncio.Semaphore] = {}
+        self._tasks: set[asyncio.Task[tuple[Node, bytes]]] = set()
+        self._handing_over = Tasks()
+        self._threads = DeviceThreads("connect-channel")
+        self.connected = 0
+        self.refused = 0
+
+    def wish(self, payload: bytes) -> None:
+        """An event's payload. On the event loop's thread."""
+        index, connect_id = _WISH.unpack_from(payload)
+        closed_at = _WISH.size + channel_ends.END.size
+        end, closed = payload[_WISH.size : closed_at], payload[closed_at:]
+        task = asyncio.ensure_future(self._connect(index, end, closed))
+        self._tasks.add(task)
+
+        # Not in the task itself: one that is cancelled before it has begun would answer nothing.
+        def done(task: asyncio.Task[tuple[Node, bytes]]) -> None:
+            self._tasks.discard(task)
+            self._answer(connect_id, task)
+
+        task.add_done_callback(done)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def end(self) -> None:
+        """After stop(), when all wishes have their answers."""
+        self._threads.stop()
+
+    def forget(self, node: Node) -> None:
+        """A node that is out of the view."""
+        self._turns.pop(node, None)
+        self._threads.forget(node)
+
+    def _answer(self, connect_id: int, task: asyncio.Task[tuple[Node, bytes]]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self._refused(connect_id, "this daemon stops")
+        elif error is None:
+            self.connected += 1
+            self._handing_over.spawn(self._hand_over(connect_id, *task.result()))
+        elif isinstance(error, _Refused):
+            self._refused(connect_id, str(error))
+        else:
+            log.error("an RDMA channel could not be connected", exc_info=error)
+            self._refused(connect_id, f"{type(error).__name__}: {error}")
+
+    async def _hand_over(self, connect_id: int, node: Node, answer: bytes) -> None:
+        def connected() -> None:
+            self._engine.channel_connected(connect_id, answer)
+
+        try:
+            await self._threads.run(
+                node, channel_ends.rail_of(answer[: channel_ends.END.size]), connected
+            )
+        except RuntimeError as error:  # no thread is to be had
+            self._refused(connect_id, str(error))
+
+    def _refused(self, connect_id: int, why: str) -> None:
+        self.refused += 1
+        self._engine.channel_refused(connect_id, why)
+
+    async def _connect(self, index: int, end: bytes, closed: bytes) -> tuple[Node, bytes]:
+        """The holder and its packed ChannelAnswer, or _Refused."""
+        node = self._placement.nodes.get(index)
+        if node is None or node is self._placement.own:
+            raise _Refused("it is no longer in the view")
+        if node not in self._turns:
+            self._turns[node] = asyncio.Semaphore(CONNECTS_PER_PEER_MAX)
+        turns = self._turns[node]
+        name, endpoint = node.address.node_id, node.address.endpoint
+        try:
+            asked = self._ask(node, turns, end, closed)
+            return node, await asyncio.wait_for(asked, self._timeout_s)
+        except asyncio.TimeoutError as error:
+            raise _Refused(str(TimedOut(endpoint, self._timeout_s))) from error
+        except TimedOut as error:
+            # It may live, and look in vain for our address on that rail.
+            raise _Refused(str(error)) from error
+        except Unreachable as error:
+            self._failures.failed(node, error)
+            raise _Refused(str(error)) from error
+        except AuthError as error:
+            raise _Refused(str(error)) from error
+        except grpc.aio.AioRpcError as error:
+            raise _Refused(describe(endpoint, error)) from error
+        except ValueError as error:
+            raise _Refused(f"{name} gave a malformed answer: {error}") from error
+
+    async def _ask(self, node: Node, turns: asyncio.Semaphore, end: bytes, closed: bytes) -> bytes:
+        link = self._peers.link(node.address.endpoint)
+        request = channel_ends.offer_message(end, closed)
+        async with turns:
+            reply = await link.call("ConnectChannel", request, expect=node.address)
+        return channel_ends.answer_of(reply, node.address.incarnation)
+
+
+class _Refused(Exception):
+    """No channel; the text says why."""

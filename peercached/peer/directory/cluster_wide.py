@@ -1,0 +1,191 @@
+"""What touches all members: clear, and the explanation of one key."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from peercached.directory.epoch_keeper import NotKept
+from peercached.directory.epochs import Epochs
+from peercached.directory.layout import ROW_BYTES, SELF
+from peercached.directory.placement import Node, Placement
+from peercached.peer.directory.lookups import Lookups
+from peercached.peer.removals.driver import RemovalDriver
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.wire import epoch_messages
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# Two clears at once, each of which outbids the other, end after this many.
+CLEAR_ROUNDS_MAX = 4
+# For a view that others have already.
+LOOK_AGAIN_S = 0.01
+_RESIDENT = 1
+
+
+class ClusterWide:
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        lookups: Lookups,
+        failures: FailureDetector,
+        epochs: Epochs,
+        removal_driver: RemovalDriver,
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._lookups = lookups
+        self._failures = failures
+        self._epochs = epochs
+        self._removal_driver = removal_driver
+        self._timeout_s = timeout_s
+
+    async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
+        """The reply, or None: not reached."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._failures.failed(node, error)
+        except (AuthError, grpc.aio.AioRpcError):
+            pass
+        return None
+
+    async def clear(self, namespace: str, by: str = "") -> list[str]:
+        """Those not reached: they learn of it from heartbeats when they are back. Processes that
+        went without a word are among them, until it is known that they have ended; so is this node
+        if a restart would make it forget. `by`: the user whose worker asks; empty: an operator.
+        ValueError where there is no room for it."""
+        namespace_id = self._engine.namespace_id(namespace)
+        epoch = self._epochs.next_of(namespace_id, time.time_ns() // 1000)
+        unreached: list[str] = []
+        for _ in range(CLEAR_ROUNDS_MAX):
+            epoch = self._epochs.raise_to(namespace_id, epoch, by=by)
+            highest, unreached = await self._raise_everywhere(namespace_id, epoch)
+            if highest <= epoch:
+                break
+            # Somebody knew of a later clear than we did: what was set since then is theirs.
+            epoch = highest + 1
+        try:
+            await self._epochs.keeper.kept()
+        except NotKept as error:
+            unreached.append(f"{self._placement.own.address.node_id} ({error})")
+        return unreached
+
+    async def _raise_everywhere(self, namespace_id: bytes, epoch: int) -> tuple[int, list[str]]:
+        """The highest epoch in force anywhere, and who was not reached: of all that are members by
+        the newest view that anybody named. A node that comes in meanwhile may have asked others
+        before they were told."""
+        request = pb.RaiseEpochRequest(epoch=epoch_messages([(namespace_id, epoch)])[0])
+        give_up_at = time.monotonic() + self._timeout_s
+        asked: dict[Node, Any] = {}
+        silent: list[str] = []
+        newest = 0
+        while True:
+            new = [node for node in self._others() if node not in asked]
+            replies = await asyncio.gather(
+                *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in new)
+            )
+            asked |= zip(new, replies, strict=True)
+            heard = [reply for reply in asked.values() if reply is not None]
+            if new or not asked:
+                told = [life for reply in heard for life in reply.silent]
+                silent = await self._removal_driver.still_silent(told)
+            newest = max((reply.view_number for reply in heard), default=0)
+            behind = self._placement.view.number < newest
+            if not behind and asked.keys() >= set(self._others()):
+                break
+            if time.monotonic() >= give_up_at:
+                silent.append("members of a newer view, which this node has not heard of yet")
+                break
+            if behind:
+                await asyncio.sleep(LOOK_AGAIN_S)
+        unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
+        return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
+
+    def _others(self) -> list[Node]:
+        return [node for node in self._placement.nodes.values() if node.index != SELF]
+
+    async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
+        """The fields of admin.status.Located."""
+        if not key:
+            raise ValueError("an empty key names no page")
+        digest = self._engine.digest(namespace, key)
+        namespace_id = self._engine.namespace_id(namespace)
+        nodes = self._placement.nodes
+        owners = [nodes[i] for i in self._engine.owners(digest) if i in nodes]
+        answers = await asyncio.gather(*(self._records_at(node, digest) for node in owners))
+        holders: dict[tuple[str, int], dict[str, Any]] = {}
+        for records, _ in answers:
+            for record in records:
+                holders.setdefault((record["node_id"], record["generation"]), record)
+        return {
+            "namespace": namespace,
+            "namespace_id": namespace_id,
+            "epoch": self._epochs.of(namespace_id),
+            "digest": digest,
+            "owners": [
+                {
+                    "node_id": node.address.node_id,
+                    "is_self": node.index == SELF,
+                    "suspect": node.suspect,
+                    "answered": not error,
+                    "error": error,
+                }
+                for node, (_, error) in zip(owners, answers, strict=True)
+            ],
+            "holders": list(holders.values()),
+            "cached": self._engine.location_cached(digest),
+        }
+
+    async def _records_at(self, owner: Node, digest: bytes) -> tuple[list[dict[str, Any]], str]:
+        if owner.index == SELF:
+            table = {n.index: (n.address.node_id, n.address.incarnation) for n in self._all()}
+            return self._explain(self._engine.shard_lookup(digest), table), ""
+        reply = await self._lookups.ask_owner(owner, digest, self._timeout_s)
+        if isinstance(reply, str):
+            return [], reply
+        table = dict(enumerate((h.node_id, h.incarnation) for h in reply.holders))
+        return self._explain(reply.rows, table), ""
+
+    def _all(self) -> list[Node]:
+        return list(self._placement.nodes.values())
+
+    def _explain(self, rows: bytes, table: dict[int, tuple[str, int]]) -> list[dict[str, Any]]:
+        records = []
+        for at in range(0, len(rows) - len(rows) % ROW_BYTES, ROW_BYTES):
+            row = rows[at : at + ROW_BYTES]
+            holder = table.get(int.from_bytes(row[40:42], "little"))
+            if holder is None:
+                continue
+            node = self._placement.find(*holder)
+            records.append(
+                {
+                    "node_id": holder[0],
+                    "incarnation": holder[1],
+                    "is_self": node is self._placement.own,
+                    "suspect": node is None or node.suspect,
+                    "resident": bool(row[42] & _RESIDENT),
+                    "length": int.from_bytes(row[36:40], "little"),
+                    "offset": int.from_bytes(row[16:24], "little"),
+                    "generation": int.from_bytes(row[24:32], "little"),
+                }
+            )
+        return records
+
+
+def describe_unreached(unreached: list[str]) -> str:
+    """For the worker that cleared; "" when everybody was reached."""
+    return f"not reached: {', '.join(unreached)}" if unreached else ""

@@ -1,0 +1,367 @@
+"""Drives the HolderStreams: a connection each, and the scans of the pool for their resyncs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from peercached.directory.layout import ZERO_SUMMARY
+from peercached.directory.local import LocalShard
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Node, Placement
+from peercached.directory.publisher import Publisher
+from peercached.directory.stream import HolderStream, Want
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import UNREACHABLE, Peers, describe
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import Disconnected, Unreachable
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+RECONNECT_FIRST_S = 0.05
+RECONNECT_MAX_S = 2.0
+# What is overdue is so after seconds, and there may be thousands of streams.
+CHECK_EVERY_S = 0.25
+
+
+class _Line:
+    """One stream with its connection."""
+
+    def __init__(self, node: Node, stream: HolderStream) -> None:
+        self.node = node
+        self.stream = stream
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.problem = ""
+        self.closed = False
+
+
+def _standing(stream: HolderStream) -> tuple[bool, bool, bool]:
+    return stream.has_view, stream.in_sync, stream.behind
+
+
+class Streams:
+    """The open streams, by owner; implements publisher.Streams."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        native: Native,
+        placement: Placement,
+        owner_side: OwnerSide,
+        local: LocalShard,
+        peers: Peers,
+        failures: FailureDetector,
+    ) -> None:
+        self.publisher: Publisher | None = None  # set once both exist
+        self._engine = engine
+        self._native = native
+        self._placement = placement
+        self._owner_side = owner_side
+        self._local = local
+        self._peers = peers
+        self._failures = failures
+        self._lines: dict[int, _Line] = {}
+        self._epochs = count(1)
+        self._scan_wanted = asyncio.Event()
+        self._check_at = 0.0
+        self._scanner: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._scanner = asyncio.ensure_future(self._scan_loop())
+
+    # --- publisher.Streams
+
+    def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
+        line = self._lines.get(owner)
+        if line is None:
+            return False
+        tracked = line.stream.offer(rows, 0 if line.node.suspect else ticket)
+        if line.stream.behind:
+            self._engine.open_owner(owner, False)
+        line.wake.set()
+        if lost := line.stream.take_lost():
+            # After the caller has noted what it waits for.
+            asyncio.get_running_loop().call_soon(self._lost, owner, lost)
+        return tracked
+
+    def under_way(self) -> list[int]:
+        return [
+            owner
+            for owner, line in self._lines.items()
+            if line.stream.connected and not line.stream.at_rest and not line.node.suspect
+        ]
+
+    def doubtful(self) -> list[int]:
+        return [
+            owner
+            for owner, line in self._lines.items()
+            if not (line.stream.exact and line.stream.connected)
+            or (line.node.suspect and not line.stream.at_rest)
+        ]
+
+    def _lost(self, owner: int, tickets: list[int]) -> None:
+        assert self.publisher is not None
+        self.publisher.lost(owner, tickets)
+
+    # --- views
+
+    def set_view(self, number: int, added: list[Node], removed: list[Node]) -> None:
+        """The engine has the new ring."""
+        for node in removed:
+            line = self._lines.pop(node.index, None)
+            if line is not None:
+                self._close(line)
+        self._local.set_view(number)
+        for line in self._lines.values():
+            line.stream.set_view(number)
+        for node in added:
+            line = _Line(node, HolderStream(self._native, node.index, number, self._fence))
+            self._lines[node.index] = line
+            line.task = asyncio.ensure_future(self._run(line))
+        self._open_owners()  # there may be no others
+        self._scan_wanted.set()
+
+    def _fence(self) -> int:
+        return self._engine.fence
+
+    def _open_owners(self) -> None:
+        """Once everybody has the view, records go in frames to those that are in sync, and not
+        behind with what takes records back. They have been closed since the ring was set."""
+        if not all(line.stream.has_view for line in self._lines.values()):
+            return
+        self._placement.everybody_has_the_view()
+        for owner, line in self._lines.items():
+            self._engine.open_owner(owner, line.stream.in_sync and not line.stream.behind)
+        in_sync = self._local.in_sync_for == self._placement.view.number
+        self._engine.open_owner(self._placement.own.index, in_sync)
+
+    def _close(self, line: _Line) -> None:
+        line.closed = True
+        if line.task is not None:
+            line.task.cancel()
+            self._closing.add(line.task)
+            line.task.add_done_callback(self._closing.discard)
+        self._lost(line.node.index, line.stream.disconnect())
+
+    def resync_all(self) -> None:
+        """Updates were lost before they reached us."""
+        self._local.resync()
+        for line in self._lines.values():
+            line.stream.resync()
+        self._scan_wanted.set()
+
+    def check(self, now: float) -> None:
+        """Called at least as often as that is done: overdue acknowledgements end a connection, and
+        what was refused for want of room is tried again."""
+        if now < self._check_at:
+            return
+        self._check_at = now + CHECK_EVERY_S
+        self._local.check(now)
+        for line in self._lines.values():
+            line.stream.check(now)
+            if line.stream.broken:
+                line.wake.set()
+        if self._local.wanted() or any(line.stream.wanted() for line in self._lines.values()):
+            self._scan_wanted.set()
+
+    # --- one connection after the other
+
+    async def _run(self, line: _Line) -> None:
+        pause = RECONNECT_FIRST_S
+        while True:
+            began = time.monotonic()
+            try:
+                await self._connect(line)
+            except (Unreachable, AuthError) as error:
+                line.problem = str(error)
+                if isinstance(error, Unreachable):
+                    self._failures.failed(line.node, error)
+            except grpc.aio.AioRpcError as error:
+                line.problem = describe(line.node.address.endpoint, error)
+                if error.code() in UNREACHABLE:
+                    self._failures.failed(line.node, Disconnected(line.problem))
+                elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                    self._peers.link(line.node.address.endpoint).forget_session()
+            except asyncio.CancelledError:
+                if line.closed:
+                    raise
+                # gRPC ends calls so when their channel is closed, as for a new certificate.
+                line.problem = "the connection was closed at this end"
+            except Exception:
+                line.problem = "an error of our own, see the log"
+                log.exception("the stream to %s failed", line.node.address.node_id)
+            finally:
+                self._lost(line.node.index, line.stream.disconnect())
+            if time.monotonic() - began > RECONNECT_MAX_S:
+                pause = RECONNECT_FIRST_S
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, RECONNECT_MAX_S)
+
+    async def _connect(self, line: _Line) -> None:
+        link = self._peers.link(line.node.address.endpoint)
+        await link.ready(line.node.address)
+        call = link.stub.Publish(metadata=link.metadata)
+        line.stream.connect(next(self._epochs))
+        line.wake.set()
+        reader = asyncio.ensure_future(self._read(line, call))
+        try:
+            await self._write(line, call, reader)
+        except asyncio.InvalidStateError:
+            await reader  # the call is over: its status says why
+        finally:
+            reader.cancel()
+            call.cancel()
+            # Its error is the connection's: retrieved, so that it is not reported as lost.
+            await asyncio.wait([reader])
+            if not reader.cancelled():
+                reader.exception()
+
+    async def _write(self, line: _Line, call: Any, reader: asyncio.Future[None]) -> None:
+        own = self._placement.own.address
+        stream = line.stream
+        reader.add_done_callback(lambda _: line.wake.set())
+        while True:
+            await line.wake.wait()
+            line.wake.clear()
+            while (batch := stream.next_batch(time.monotonic())) is not None:
+                await call.write(wire.batch_message(batch, own.node_id, own.incarnation))
+            if stream.wanted() is not None:
+                self._scan_wanted.set()
+            if stream.broken:
+                line.problem = stream.broken
+                log.warning("stream to %s: %s", line.node.address.node_id, stream.broken)
+                if stream.overdue:
+                    raise Disconnected(stream.broken)
+                return
+            if reader.done():
+                reader.result()
+                raise Disconnected(f"{line.node.address.endpoint} closed the stream")
+
+    async def _read(self, line: _Line, call: Any) -> None:
+        publisher = self.publisher
+        assert publisher is not None
+        owner = line.node.index
+        while (message := await call.read()) is not EOF:
+            before = _standing(line.stream)
+            if done := line.stream.ack(wire.ack_of(message)):
+                publisher.acknowledged(owner, done)
+            if _standing(line.stream) != before:
+                self._open_owners()
+            line.problem = ""
+            line.wake.set()
+        # Ended by the owner: its status says why.
+        raise grpc.aio.AioRpcError(
+            await call.code(),
+            grpc.aio.Metadata(),
+            grpc.aio.Metadata(),
+            await call.details(),
+            None,
+        )
+
+    # --- scans of the pool: one at a time, off the event loop
+
+    async def _scan_loop(self) -> None:
+        while True:
+            await self._scan_wanted.wait()
+            self._scan_wanted.clear()
+            try:
+                while await self._scan_once():
+                    pass
+            except Exception:
+                log.exception("a scan of the pool for a resync failed")
+                await asyncio.sleep(RECONNECT_MAX_S)
+                self._scan_wanted.set()
+
+    async def _scan_once(self) -> bool:
+        """False when nobody wants anything."""
+        wants: list[tuple[int, HolderStream | LocalShard, Want]] = []
+        if (want := self._local.wanted()) is not None:
+            wants.append((self._placement.own.index, self._local, want))
+        for owner, line in self._lines.items():
+            if (want := line.stream.wanted()) is not None:
+                wants.append((owner, line.stream, want))
+        if not wants:
+            return False
+        try:
+            await self._scan(wants)
+        except Exception:
+            for _, stream, _ in wants:
+                stream.resync()
+            raise
+        return True
+
+    async def _scan(self, wants: list[tuple[int, HolderStream | LocalShard, Want]]) -> None:
+        loop = asyncio.get_running_loop()
+        summaries = [entry for entry in wants if not entry[2].mask]
+        if summaries:
+            # One scan serves all owners.
+            for owner, stream, want in summaries:
+                self._scanning(owner, stream, want)
+            as_of, by_owner = await loop.run_in_executor(None, self._engine.pool_summaries)
+            for owner, stream, want in summaries:
+                stream.give_summary(want.attempt, as_of, by_owner.get(owner, ZERO_SUMMARY))
+                self._moved(owner)
+        else:
+            owner, stream, want = wants[0]
+            self._scanning(owner, stream, want)
+            as_of, buckets = await loop.run_in_executor(None, self._rows, owner, want.mask)
+            stream.give_rows(want.attempt, as_of, buckets)
+            self._moved(owner)
+
+    def _scanning(self, owner: int, stream: HolderStream | LocalShard, want: Want) -> None:
+        # What travels in frames from here on the scan may miss, and its buckets would wipe it out.
+        self._engine.open_owner(owner, False)
+        stream.scanning(want)
+
+    def _rows(self, owner: int, mask: bytes) -> tuple[int, dict[int, bytes]]:
+        as_of, rows = self._engine.pool_rows(owner, mask)
+        return as_of, dict(self._native.split_buckets(rows))
+
+    def _moved(self, owner: int) -> None:
+        line = self._lines.get(owner)
+        if line is not None:
+            line.wake.set()
+        elif self._local.in_sync_for == self._placement.view.number:
+            self._owner_side.own_records_in_sync(self._local.in_sync_for)
+            self._open_owners()
+
+    # --- for status and a clean stop
+
+    def idle(self) -> bool:
+        return all(line.stream.idle for line in self._lines.values() if line.stream.connected)
+
+    def status(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        return [
+            {
+                "owner": line.node.address.node_id,
+                **line.stream.status(),
+                "lag_s": line.stream.lag_s(now),
+                "problem": line.problem,
+            }
+            for line in self._lines.values()
+        ]
+
+    async def stop(self) -> None:
+        tasks = [self._scanner, *(line.task for line in self._lines.values())]
+        running = [task for task in tasks if task is not None]
+        for line in self._lines.values():
+            line.closed = True
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, *self._closing, return_exceptions=True)

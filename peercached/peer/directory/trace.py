@@ -1,0 +1,106 @@
+"""Follows one get: the data plane times its steps, the lookups tell which owners they asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from peercache_client.status import Status
+from peercached.directory.layout import SELF
+from peercached.directory.placement import Placement
+from peercached.peer.directory.cluster_wide import ClusterWide
+from peercached.peer.directory.lookups import Asked, Lookups
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+SECONDS_MAX = 60.0
+_LENGTH_AT = slice(36, 40)  # of a RecordRow
+
+
+async def follow_get(
+    engine: Engine,
+    placement: Placement,
+    lookups: Lookups,
+    cluster_wide: ClusterWide,
+    namespace: str,
+    key: bytes,
+    seconds: float,
+) -> dict[str, Any]:
+    """The fields of admin.trace.Trace. ValueError for a key or a time that cannot be."""
+    if not 0 < seconds <= SECONDS_MAX:
+        raise ValueError(f"{seconds:g} seconds: more than 0 and at most {SECONDS_MAX:g} can be had")
+    digest = engine.digest(namespace, key)
+    # A get names the length that it expects. Before the clock starts, somebody tells us.
+    length = await _length_of(engine, cluster_wide, namespace, key, digest)
+    watched = lookups.watched.setdefault(digest, [])
+    loop = asyncio.get_running_loop()
+    try:
+        status, began, ended, steps = await loop.run_in_executor(
+            None, engine.trace_get, namespace, key, length or 1, round(seconds * 1000)
+        )
+    finally:
+        lookups.watched.pop(digest, None)
+    return {
+        "namespace": namespace,
+        "digest": digest,
+        "length": length,
+        "outcome": _word(status),
+        "total_us": _us(ended - began),
+        "steps": list(_steps(placement, steps, watched, began, ended)),
+    }
+
+
+async def _length_of(
+    engine: Engine, cluster_wide: ClusterWide, namespace: str, key: bytes, digest: bytes
+) -> int:
+    """0: nobody has a record of it."""
+    row = engine.local_rows(digest)
+    if row:
+        return int.from_bytes(row[_LENGTH_AT], "little")
+    found = await cluster_wide.locate(namespace, key)
+    return next((int(holder["length"]) for holder in found["holders"]), 0)
+
+
+def _steps(
+    placement: Placement,
+    steps: list[tuple[str, float, float, int, int]],
+    watched: list[Asked],
+    began: float,
+    ended: float,
+) -> Any:
+    own = placement.own.address
+    for name, begin, end, holder, status in steps:
+        node = placement.nodes.get(holder)
+        step: dict[str, Any] = {
+            "name": name,
+            "at_us": _us(begin - began),
+            "took_us": _us(end - begin),
+            "node_id": node.address.node_id if node is not None else "",
+            "outcome": _word(status),
+            "within": name == "owner",
+        }
+        if name == "read" and node is not None and holder != SELF:
+            step["transport"] = "rdma" if own.rails and node.address.rails else "tcp"
+        yield step
+        for asked in watched if name == "control plane" else ():
+            if begin <= asked.began <= end:
+                yield {
+                    "name": "owner",
+                    "at_us": _us(asked.began - began),
+                    "took_us": _us((asked.ended or ended) - asked.began),
+                    "node_id": asked.node.address.node_id,
+                    "outcome": asked.outcome or "not answered yet",
+                    "within": True,
+                }
+
+
+def _word(status: int) -> str:
+    try:
+        return Status(status).name
+    except ValueError:
+        return "not known yet"  # on its way to the next step
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * 1_000_000, 1)

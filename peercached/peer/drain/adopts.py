@@ -1,0 +1,65 @@
+"""Taking over pages of a node that drains: its Adopt calls, one bounded part each.
+
+The data plane does the work (native/engine/adopt.cc): the caller's pages are READ as any reader
+reads them, verified, copied into our pool and published as ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from peercached.directory.epochs import Epochs
+from peercached.directory.placement import Placement
+from peercached.membership import NodeAddress
+from peercached.peer.rpc.failures import Unable
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# Parts at a time. Each has at most 64 MiB of memory beside the pool, 8 MiB as a rule.
+ADOPTS_MAX = 2
+
+
+class Adopts:
+    """`timeout_s` bounds the time that one part may take, whatever the caller says."""
+
+    def __init__(
+        self, engine: Engine, placement: Placement, epochs: Epochs, timeout_s: float
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._epochs = epochs
+        self._timeout_s = timeout_s
+        self._running = 0
+
+    async def adopt(self, caller: NodeAddress, offer: pb.AdoptRequest) -> tuple[bytes, str, bool]:
+        """(digests that are here now, why the others are not, whether for want of room)
+
+        LookupError if the caller is not in our view, ValueError for a malformed offer, Unable when
+        as many as we take at a time are under way."""
+        node = self._placement.find_process(caller)
+        if node is None:
+            raise LookupError(
+                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
+                f"{self._placement.view.number} of {self._placement.own.address.node_id}"
+            )
+        if self._running >= ADOPTS_MAX:
+            raise Unable(f"{self._running} parts are being taken over already")
+        if offer.epoch > 0:
+            self._epochs.raise_to(offer.namespace_id, offer.epoch, by=f"node {caller.node_id}")
+        self._running += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                None,
+                self._engine.adopt,
+                node.index,
+                offer.namespace_id,
+                offer.epoch,
+                offer.idle_ms,
+                offer.rows,
+                min(offer.timeout_ms, round(1000 * self._timeout_s)),
+            )
+        finally:
+            self._running -= 1

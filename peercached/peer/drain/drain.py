@@ -1,0 +1,299 @@
+"""Drain: takes no more sets, hands the warmest pages to peers, and leaves.
+
+Parts of pages, most recently used first, are offered to one peer after the other. The peer pulls
+what it takes and publishes it; only then is our own record withdrawn, and the page itself stays
+READERS_DONE_S longer for who has looked it up before. Were it dropped at once, a reader could find
+our record at an owner that has not heard yet, twice, and miss.
+
+A peer that has a page already is offered that page first. Whatever goes wrong, a page that was
+not taken stays here until this node leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES
+from peercached.directory.placement import Node, Placement
+from peercached.peer.directory.lookups import Lookups
+from peercached.peer.drain.report import Progress
+from peercached.peer.drain.takers import takers
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import Unreachable
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+SECONDS_MAX = 3600.0
+# Parts under way: one peer reads while another one publishes.
+OFFERS_MAX = 4
+# A peer that takes from others already is asked again after this.
+BUSY_S = 0.05
+# From the withdrawal of a record until nobody reads the page by it any more.
+READERS_DONE_S = 0.5
+# How often a node that has missed removals looks whether it has heard of them.
+VOUCHES_S = 0.05
+# Pages dropped at a time at the end.
+DROP_DIGESTS = 4096
+# Of a call's time, what the peer may use for the pages of a part.
+PULL_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """ValueError for what cannot be."""
+
+    bytes_max: int  # of pages, at most this much is handed over
+    seconds: float
+    stay: bool = False  # in the cluster, without pages of its own
+
+    def __post_init__(self) -> None:
+        if self.bytes_max < 0:
+            raise ValueError(f"a budget of {self.bytes_max} bytes: it cannot be negative")
+        if not 0 <= self.seconds <= SECONDS_MAX:
+            raise ValueError(f"{self.seconds:g} seconds: between 0 and {SECONDS_MAX:g} can be had")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    namespace_id: bytes
+    epoch: int
+    idle_ms: int
+    rows: dict[bytes, bytes]  # by digest
+
+
+class Drain:
+    """On the event loop's thread. `announce` tells the others that this node drains, or no more.
+    `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
+    takes this node out of the cluster. `vouches`: this node has missed no removal."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        lookups: Lookups,
+        failures: FailureDetector,
+        announce: Callable[[bool], None],
+        withdraw: Callable[[bytes], Awaitable[None]],
+        drop: Callable[[bytes], Awaitable[None]],
+        leave: Callable[[], Awaitable[None]],
+        vouches: Callable[[], bool],
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._lookups = lookups
+        self._failures = failures
+        self._announce = announce
+        self._withdraw = withdraw
+        self._drop = drop
+        self._leave = leave
+        self._vouches = vouches
+        self._timeout_s = timeout_s
+        self._turns = itertools.count()
+        self._withdrawn = bytearray()  # digests of pages that are at peers now
+        self._out: dict[Node, str] = {}  # peers that take nothing more, and why
+        self._task: asyncio.Task[None] | None = None
+        self.progress = Progress()
+
+    @property
+    def takes_sets(self) -> bool:
+        return self.progress.state == Progress().state
+
+    # --- the operator's part
+
+    def start(self, limits: Limits) -> None:
+        """From now on sets are refused. ValueError if it drains already."""
+        if self._task is not None and not self._task.done():
+            raise ValueError("it drains already: see peercachectl status")
+        if self.progress.state == "left":
+            raise ValueError("it has left the cluster: stop it, or restart it to bring it back")
+        self._engine.set_taking(False)
+        self._out = {}
+        self.progress = Progress.begun(self._engine.stats()["pool"], limits.bytes_max)
+        log.warning("draining: no more sets, %g s for handing over pages", limits.seconds)
+        self._announce(True)
+        self._task = asyncio.ensure_future(self._run(limits))
+
+    async def undo(self) -> None:
+        """Takes sets again. ValueError once it has left."""
+        if self.progress.state in ("leaving", "left"):
+            raise ValueError("it has left the cluster: restart the daemon to bring it back")
+        await self.stop()
+        await self._drop_withdrawn()
+        self._engine.set_taking(True)
+        self._announce(False)
+        self.progress = Progress()
+        log.warning("not draining any more: sets are taken again")
+
+    async def before_stop(self, seconds: float) -> None:
+        """Hands pages over for so long at most, because the process is about to end."""
+        if self._task is None or self._task.done():
+            if seconds <= 0 or self.progress.state == "left" or not self._takers():
+                return
+            self.start(Limits(self._engine.stats()["pool"]["capacity_bytes"], seconds, stay=True))
+        assert self._task is not None
+        # An operator's drain has a time of its own, and may be longer than there is now.
+        await asyncio.wait([self._task], timeout=seconds + 2 * READERS_DONE_S)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the work
+
+    async def _run(self, limits: Limits) -> None:
+        progress = self.progress
+        try:
+            await asyncio.wait_for(self._hand_over(limits.bytes_max), limits.seconds)
+            progress.end(self._out)
+        except asyncio.TimeoutError:
+            progress.end_late(limits.seconds)
+        except Exception as error:
+            log.exception("pages could not be handed over")
+            progress.end_broken(error)
+        log.warning("drain: %s", progress.outcome)
+        await asyncio.sleep(READERS_DONE_S)
+        await self._drop_withdrawn()
+        if limits.stay:
+            progress.state = "drained"
+            return
+        progress.state = "leaving"
+        await self._leave()
+        progress.state = "left"
+
+    async def _drop_withdrawn(self) -> None:
+        step = DROP_DIGESTS * DIGEST_BYTES
+        while self._withdrawn:
+            some = bytes(self._withdrawn[:step])
+            await self._drop(some)
+            del self._withdrawn[:step]
+
+    async def _hand_over(self, bytes_max: int) -> None:
+        # Who takes a page over vouches for it: what others have removed must be gone here first.
+        while not self._vouches():  # noqa: ASYNC110 (it comes with no event)
+            await asyncio.sleep(VOUCHES_S)
+        loop = asyncio.get_running_loop()
+        parts, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
+        self.progress.too_large = too_large
+        self.progress.offered = sum(len(part[3]) // ROW_BYTES for part in parts)
+        queue = (
+            _Part(namespace_id, epoch, idle_ms, _by_digest(rows))
+            for namespace_id, epoch, idle_ms, rows in parts
+        )
+        workers = [asyncio.ensure_future(self._work(queue)) for _ in range(OFFERS_MAX)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+
+    async def _work(self, queue: Iterator[_Part]) -> None:
+        for part in queue:
+            if not self._takers():
+                return
+            await self._place(part)
+
+    def _takers(self) -> list[Node]:
+        candidates = (node for node in self._placement.nodes.values() if node not in self._out)
+        return takers(candidates, self._placement.own, next(self._turns), time.monotonic())
+
+    async def _place(self, part: _Part) -> None:
+        left = dict(part.rows)
+        for node, rows in (await self._held_elsewhere(part)).items():
+            await self._offer(node, part, rows, left)
+        for node in self._takers():
+            if not left:
+                return
+            await self._offer(node, part, left, left)
+
+    async def _held_elsewhere(self, part: _Part) -> dict[Node, dict[bytes, bytes]]:
+        """The rows of pages of which the directory knows another holder, by holder."""
+        found = await self._lookups.find(b"".join(part.rows), self._timeout_s)
+        takers = {node.index: node for node in self._takers()}
+        held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
+        for digest, row in _rows(found):
+            node = takers.get(int.from_bytes(row[40:42], "little"))
+            if node is not None and digest in part.rows:
+                held[node][digest] = part.rows[digest]
+        return held
+
+    async def _offer(
+        self, node: Node, part: _Part, rows: dict[bytes, bytes], left: dict[bytes, bytes]
+    ) -> None:
+        """Those taken are withdrawn here, and no longer in `left`."""
+        wanted = {digest: row for digest, row in rows.items() if digest in left}
+        if not wanted or node in self._out:
+            return
+        request = pb.AdoptRequest(
+            namespace_id=part.namespace_id,
+            epoch=part.epoch,
+            rows=b"".join(wanted.values()),
+            idle_ms=part.idle_ms,
+            timeout_ms=round(1000 * PULL_SHARE * self._timeout_s),
+        )
+        reply = await self._call(node, request)
+        if reply is None:
+            return
+        if reply.full:
+            self._out[node] = reply.why_not
+        taken = [digest for digest in _digests(reply.digests) if digest in wanted]
+        if taken:
+            # Before the wait: should our time be over in it, they are dropped all the same.
+            self._withdrawn += b"".join(taken)
+            await self._withdraw(b"".join(taken))
+        for digest in taken:
+            row = left.pop(digest, None)
+            if row is not None:
+                self.progress.handed(int.from_bytes(row[36:40], "little"))
+
+    async def _call(self, node: Node, request: pb.AdoptRequest) -> Any:
+        """The reply; None, and it is not asked again, if there is none."""
+        link = self._peers.link(node.address.endpoint)
+        while True:
+            try:
+                return await link.call("Adopt", request, self._timeout_s, expect=node.address)
+            except Unreachable as error:
+                self._failures.failed(node, error)
+                self._out[node] = str(error)
+            except AuthError as error:
+                self._out[node] = str(error)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    await asyncio.sleep(BUSY_S)
+                    continue
+                self._out[node] = describe(link.endpoint, error)
+            log.warning("%s takes no pages: %s", node.address.node_id, self._out[node])
+            return None
+
+
+def _rows(packed: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for at in range(0, len(packed) - len(packed) % ROW_BYTES, ROW_BYTES):
+        yield packed[at : at + DIGEST_BYTES], packed[at : at + ROW_BYTES]
+
+
+def _by_digest(packed: bytes) -> dict[bytes, bytes]:
+    return dict(_rows(packed))
+
+
+def _digests(packed: bytes) -> Iterator[bytes]:
+    for at in range(0, len(packed) - len(packed) % DIGEST_BYTES, DIGEST_BYTES):
+        yield packed[at : at + DIGEST_BYTES]

@@ -1,0 +1,1 @@
+"""Membership kept by masters among the nodes: heartbeats, signs of life, probes."""

@@ -1,0 +1,264 @@
+"""Drives Membership: its actions onto the wire, the answers back, the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc.aio
+
+from peercached.directory.epochs import Epochs
+from peercached.health import Say
+from peercached.membership import (
+    Action,
+    Heartbeat,
+    HeartbeatAnswer,
+    Membership,
+    NodeAddress,
+    OwnSign,
+    Probe,
+    PushView,
+    Refused,
+    SendBeat,
+    Timing,
+    ViewChanged,
+)
+from peercached.membership.view import View
+from peercached.peer.membership.embedded import report as membership_report
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.membership.embedded.life_signs import LifeSigns
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.failures import TimedOut, Unreachable
+from peercached.peer.rpc.pings import reaches
+from peercached.peer.rpc.tasks import Tasks
+from peercached.proto import peer_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+PUSHES_AT_ONCE_MAX = 64
+
+
+class Heartbeats:
+    def __init__(
+        self,
+        membership: Membership,
+        timing: Timing,
+        peers: Peers,
+        epochs: Epochs,
+        signs: LifeSigns,
+        on_view: Callable[[View], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._membership = membership
+        self._timing = timing
+        self._peers = peers
+        self._epochs = epochs
+        self._signs = signs
+        self._on_view = on_view
+        self._on_refused = on_refused
+        self._tasks = Tasks()
+        self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
+        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # of the next tick
+        self._ticks_at = 0.0
+
+    def start(self) -> None:
+        self._tick()
+
+    @property
+    def view(self) -> View:
+        return self._membership.view
+
+    @property
+    def refused(self) -> str:
+        return self._membership.refused
+
+    @property
+    def waits(self) -> str:
+        return self._membership.waits
+
+    def endpoints(self) -> set[str]:
+        return self._membership.endpoints()
+
+    def has_left(self, node_id: str, incarnation: int) -> bool:
+        return self._membership.has_left(node_id, incarnation)
+
+    def document(self) -> dict[str, Any]:
+        return membership_report.document(self._membership, time.monotonic())
+
+    def say(self, say: Say) -> None:
+        membership_report.say(self._membership, say, time.monotonic())
+
+    async def settle(self, timeout_s: float) -> None:
+        """Until this node is in a view, or nobody answers, or it was refused."""
+        deadline = time.monotonic() + timeout_s
+        while not self._membership.settled and (left := deadline - time.monotonic()) > 0:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except asyncio.TimeoutError:
+                return
+
+    def _tick(self) -> None:
+        self._timer = None
+        now, interval_s = time.monotonic(), self._timing.heartbeat_interval_s
+        try:
+            self._membership.hear(self._signs.take(now), now)
+            self.act(self._membership.tick(now))
+            # Valid until a tick is late.
+            self._signs.say(self._membership.own_sign(now), 1.5 * interval_s)
+            # At least a millisecond, so that a time just missed is no busy loop.
+            self._tick_at(max(self._membership.next_at(now), now + 0.001), now)
+        except Exception:
+            log.exception("membership's tick failed; will retry")
+            self._tick_at(now + interval_s / 4, now)
+
+    def _tick_at(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ticks_at = at
+        self._timer = asyncio.get_running_loop().call_later(at - now, self._tick)
+
+    def act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, SendBeat):
+                self._tasks.spawn(self._beat(action))
+            elif isinstance(action, PushView):
+                self._tasks.spawn(self._push(action))
+            elif isinstance(action, Probe):
+                self._tasks.spawn(self._probe(action))
+            elif isinstance(action, ViewChanged):
+                self._on_view(action.view)
+            elif isinstance(action, Refused):
+                self._on_refused(action.reason)
+        self._changed.set()
+        if self._timer is not None:  # and no tick is under way
+            now = time.monotonic()
+            at = max(self._membership.next_at(now), now + 0.001)
+            if at < self._ticks_at:
+                self._tick_at(at, now)
+
+    # --- what others ask
+
+    def on_heartbeat(
+        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
+    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
+        self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
+        now = time.monotonic()
+        # A heartbeat in the name of a member is judged by when that member was heard last.
+        self._membership.hear(self._signs.take(now), now)
+        answer, actions = self._membership.on_heartbeat(beat, now)
+        self.act(actions)
+        return answer, self._epochs.some()
+
+    async def reaches(self, target: NodeAddress) -> bool:
+        """Asked by a master that does not hear it."""
+        if self._membership.just_heard(target, time.monotonic()):
+            return True
+        return await self._pings(target)
+
+    async def _pings(self, target: NodeAddress) -> bool:
+        return await reaches(self._peers, target, self._timing.call_deadline_s)
+
+    # --- what we ask
+
+    async def _beat(self, action: SendBeat) -> None:
+        endpoint = action.endpoint
+        try:
+            answer = await self._send(endpoint, action.beat)
+        except (Unreachable, AuthError, ValueError) as error:
+            self._failed(endpoint, str(error))
+        except grpc.aio.AioRpcError as error:
+            self._failed(endpoint, describe(endpoint, error))
+        except Exception as error:
+            self._failed(endpoint, f"{type(error).__name__}: {error}")
+            raise
+        else:
+            self.act(self._membership.answered(endpoint, answer, time.monotonic()))
+
+    def _failed(self, endpoint: str, problem: str) -> None:
+        link = self._membership.links.get(endpoint)
+        if link is not None and (link.answered or link.attempts == 1):
+            log.warning("master %s cannot be reached: %s", endpoint, problem)
+        self.act(self._membership.failed(endpoint, problem, time.monotonic()))
+
+    async def _send(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
+        link = self._peers.link(endpoint)
+        request = member_wire.heartbeat_message(beat, self._epochs.some())
+        # The handshake counts too: all of it within the deadline of one heartbeat.
+        try:
+            reply: pb.HeartbeatReply = await asyncio.wait_for(
+                link.call("Heartbeat", request, self._timing.call_deadline_s),
+                self._timing.call_deadline_s,
+            )
+        except asyncio.TimeoutError as error:
+            raise TimedOut(endpoint, self._timing.call_deadline_s) from error
+        self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
+        return member_wire.answer_of(reply)
+
+    async def _push(self, action: PushView) -> None:
+        async with self._pushing:
+            if action.beat.view_number < self._membership.latest.number:
+                return  # a newer one follows
+            try:
+                await self._send(action.to.endpoint, action.beat)
+            except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+                log.debug("view %d not pushed: %s", action.beat.view_number, error)
+
+    async def _probe(self, probe: Probe) -> None:
+        # Sent at once, all of them: one that waits here behind others who wait for a dead line
+        # would be counted as not answered. master.py bounds how many there are.
+        if probe.via is None:
+            alive = await self._pings(probe.target)
+        else:
+            alive = await self._reaches_through(probe.via, probe.target)
+        self.act(self._membership.probed(probe, alive, time.monotonic()))
+
+    async def _reaches_through(self, via: NodeAddress, target: NodeAddress) -> bool:
+        request = pb.ProbeRequest(target=wire.address_message(target))
+        deadline_s = 2 * self._timing.call_deadline_s
+        link = self._peers.link(via.endpoint)
+        try:
+            reply: pb.ProbeReply = await asyncio.wait_for(
+                link.call("Probe", request, deadline_s), deadline_s
+            )
+        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError):
+            return False
+        return reply.alive
+
+    # --- what we announce
+
+    def announce_drain(self) -> None:
+        """The others see the state LEAVING: this node is about to leave."""
+        self.act(self._membership.announce_drain(time.monotonic()))
+
+    def announce_stay(self) -> None:
+        self.act(self._membership.announce_stay(time.monotonic()))
+
+    async def leave(self, timeout_s: float) -> None:
+        """Tells the masters, in parallel; who does not hear it finds out by the TTL."""
+        self._signs.say(OwnSign(), 0.0)
+        words: dict[str, Heartbeat] = {}
+        for action in self._membership.announce_leave(time.monotonic()):
+            if isinstance(action, SendBeat):
+                words[action.endpoint] = action.beat
+            elif isinstance(action, PushView):
+                words[action.to.endpoint] = action.beat  # says that we leave, too
+        calls = []
+        for endpoint, beat in words.items():
+            link = self._peers.link(endpoint)
+            if link.metadata:  # whoever has dropped us knows it already
+                request = member_wire.heartbeat_message(beat, [])
+                calls.append(link.call("Heartbeat", request, timeout_s, last=True))
+        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._tasks.stop()

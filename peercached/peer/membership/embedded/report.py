@@ -1,0 +1,100 @@
+"""What the embedded membership says in `status`: masters, and sentences with remedies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peercached.health import Say, kinds
+from peercached.membership import Membership, Verdict
+from peercached.peer.membership.held_back import say_waits
+
+# A warning about numbers that were refused stays for so long.
+REFUSED_LATELY_S = 600.0
+
+
+def document(membership: Membership, now: float) -> dict[str, Any]:
+    """Masters in order: what this node knows of each."""
+    links = {link.responder or link.endpoint: link for link in membership.links}
+    masters = []
+    for member in membership.masters(now) if membership.latest.number else ():
+        endpoint = member.address.endpoint
+        link = links.get(member.node_id) or membership.links.get(endpoint)
+        own = member.node_id == membership.address.node_id
+        masters.append(
+            {
+                "node_id": member.node_id,
+                "endpoint": endpoint,
+                "is_self": own,
+                "answers": own or (link is not None and link.answered),
+                "problem": "" if own or link is None or link.answered else link.problem,
+            }
+        )
+    return {
+        "kind": "embedded",
+        "is_master": membership.is_master(now),
+        "masters": masters,
+        "silence_s": membership.silence_s(now),
+        "heartbeats_sent": membership.beats_sent,
+        "signs_counted": membership.signs_counted,
+    }
+
+
+def say(membership: Membership, say: Say, now: float) -> None:
+    links = list(membership.links)
+    reach = membership.reach
+    if now - reach.refused_at < REFUSED_LATELY_S:
+        say(
+            kinds.FAR_NUMBERS,
+            f"{reach.refused} messages of members named a view or sequence number far "
+            "above all that this node has heard of; they were ignored.",
+            "Look for a node that does not belong here, or is faulty. If this node was cut off for "
+            "years, restart it.",
+        )
+    if membership.refused:
+        say(
+            kinds.OUT_OF_CLUSTER,
+            f"Out of the cluster: {membership.refused}.",
+            "Restart it after that.",
+        )
+        return
+    waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
+    if waits:
+        say_waits(say, waits[0].problem)
+    elif links and not membership.is_master(now) and not any(k.answered for k in links):
+        _say_unreached(membership, say)
+    elif links and membership.view.number == 0:
+        why = "; ".join(link.problem for link in links if link.problem) or "it is starting"
+        say(
+            kinds.NOT_IN_A_VIEW,
+            f"Not in a view yet, so this node serves only its own pages: {why}.",
+            "It joins by itself once a master takes it; look at the heads' status.",
+        )
+    else:
+        for link in links:
+            if not link.answered and link.failures:
+                what = "Head" if link.is_head else "Master"
+                say(
+                    kinds.MASTER_UNREACHABLE,
+                    f"{what} {link.endpoint} cannot be reached: {link.problem}.",
+                    "Start it, or mend the network; another node has taken its part meanwhile.",
+                )
+
+
+def _say_unreached(membership: Membership, say: Say) -> None:
+    why = "; ".join(link.problem for link in membership.links)
+    if membership.view.number == 0:
+        say(
+            kinds.NO_HEAD,
+            f"No head can be reached, so this node serves only its own pages: {why}.",
+            "Start the heads named in discovery_addr (HOST:meta_port of each), or mend "
+            "discovery_addr or the network. All nodes have the same cluster_secret_file, or none, "
+            "and all have TLS (tls_ca), or none. This node keeps trying.",
+        )
+        return
+    say(
+        kinds.NO_MASTER,
+        f"No master can be reached, so this node goes on with view {membership.view.counter}: "
+        f"{why}.",
+        "Start the heads named in discovery_addr, or mend the network; if they stay away, other "
+        "nodes become masters.",
+    )

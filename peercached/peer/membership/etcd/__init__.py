@@ -1,0 +1,1 @@
+"""Membership kept by etcd: a lease for each node, a watch for the others."""

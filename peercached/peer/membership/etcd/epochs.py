@@ -1,0 +1,58 @@
+"""Namespace epochs in etcd, for nodes that missed a clear().
+
+One key for each namespace that was ever cleared, `PREFIX/epochs/NAMESPACE_ID`, for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from peercached.directory.epochs import Epochs
+from peercached.membership import Timing
+from peercached.peer.membership.etcd.client import EtcdClient
+from peercached.proto import etcd_pb2
+
+log = logging.getLogger(__name__)
+
+
+class EtcdEpochs:
+    """follow() and tell() run until etcd fails (EtcdError), and can be run again."""
+
+    def __init__(self, client: EtcdClient, prefix: str, timing: Timing, epochs: Epochs) -> None:
+        self._client = client
+        self._prefix = f"{prefix.rstrip('/')}/epochs/".encode()
+        self._interval_s = timing.heartbeat_interval_s
+        self._epochs = epochs
+        self._known: dict[bytes, int] = {}  # what etcd has
+
+    async def follow(self) -> None:
+        keys, revision = await self._client.read(self._prefix)
+        for kv in keys:
+            self._learn(kv)
+        async with self._client.watch(self._prefix, revision + 1) as raised:
+            async for answer in raised:
+                for event in answer.events:
+                    if event.type == etcd_pb2.Event.PUT:
+                        self._learn(event.kv)
+
+    def _learn(self, kv: etcd_pb2.KeyValue) -> None:
+        try:
+            namespace_id = bytes.fromhex(kv.key.removeprefix(self._prefix).decode())
+            epoch = int(kv.value)
+            self._epochs.learn([(namespace_id, epoch)], asked=True)
+            self._known[namespace_id] = epoch
+        except ValueError as error:
+            log.warning("the key %r in etcd is not used: %s", kv.key, error)
+
+    async def tell(self) -> None:
+        """Puts what is higher here than in etcd. All members hear of a clear at once, so each
+        waits a while of its own for somebody else to put it."""
+        while True:
+            await asyncio.sleep(self._interval_s * random.uniform(0.5, 2.0))
+            for namespace_id, epoch in self._epochs.some():
+                if self._known.get(namespace_id, 0) < epoch:
+                    key = self._prefix + namespace_id.hex().encode()
+                    await self._client.put(key, str(epoch).encode())
+                    self._known[namespace_id] = epoch

@@ -1,0 +1,113 @@
+"""How often this node has joined, kept in etcd: one that comes and goes waits (flapping.py).
+
+The node counts for itself, in one key `PREFIX/joins/NODE_ID`. How old that is only etcd's clock
+says: the key's lease is renewed when it is put and at no other time, so what is left of it tells,
+and it ends when the joins have lost their weight. A wait belongs to the lease of the node's own
+membership: whoever loses that, or the process, waits anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+
+from peercached.membership import Timing
+from peercached.membership.flapping import Joins, waits_because
+from peercached.peer.membership.etcd.client import EtcdClient
+from peercached.proto import etcd_pb2
+
+log = logging.getLogger(__name__)
+
+# Of all but the worst flapping less is left then than makes a node steady.
+KEPT_HALF_LIVES = 6
+
+
+class WaitOver(Exception):
+    """This node may join."""
+
+
+class EtcdJoins:
+    """EtcdError from every call that asks etcd."""
+
+    def __init__(self, client: EtcdClient, prefix: str, node_id: str, timing: Timing) -> None:
+        self._client = client
+        self._timing = timing
+        self._node_id = node_id
+        self._key = f"{prefix.rstrip('/')}/joins/{node_id}".encode()
+        self._joins: Joins | None = None
+        self._lease = 0  # of the key
+        self._waits_with = 0  # the membership's lease
+        self._until = 0.0
+
+    @property
+    def _left_s(self) -> float:
+        return max(self._until - time.monotonic(), 0.0)
+
+    @property
+    def waits(self) -> str:
+        """Why this node does not join yet; empty if it may."""
+        return waits_because(self._node_id, self._left_s) if self._left_s else ""
+
+    async def wait_s(self, membership: int) -> float:
+        """How long a node with that lease has to keep it before it may join."""
+        if self._waits_with != membership:
+            self._until = 0.0
+            await self._read()
+            now = time.monotonic()
+            if self._joins is not None and self._joins.flapping(now, self._timing):
+                self._joins = self._joins.held(now)
+                put = await self._put(self._joins, now)
+                await self._client.put(put.key, put.value, put.lease)
+                self._until = now + self._joins.wait_s(self._timing)
+            self._waits_with = membership
+        return self._left_s
+
+    async def wait_out(self) -> None:
+        await asyncio.sleep(self._left_s)
+        raise WaitOver
+
+    async def one_more(self) -> etcd_pb2.PutRequest:
+        """To be put together with the key that makes this node a member."""
+        now = time.monotonic()
+        joins = self._joins
+        joined = Joins.first(now) if joins is None else joins.and_one(now, self._timing)
+        return await self._put(joined, now)
+
+    def joined(self) -> None:
+        """Its wait is over, if it had any."""
+        self._waits_with, self._until = 0, 0.0
+
+    async def _put(self, joins: Joins, now: float) -> etcd_pb2.PutRequest:
+        if not self._lease or not await self._client.keep_alive(self._lease):
+            kept_s = KEPT_HALF_LIVES * self._timing.flap_half_life_s
+            self._lease = await self._client.grant(int(kept_s))
+        return etcd_pb2.PutRequest(key=self._key, value=value_of(joins, now), lease=self._lease)
+
+    async def _read(self) -> None:
+        found, _ = await self._client.read(self._key)
+        own = next((kv for kv in found if kv.key == self._key), None)
+        self._joins = None
+        if own is None:
+            return
+        age_s = await self._client.renewed_s_ago(own.lease)
+        if age_s is not None:
+            self._lease = own.lease
+            self._joins = joins_of(own.value, time.monotonic() - age_s)
+
+
+def value_of(joins: Joins, now: float) -> bytes:
+    """Weight, mean gap, seconds since the last, whether they are (or were lately) too many."""
+    since_s = now - joins.last_at
+    return f"{joins.weight:.3f} {joins.gap_s:.1f} {since_s:.1f} {joins.many:d}".encode()
+
+
+def joins_of(value: bytes, put_at: float) -> Joins | None:
+    number = rb"(\d{1,9}\.\d{1,3})"
+    found = re.fullmatch(rb" ".join((number, number, number, rb"([01])")), value)
+    if found is None:
+        log.warning("the joins %r in etcd are not used", value)
+        return None
+    weight, gap_s, since_s = (float(found[i]) for i in (1, 2, 3))
+    return Joins(weight, gap_s, put_at - since_s, put_at, found[4] == b"1")

@@ -1,0 +1,59 @@
+"""The keys of membership in etcd: from etcd's messages to membership/etcd_view.py."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from peercached.membership import Member
+from peercached.membership.etcd_view import EtcdView, Stamp
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.proto import etcd_pb2, peer_pb2
+
+log = logging.getLogger(__name__)
+
+
+class EtcdKeys:
+    """`stamp`: the key of that name, and the beginning of all nodes' keys; `own`: this node's."""
+
+    def __init__(self, prefix: str, node_id: str, view: EtcdView) -> None:
+        self.stamp = f"{prefix.rstrip('/')}/nodes/".encode()
+        self.own = self.stamp + node_id.encode()
+        self.revision = 0  # of the last change that is known here
+        self._view = view
+
+    def reset(
+        self, found: Iterable[etcd_pb2.KeyValue], revision: int, now: float
+    ) -> etcd_pb2.KeyValue | None:
+        """All that there are, read at that revision. Returns our own."""
+        self.revision = revision
+        keys = {kv.key: kv for kv in found}
+        stamp = keys.pop(self.stamp, None)
+        members = [m for m in map(self._member_in, keys.values()) if m is not None]
+        self._view.reset(members, Stamp.of(stamp.value) if stamp else Stamp(), now)
+        return keys.get(self.own)
+
+    def learn(self, event: etcd_pb2.Event, now: float) -> None:
+        kv, gone = event.kv, event.type == etcd_pb2.Event.DELETE
+        self.revision = kv.mod_revision
+        if kv.key == self.stamp:
+            self._view.stamped(Stamp() if gone else Stamp.of(kv.value), now)
+            return
+        member = None if gone else self._member_in(kv)
+        if member is not None:
+            self._view.put(member, now)
+        else:
+            self._view.delete(kv.key.removeprefix(self.stamp).decode(errors="replace"), now)
+
+    def _member_in(self, kv: etcd_pb2.KeyValue) -> Member | None:
+        """None, and a line in the log, for what is no member of this version."""
+        try:
+            member = member_wire.member_of(peer_pb2.Member.FromString(kv.value))
+            if self.stamp + member.node_id.encode() != kv.key:
+                raise ValueError(f"it is of {member.node_id!r}")
+            return member
+        except (ValueError, DecodeError) as error:
+            log.warning("the key %r in etcd is not used: %s", kv.key, error)
+            return None

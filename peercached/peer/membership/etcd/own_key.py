@@ -1,0 +1,94 @@
+"""This node's key in etcd: whether it may be put, when, and putting it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+
+from peercached.membership import Member, NodeAddress, Timing, Verdict
+from peercached.membership.claims import taken
+from peercached.membership.etcd_claim import EtcdClaim
+from peercached.membership.etcd_view import EtcdView
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.membership.etcd.client import EtcdClient, EtcdError
+from peercached.peer.membership.etcd.joins import EtcdJoins
+from peercached.peer.membership.etcd.keys import EtcdKeys
+from peercached.proto import etcd_pb2
+
+log = logging.getLogger(__name__)
+
+
+class Taken(Exception):
+    """Another process has our node id in etcd."""
+
+    def __init__(self, reason: str, for_good: bool) -> None:
+        super().__init__(reason)
+        self.for_good = for_good
+
+
+def value_of(own: Member) -> bytes:
+    return bytes(member_wire.member_message(own).SerializeToString())
+
+
+class EtcdOwnKey:
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: EtcdKeys,
+        state: EtcdView,
+        joins: EtcdJoins,
+        address: NodeAddress,
+        timing: Timing,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._state = state
+        self._joins = joins
+        self._address = address
+        self._claim = EtcdClaim(address, timing)
+        self._is_out = True  # the others have no view with this process, or have gone on without
+        self._is_put = False  # in this session
+
+    async def put(self, own: Member, key: etcd_pb2.KeyValue | None, lease: int) -> bool:
+        """Once in a session, when the keys were read. `key`: what there is now; if it is still ours
+        it stays untouched. False: this node comes and goes, and has to wait (etcd_joins.py). Taken
+        or EtcdError."""
+        self._is_put = False
+        self._is_not_taken()
+        if self.is_there:
+            self._is_out = False
+        elif self._state.is_without_us:
+            self._is_out = True
+        if self._is_out and await self._joins.wait_s(lease) > 0:
+            log.warning("%s", self._joins.waits)
+            if key is not None:  # of an older start of ours
+                with contextlib.suppress(EtcdError):
+                    await self._client.revoke(key.lease)
+            return False
+        found = self._state.member(own.node_id)
+        if key is None or key.lease != lease or found != own:
+            unchanged_since = 0 if key is None else key.mod_revision
+            also = [await self._joins.one_more()] if self._is_out else []
+            if not await self._client.put_if(
+                self._keys.own, value_of(own), lease, unchanged_since, also=also
+            ):
+                raise EtcdError("another process registers this node id at this moment")
+        self._joins.joined()
+        self._is_out, self._is_put = False, True
+        return True
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_put and not self.is_there
+
+    @property
+    def is_there(self) -> bool:
+        found = self._state.member(self._address.node_id)
+        return found is not None and found.address.same_process(self._address)
+
+    def _is_not_taken(self) -> None:
+        other = self._state.member(self._address.node_id)
+        verdict = self._claim.judge(other, time.monotonic())
+        if other is not None and verdict is not Verdict.ACCEPTED:
+            raise Taken(taken(self._address, other.address), verdict is Verdict.DUPLICATE)

@@ -1,0 +1,13 @@
+"""What both kinds of membership say of a node that the cluster does not accept yet."""
+
+from __future__ import annotations
+
+from peercached.health import Say, kinds
+
+
+def say_waits(say: Say, reason: str) -> None:
+    say(
+        kinds.NOT_A_MEMBER_YET,
+        f"Not a member yet, so this node takes no sets: {reason}.",
+        "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
+    )

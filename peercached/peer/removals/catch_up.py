@@ -1,0 +1,379 @@
+"""Before pages of an earlier start are found or served: what was removed while this node was away?
+
+A member that *vouches* has missed no removal. It knows of each life that was in a view with it from
+which position of its own journal on that may have missed some. One such member is enough: a removal
+is complete only with that member's answer, which it gave before our question (then it is in its
+journal), or gives after it (then its view has us, and the removal waits for our answer, too).
+
+When the whole cluster starts nobody vouches, and no removal is complete until somebody does. Who
+had nobody left when it ended was the last to end, and vouches at once. If all ended together, all
+of them are asked: what none of them knows was not removed. Until then pages of earlier starts are
+held back; if nobody knows our earlier life they are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+from peercached.peer.removals.member import Removals, id_message, id_of
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import Unreachable
+from peercached.proto import peer_pb2 as pb
+from peercached.removals.lives import NOT_KNOWN
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.1
+ASK_AGAIN_MAX_S = 2.0
+STEP_DIGESTS = 4096
+# A node that starts asks the others by itself. Others that come into view have been cut off.
+COMPARE_AFTER_S = 5.0
+
+
+class RemovalCatchUp:
+    """On the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        peers: Peers,
+        removals: Removals,
+        timeout_s: float,
+        wait_s: float,
+        on_release: Callable[[], None],
+        waits: Callable[[], str],
+    ) -> None:
+        """`waits`: why the cluster, which can be reached, has not taken this node in
+        (cluster.Cluster.waits); empty if it has."""
+        self._waits = waits
+        # The members have not taken this node in yet, or have not been asked since. What is set
+        # before that they might make it drop.
+        self.is_held_out = False
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self._removals = removals
+        self._timeout_s = timeout_s
+        self._wait_s = wait_s
+        self._on_release = on_release
+        self._began_at = engine.removals_last  # position in our journal
+        # The newest earlier start of ours that anybody has met, and our journal's position then.
+        self._met_us = (0, 0)
+        self._task: asyncio.Task[None] | None = None
+        # Who has told us of which starts of ours it knows, and has been told: node id, incarnation.
+        self._compared: set[tuple[str, int]] = set()
+        self._comparing: asyncio.Task[None] | None = None
+        self._compare_at = float("-inf")
+
+    # --- who asks
+
+    async def run(self) -> None:
+        """Once, as a member. When it returns, what this node finds may be served: it vouches, or it
+        holds back what an earlier start has left, and goes on asking."""
+        if await self._try_until(time.monotonic() + self._wait_s):
+            return
+        removals = self._removals
+        if self.is_needed:
+            removals.holds_back = True
+            log.warning(
+                "pages of an earlier start are held back: what was removed from them is known to "
+                "%s, of whom not enough have answered",
+                ", ".join(sorted(removals.absent or removals.waits_for)),
+            )
+        removals.keep()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
+        self._task = asyncio.ensure_future(self._go_on())
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, self._comparing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def tend(self, now: float) -> None:
+        """Parts of a cluster that meet compare what they know of each other's starts: a state_dir
+        that is from a backup may have vouched while it was alone."""
+        if not self._removals.vouches or now < self._compare_at:
+            return
+        self._compare_at = now + ASK_AGAIN_MAX_S
+        others = {_name(node): node for node in self._others()}
+        self._compared &= others.keys()
+        new = [
+            node
+            for name, node in others.items()
+            if name not in self._compared and now - node.since > COMPARE_AFTER_S
+        ]
+        if new:
+            self._comparing = asyncio.ensure_future(self._compare_with(new))
+
+    async def _compare_with(self, nodes: list[Node]) -> None:
+        await asyncio.gather(*(self._ask(node, life=0) for node in nodes))
+        await self._drop_if_old()
+
+    async def _drop_if_old(self) -> None:
+        if self._removals.vouches and self._state_is_old:
+            await self._begin_empty({})
+
+    async def _go_on(self) -> None:
+        await self._try_until(float("inf"))
+        self._engine.release_held()
+        self._on_release()
+
+    async def _try_until(self, deadline: float) -> bool:
+        """Whether this node vouches now."""
+        pause_s = ASK_AGAIN_S
+        while True:
+            # Who has not taken this node in is not asked; and it is not alone.
+            if self._waits():
+                self.is_held_out, pause_s = True, ASK_AGAIN_S
+            else:
+                vouches = await self._try(await self._ask_all())
+                self.is_held_out = False
+                if vouches:
+                    self._removals.vouch()
+                    return True
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
+
+    async def _try(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        remembers = self._remembers
+        if remembers and (found := self._enough(replies)) is not None:
+            for node_id, reply in found.items():
+                await self._take(node_id, reply)
+        elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
+            await self._begin_empty(replies)
+        else:
+            return False
+        return True
+
+    @property
+    def _state_is_old(self) -> bool:
+        """Somebody has met a start of ours of which state_dir does not know, or knows that our
+        journal was further."""
+        return self._met_us > (self._removals.before, self._began_at)
+
+    @property
+    def _remembers(self) -> bool:
+        """What it cannot say of itself nobody else can: what it has missed."""
+        if self._state_is_old:
+            return False
+        return self._removals.is_known or not (self.is_needed or self._engine.removals_last)
+
+    def _enough(
+        self, replies: dict[str, pb.MissedRemovalsReply]
+    ) -> dict[str, pb.MissedRemovalsReply] | None:
+        """Those who say together what we have missed."""
+        vouching = {node_id: reply for node_id, reply in replies.items() if reply.vouches}
+        if vouching:
+            known = ({named[0]: named[1]} for named in vouching.items() if named[1].known)
+            return next(known, None)
+        if self._removals.life == 0 and self._others_wait(replies):
+            return None
+        together = self._who_ended_together(replies)
+        if together is None or not all(self._had_our_life(*named) for named in together.items()):
+            return None
+        return {node_id: reply for node_id, reply in together.items() if reply.known}
+
+    def _who_ended_together(
+        self, replies: dict[str, pb.MissedRemovalsReply]
+    ) -> dict[str, pb.MissedRemovalsReply] | None:
+        """Who may have outlived us, who may have outlived those, and so on. None: somebody is not
+        there."""
+        own_id = self._placement.own.address.node_id
+        together: dict[str, pb.MissedRemovalsReply] = {}
+        absent: set[str] = set()
+        waiting = set(self._removals.waits_for)
+        while waiting:
+            node_id = waiting.pop()
+            if (reply := replies.get(node_id)) is None:
+                absent.add(node_id)
+                continue
+            together[node_id] = reply
+            waiting |= set(reply.companions) - together.keys() - absent - {own_id}
+        self._removals.absent = absent
+        return None if absent else together
+
+    def _had_our_life(self, node_id: str, reply: pb.MissedRemovalsReply) -> bool:
+        """It can say what we have missed, or had ended before us."""
+        return reply.known or (node_id, reply.life) in self._removals.ended_before_us
+
+    @staticmethod
+    def _others_wait(replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        """Who has nothing to wait for would be the only one who vouches, and knows none of them:
+        they would drop what they have."""
+        return any(reply.companions for reply in replies.values())
+
+    def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        """Nobody can say what we have missed: neither who vouches, nor all who ended with us."""
+        vouching = [reply for reply in replies.values() if reply.vouches]
+        if any(reply.known for reply in vouching):
+            return False
+        if not vouching:
+            together = self._who_ended_together(replies)
+            return together is not None and not all(
+                self._had_our_life(*named) for named in together.items()
+            )
+        others = {node.address.node_id for node in self._others()}
+        return others <= replies.keys() or self._removals.life == 0
+
+    async def _take(self, node_id: str, reply: pb.MissedRemovalsReply) -> None:
+        await self._remove(reply.digests, node_id)
+        for request in reply.running:
+            await self._removals.carry_out(id_of(request.id), request.digests)
+
+    async def _remove(self, digests: bytes, told_by: str) -> None:
+        """Also what this start has set, had it to wait: nobody knows whether that was before."""
+        loop = asyncio.get_running_loop()
+        if digests:
+            # Whoever was away longer than us has not heard of them either.
+            self._removals.lives.removed(self._engine.removals_last + 1, told_by)
+            log.info("%d pages were removed while this node was away", len(digests) // DIGEST_BYTES)
+        step = STEP_DIGESTS * DIGEST_BYTES
+        for at in range(0, len(digests), step):
+            await loop.run_in_executor(None, self._engine.remove_local, digests[at : at + step])
+
+    async def _begin_empty(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+        if self.is_needed:
+            log.warning(
+                "pages of an earlier start are dropped: no member knows what was removed from them"
+            )
+        self._removals.lives.forget_all()
+        self._removals.has_nothing_of_before()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
+        for reply in replies.values():
+            for request in reply.running:
+                await self._removals.carry_out(id_of(request.id), request.digests)
+
+    @property
+    def is_needed(self) -> bool:
+        """There are pages of an earlier start."""
+        stats = self._engine.stats()
+        return bool(stats.get("pool", {}).get("keys") or stats.get("disk", {}).get("pages"))
+
+    def _others(self) -> list[Node]:
+        own = self._placement.own
+        return [node for node in self._placement.nodes.values() if node is not own]
+
+    async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
+        others = self._others()
+        replies = await asyncio.gather(*(self._ask(node, self._removals.life) for node in others))
+        return {
+            node.address.node_id: reply
+            for node, reply in zip(others, replies, strict=True)
+            if reply is not None
+        }
+
+    async def _ask(self, node: Node, life: int) -> pb.MissedRemovalsReply | None:
+        link = self._peers.link(node.address.endpoint)
+        removals, who = self._removals, node.address
+        met = removals.lives.newest_before(who.node_id, who.incarnation)
+        request = pb.MissedRemovalsRequest(
+            life=life,
+            before=removals.before,
+            met=met[0],
+            met_position=met[1],
+            position=self._began_at,
+            reached=self._engine.removals_last,
+        )
+        try:
+            reply: pb.MissedRemovalsReply = await link.call(
+                "MissedRemovals", request, self._timeout_s, expect=node.address
+            )
+            check_packed(reply.digests, DIGEST_BYTES, "digests")
+            for running in reply.running:
+                check_packed(running.digests, DIGEST_BYTES, "digests")
+                id_of(running.id)
+        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+            log.info("%s does not tell what was removed: %s", node.address.node_id, error)
+            return None
+        self._compared.add(_name(node))
+        self._compare(who.node_id, (reply.met, reply.met_position))
+        removals.lives.reach({who.incarnation: reply.reached})
+        if met > (reply.before, reply.position):
+            log.warning(
+                "%s has an old state_dir: what it knows of removals is not used", who.node_id
+            )
+            reply.known = reply.vouches = False
+        return reply
+
+    def _compare(self, node_id: str, met: tuple[int, int]) -> None:
+        if met[0] >= self._placement.own.address.incarnation:
+            return  # no earlier start of ours: that clock, or that peer, is wrong
+        knew = self._state_is_old
+        self._met_us = max(self._met_us, met)
+        if self._state_is_old and not knew:
+            log.warning(
+                "state_dir is old (from a backup?): %s has met a start of this node, or removals "
+                "at it, that it does not know",
+                node_id,
+            )
+
+    # --- who is asked
+
+    async def answer(
+        self, caller: NodeAddress, request: pb.MissedRemovalsRequest
+    ) -> pb.MissedRemovalsReply:
+        """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
+        node = self._placement.find_process(caller)
+        if node is None:
+            raise LookupError(f"{caller.node_id} is not in our view yet")
+        self._compared.add(_name(node))
+        removals = self._removals
+        self._compare(caller.node_id, (request.met, request.met_position))
+        removals.lives.reach({caller.incarnation: request.reached})
+        await self._drop_if_old()
+        met = removals.lives.newest_before(caller.node_id, caller.incarnation)
+        known = removals.lives.find(caller.node_id, request.life)
+        if known is not None and known.owed_from == NOT_KNOWN:
+            known = None
+        if self._state_is_old or met > (request.before, request.position):
+            known = None
+        reply = pb.MissedRemovalsReply(
+            vouches=removals.vouches,
+            companions=sorted(removals.waits_for),
+            life=removals.life,
+            before=removals.before,
+            met=met[0],
+            met_position=met[1],
+            position=self._began_at,
+            reached=self._engine.removals_last,
+            running=running_of(removals),
+        )
+        if known is None:
+            return reply
+        digests: bytes | None = b""
+        if known.owed_from:
+            loop = asyncio.get_running_loop()
+            digests = await loop.run_in_executor(
+                None, self._engine.removals_since, known.owed_from - 1
+            )
+        if digests is not None:
+            reply.known, reply.digests = True, digests
+        return reply
+
+
+def _name(node: Node) -> tuple[str, int]:
+    return node.address.node_id, node.address.incarnation
+
+
+def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:
+    return [
+        pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        for entry in removals.ledger.running.values()
+    ]

@@ -1,0 +1,543 @@
+"""Drives a removal until it is complete (docs/consistency.md, "A removal").
+
+At the node that began it: asks all members of the newest view that anybody knows of, until each
+process that may have the page has answered or has ended; then tells them that it is over. Should
+that node die, another that has the removal under way for long drives it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Any
+
+import grpc.aio
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+from peercached.peer.removals.ended import Ended
+from peercached.peer.removals.member import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
+from peercached.peer.removals.told import ToldByAll
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.tasks import Tasks
+from peercached.proto import peer_pb2 as pb
+from peercached.removals.ledger import Entry, RemovalId, Told
+from peercached.removals.lives import Life
+
+log = logging.getLogger(__name__)
+
+# As PageStatus of native/common/types.h.
+OK, CLEARED, DEADLINE, ERROR, REMOVING = 0, 2, 3, 5, 15
+
+OPEN_MAX = 4096
+# Between two rounds of a removal that is not sure yet.
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 5.0
+# Of a worker's time, what is left for the answer.
+ANSWER_SHARE = 0.1
+ANSWER_MAX_S = 0.1
+# Between those who may drive on one whose node is gone.
+TURN_S = 2.0
+ASK_MAX = 64  # at a time, of those who began one
+NAMED_MAX = 8
+# Of removals that are over, for each member.
+UNTOLD_MAX = 1 << 16
+TELL_AGAIN_MAX = 4096
+
+
+@dataclass(slots=True)
+class Open:
+    """A removal that this node drives."""
+
+    id: RemovalId
+    digests: bytes
+    began: float
+    epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
+    cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
+    held: set[bytes] = field(default_factory=set)
+    # Who has carried it out. By incarnation: the position that its journal had come to, and when.
+    carried_out: dict[int, tuple[int, float]] = field(default_factory=dict)
+    # Who has told all members of a view as well: the position, and the view's number.
+    answered: dict[int, int] = field(default_factory=dict)
+    told_in: dict[int, int] = field(default_factory=dict)
+    reached: int = 0  # by our own
+    vouched: bool = False  # one of them vouches
+    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
+    highest_view: int = 0
+    kept: bool = True  # written down here
+    was_over: bool = False  # somebody had driven it to its end before
+    missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RemovalDriver:
+    """On the event loop's thread. `waits`: why the cluster, which can be reached, has not taken
+    this node in (cluster.Cluster.waits); empty if it has."""
+
+    def __init__(
+        self,
+        member: Removals,
+        placement: Placement,
+        peers: Peers,
+        failures: FailureDetector,
+        timeout_s: float,
+        waits: Callable[[], str],
+    ) -> None:
+        self._waits = waits
+        self._member = member
+        self._placement = placement
+        self._peers = peers
+        self._failures = failures
+        self._timeout_s = timeout_s
+        self._open: dict[RemovalId, Open] = {}
+        self._numbers = count(1)
+        self._tasks = Tasks()
+        # By incarnation: removals that are over, and of whom that may not have heard it yet.
+        self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._told_by_all = ToldByAll(self._ask_for_told)
+        self._asking = 0
+        self._ended = Ended(peers, timeout_s)
+        self._look_at = float("-inf")
+        member.on_over = self._on_over
+
+    @property
+    def _own(self) -> NodeAddress:
+        return self._placement.own.address
+
+    # --- life
+
+    def start(self) -> None:
+        """Takes up what an earlier start left open. Before anybody can set pages."""
+        for id, digests in self._member.unsure.items():
+            self._drive(Open(id, digests, time.monotonic()))
+
+    async def stop(self) -> None:
+        """What is open stays so, for the next start or somebody else."""
+        await self._tasks.stop()
+        await self._told_by_all.stop()
+
+    def view_changed(self) -> None:
+        self._told_by_all.keep_only({n.address.incarnation for n in self._placement.nodes.values()})
+        for one in self._open.values():
+            one.news.set()
+
+    def _on_over(self, id: RemovalId) -> None:
+        if (one := self._open.get(id)) is not None:
+            one.news.set()
+
+    def tend(self, now: float) -> None:
+        """What is due, a few times a second."""
+        if now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        self._member.keep_news()
+        if any(self._untold.values()) and (self._telling is None or self._telling.done()):
+            self._telling = self._tasks.spawn(self._tell_again())
+        others = {node.address.incarnation: node for node in self._others()}
+        for entry in list(self._member.ledger.running.values()):
+            if now <= entry.drive_at or entry.id in self._open:
+                continue
+            began_at = others.get(entry.id.incarnation)
+            if began_at is not None:
+                entry.drive_at = now + ORPHANED_S
+                if self._asking < ASK_MAX:
+                    self._asking += 1
+                    self._tasks.spawn(self._ask_who_began(began_at, entry))
+            elif not entry.has_turn and (before_us := self._before_us(entry.id, others)):
+                entry.drive_at = now + before_us * TURN_S
+                entry.has_turn = True
+            else:
+                self._drive(Open(entry.id, entry.digests, now))
+
+    async def _ask_who_began(self, node: Node, entry: Entry) -> None:
+        """It drives the removal, or was done with it while we were out of its view."""
+        request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        try:
+            reply = await self._call(node, "Remove", request)
+        finally:
+            self._asking -= 1
+        if not isinstance(reply, str) and reply.over:
+            self._member.over([entry.id], {})
+
+    def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
+        """How many members drive it on before we do: another order for each removal."""
+        own = hash((id.number, self._own.incarnation))
+        return sum(hash((id.number, incarnation)) < own for incarnation in members)
+
+    # --- removals
+
+    async def remove(
+        self, digests: bytes, left_s: float, epoch: tuple[bytes, int] | None = None
+    ) -> tuple[int, bytes, str]:
+        """(status, digests that were held, what is to be said of it). `epoch`: the namespace's id,
+        and its epoch that the digests are made with."""
+        if len(self._open) >= OPEN_MAX:
+            return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
+        id = RemovalId(self._own.incarnation, next(self._numbers))
+        one = Open(id, digests, time.monotonic())
+        if epoch is not None:
+            one.epoch = pb.NamespaceEpoch(namespace_id=epoch[0], epoch=epoch[1])
+        task = self._drive(one)
+        margin_s = min(max(ANSWER_SHARE * left_s, 2 * KEEP_TOGETHER_S), ANSWER_MAX_S, left_s / 2)
+        await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
+        if one.cleared:
+            return CLEARED, b"", ""
+        if one.done.is_set():
+            return OK, b"".join(one.held), ""
+        if task.done():  # too many, or it broke
+            return ERROR, b"", _why_it_broke(task)
+        if not one.missing:
+            one.missing[self._own.node_id] = "it had no time"
+        self._member.unsure[one.id] = digests
+        await self._member.keep_soon()
+        if one.cleared:  # while we wrote: it is done with digests that nobody asks for any more
+            return CLEARED, b"", ""
+        if one.done.is_set():
+            return OK, b"".join(one.held), ""
+        text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
+        return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
+
+    def _drive(self, one: Open) -> asyncio.Task[None]:
+        self._open[one.id] = one
+        task = self._tasks.spawn(self._run(one))
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._open.pop(one.id, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("a removal ends here, for others to drive on: %s", error)
+            if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
+                self._tasks.spawn(self._member.keep_soon())
+
+        task.add_done_callback(over)
+        return task
+
+    async def _run(self, one: Open) -> None:
+        pause_s = PAUSE_FIRST_S
+        while not await self._round(one):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(one.news.wait(), pause_s)
+            one.news.clear()
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if one.missing:
+            log.info(
+                "a removal of %d pages is complete after %.1f s",
+                len(one.digests) // DIGEST_BYTES,
+                time.monotonic() - one.began,
+            )
+        own = self._own.incarnation
+        answered = one.answered | {own: one.reached}
+        ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
+        await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
+        self._member.over(ids, answered)
+        one.done.set()
+
+    async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
+        untold = self._untold.setdefault(node.address.incarnation, {})
+        if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
+            untold.update(dict.fromkeys(ids, tuple(answered.items())))
+        request = pb.EndRemovalsRequest(
+            ids=[id_message(id) for id in ids],
+            answered=answered.keys(),
+            positions=answered.values(),
+        )
+        if isinstance(await self._call(node, "EndRemovals", request), str):
+            return
+        for id in ids:
+            untold.pop(id, None)
+
+    async def _tell_again(self) -> None:
+        """Who did not hear that removals are over refuses sets of their keys."""
+        others = {node.address.incarnation: node for node in self._others()}
+        for gone in self._untold.keys() - others.keys():
+            del self._untold[gone]
+        calls = []
+        for incarnation, untold in self._untold.items():
+            alike: dict[tuple[tuple[int, int], ...], list[RemovalId]] = defaultdict(list)
+            for id, answered in islice(untold.items(), TELL_AGAIN_MAX):
+                alike[answered].append(id)
+            calls += [
+                self._tell_over(others[incarnation], ids, dict(answered))
+                for answered, ids in alike.items()
+            ]
+        await asyncio.gather(*calls)
+
+    def _earlier(self, one: Open) -> list[RemovalId]:
+        """Removals of the same pages that began before: what this one has done is enough."""
+        digests = set(split(one.digests))
+        return [
+            entry.id
+            for entry in self._member.ledger.running.values()
+            # The first digest tells nearly all apart: very many may run.
+            if entry.digests[:DIGEST_BYTES] in digests
+            and entry.since < one.began
+            and digests.issuperset(split(entry.digests))
+        ]
+
+    async def _round(self, one: Open) -> bool:
+        """Whether it is complete."""
+        entry = await self._member.carry_out(one.id, one.digests)
+        if entry is None:
+            one.was_over = True
+            return True
+        if one.epoch is not None:
+            one.cleared = one.cleared or self._member.learn(one.epoch) > one.epoch.epoch
+        if one.cleared:
+            return True
+        one.held.update(split(entry.held))
+        one.kept, one.reached = entry.kept, entry.reached
+        if not one.vouched:
+            one.carried_out.clear()
+            one.answered.clear()
+            one.told_in.clear()
+        missing = {
+            member.node_id: "there is no place for it here"
+            for member in self._placement.view.members
+            if self._placement.find(member.node_id, member.address.incarnation) is None
+        }
+        if entry.kept:
+            own = self._own.incarnation
+            one.carried_out.setdefault(own, (entry.reached, time.monotonic()))
+            _take_told(one, own, entry.told)
+        else:
+            missing[self._own.node_id] = "it cannot be written down"
+        if self._waits():
+            missing[self._own.node_id] = "it is not a member yet"
+        while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
+            if not missing.keys().isdisjoint(n.address.node_id for n in asked):
+                break
+            replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
+            for node, reply in zip(asked, replies, strict=True):
+                why = self._take(one, node, reply)
+                if one.was_over or one.cleared:
+                    return True
+                if why:
+                    missing[node.address.node_id] = why
+        view = self._placement.view.number
+        missing |= await self._not_told_yet(one, view)
+        one.vouched = one.vouched or self._member.vouches
+        if not one.vouched:
+            missing |= self._why_nobody_vouches()
+        missing |= await self._still_silent(one)
+        # Behind all that: who has come meanwhile was not asked.
+        if self._placement.view.number != view or view < one.highest_view:
+            missing["a newer view"] = "this node has not heard of it yet"
+        one.missing = missing or one.missing
+        return not missing
+
+    def _take(self, one: Open, node: Node, reply: pb.RemoveReply | str) -> str:
+        """Why it is not done there."""
+        if isinstance(reply, str):
+            return reply
+        if reply.over:
+            one.was_over = True
+            return ""
+        if one.epoch is not None and reply.epoch > one.epoch.epoch:
+            one.cleared = True
+            later = pb.NamespaceEpoch(namespace_id=one.epoch.namespace_id, epoch=reply.epoch)
+            with contextlib.suppress(ValueError):  # of no use to us
+                self._member.learn(later)
+        one.held.update(split(reply.digests))
+        one.vouched = one.vouched or (reply.vouches and reply.kept)
+        one.highest_view = max(one.highest_view, reply.view_number)
+        for life in map(_life_of, reply.silent):
+            one.silent[life.name] = life
+        if not reply.kept:
+            return "it cannot write it down"
+        incarnation = node.address.incarnation
+        one.carried_out[incarnation] = (reply.position, time.monotonic())
+        _take_told(one, incarnation, Told(reply.view_number, reply.untold))
+        return ""
+
+    async def _not_told_yet(self, one: Open, view: int) -> dict[str, str]:
+        """Who has carried it out, and not told all members of that view: an owner that is in it
+        again may have something of before. Told are all removals at once."""
+        nodes = [
+            node
+            for node in self._placement.nodes.values()
+            if node.address.incarnation in one.carried_out
+            and one.told_in.get(node.address.incarnation) != view
+        ]
+        found = await asyncio.gather(
+            *(
+                self._told_by_all.by(node, one.carried_out[node.address.incarnation][1], view)
+                for node in nodes
+            )
+        )
+        missing = {}
+        for node, told in zip(nodes, found, strict=True):
+            name = node.address.node_id
+            if isinstance(told, str):
+                missing[name] = told
+                continue
+            one.highest_view = max(one.highest_view, told.view)
+            _take_told(one, node.address.incarnation, told)
+            if told.untold:
+                missing[name] = f"it has not told {', '.join(told.untold[:NAMED_MAX])} yet"
+            elif told.view < view:
+                missing[name] = "it has not heard of the newest view yet"
+        return missing
+
+    async def _ask_for_told(self, node: Node) -> Told | str:
+        if node is self._placement.own:
+            return await self._member.tell()
+        reply: pb.RemoveReply | str = await self._call(node, "Remove", pb.RemoveRequest())
+        if isinstance(reply, str):
+            return reply
+        why = _malformed(reply)
+        return why or Told(reply.view_number, list(reply.untold))
+
+    def _why_nobody_vouches(self) -> dict[str, str]:
+        """Who comes back would be told of it by nobody."""
+        if not self._member.absent:
+            return {self._own.node_id: "it has not heard yet what was removed while it was away"}
+        return dict.fromkeys(self._member.absent, "it may have ended last, and is not back")
+
+    async def _still_silent(self, one: Open) -> dict[str, str]:
+        """Twice: while the first were asked, one of the last may have let in somebody."""
+        missing = await self._ask_for_silent(one.silent, one.answered)
+        if missing or not one.silent:
+            return missing
+        missing = await self._ask_for_silent(one.silent, one.answered)
+        if not missing:
+            self._member.lives.found_nobody()
+            self._member.keep_changes()
+        return missing
+
+    async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
+        """Node ids of processes that went without a word and may still serve their workers, here
+        or `told` by members; and the members, if this node is none yet."""
+        silent = {life.name: life for life in map(_life_of, told)}
+        names = sorted(await self._ask_for_silent(silent, ()))
+        if self._waits():
+            names.append("the members, of whom this node is none yet")
+        return names
+
+    async def _ask_for_silent(
+        self, silent: dict[tuple[str, int], Life], answered: Collection[int]
+    ) -> dict[str, str]:
+        ours = {life.name: life for life in self._member.to_ask_for()}
+        silent |= ours
+        asked = []
+        for name, life in list(silent.items()):
+            if life.incarnation in answered or self._is_settled(life, name in ours):
+                del silent[name]
+            else:
+                asked.append(life)
+        found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
+        for life, has_ended in zip(asked, found, strict=True):
+            known = self._member.lives.find(*life.name)
+            if has_ended and known is not None:
+                self._member.lives.found_ended(known)
+        self._member.keep_changes()
+        return {
+            life.node_id: "it went without a word"
+            for life, has_ended in zip(asked, found, strict=True)
+            if not has_ended
+        }
+
+    def _is_settled(self, life: Life, ours: bool) -> bool:
+        """It is asked as a member, or is known to have ended."""
+        # It does not listen any more where a member listens that began later: this node, too, where
+        # it was an earlier start of its own. Whoever told us of it may have gone since, and then
+        # nobody else says that it is over.
+        for there in (self._own, *(node.address for node in self._others())):
+            if (there.host, there.peer_port) == (life.host, life.peer_port) and (
+                there.incarnation >= life.incarnation
+            ):
+                return True
+        return not ours and self._member.lives.find(*life.name) is not None
+
+    async def forget_everywhere(self, node_id: str) -> list[str]:
+        """Node ids of members that were not reached. ValueError: nobody waits for it."""
+        if node_id in self._placement.view.by_id:
+            raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
+        known = self._member.forget(node_id) or any(
+            life.node_id == node_id for life in self._member.lives
+        )
+        request = pb.ForgetNodeRequest(node_id=node_id)
+        others = self._others()
+        answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
+        if not known:
+            raise ValueError(f"no node {node_id} was ever in a view with this one")
+        return [
+            node.address.node_id
+            for node, answer in zip(others, answers, strict=True)
+            if isinstance(answer, str)
+        ]
+
+    # --- calls
+
+    def _others(self) -> list[Node]:
+        own = self._placement.own
+        return [node for node in self._placement.nodes.values() if node is not own]
+
+    async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
+        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests, epoch=one.epoch)
+        reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
+        if isinstance(reply, str):
+            return reply
+        return _malformed(reply) or reply
+
+    async def _call(self, node: Node, method: str, request: Any) -> Any:
+        """The reply, or why there is none."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, self._timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._failures.failed(node, error)
+            return str(error)
+        except AuthError as error:
+            return str(error)
+        except grpc.aio.AioRpcError as error:
+            return describe(link.endpoint, error)
+
+    # --- for people
+
+    def document(self, now: float) -> dict[str, Any]:
+        unsure = [one for one in self._open.values() if one.missing]
+        return {
+            "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
+            "unsure_s": max((now - one.began for one in unsure), default=0.0),
+            "missing": {who: why for one in unsure for who, why in one.missing.items()},
+        }
+
+
+def _life_of(message: pb.NodeAddress) -> Life:
+    return Life(message.node_id, message.incarnation, message.host, message.peer_port)
+
+
+def _malformed(reply: pb.RemoveReply) -> str:
+    try:
+        check_packed(reply.digests, DIGEST_BYTES, "digests")
+        for message in reply.silent:
+            wire.address_of(message)
+        for name in reply.untold[:NAMED_MAX]:
+            wire.check_name("node id", name)
+    except ValueError as error:
+        return f"its answer is malformed: {error}"
+    return ""
+
+
+def _take_told(one: Open, incarnation: int, told: Told) -> None:
+    if told.untold:
+        return
+    one.answered[incarnation] = one.carried_out[incarnation][0]
+    one.told_in[incarnation] = max(one.told_in.get(incarnation, 0), told.view)
+
+
+def _why_it_broke(task: asyncio.Task[None]) -> str:
+    error = None if task.cancelled() else task.exception()
+    return "this daemon stops" if error is None else str(error)

@@ -1,0 +1,60 @@
+"""Whether a process that went without a word has ended, as far as its host says so.
+
+Nobody listens at its address, or another node does: then it has. A host that does not answer says
+nothing: the process may be frozen, or cut off. If the same node has started again there, it has to
+become a member first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from peercached.membership.view import join_host_port
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import Unreachable
+from peercached.removals.lives import Life
+
+# Many removals may wait for the same process.
+ASK_AGAIN_S = 0.5
+CONNECT_S = 1.0
+
+
+class Ended:
+    def __init__(self, peers: Peers, timeout_s: float) -> None:
+        self._peers = peers
+        self._timeout_s = min(timeout_s, CONNECT_S)
+        self._asked: dict[tuple[str, int], tuple[float, asyncio.Task[bool]]] = {}
+
+    async def has_ended(self, life: Life) -> bool:
+        now = time.monotonic()
+        asked = self._asked.get(life.name)
+        if asked is None or (asked[1].done() and now - asked[0] > ASK_AGAIN_S):
+            asked = (now, asyncio.ensure_future(self._ask(life)))
+            self._asked[life.name] = asked
+        ended = await asyncio.shield(asked[1])
+        if ended:
+            self._asked.pop(life.name, None)
+        return ended
+
+    async def _ask(self, life: Life) -> bool:
+        try:
+            _, writer = await asyncio.wait_for(
+                asyncio.open_connection(life.host, life.peer_port), self._timeout_s
+            )
+        except ConnectionRefusedError:
+            return True
+        except (OSError, asyncio.TimeoutError):
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        link = self._peers.link(join_host_port(life.host, life.peer_port))
+        try:
+            await asyncio.wait_for(link.ready(), self._timeout_s)
+        except (Unreachable, AuthError, asyncio.TimeoutError):
+            return False
+        who = link.identity
+        return who is not None and who.node_id != life.node_id

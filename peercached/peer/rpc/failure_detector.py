@@ -1,0 +1,100 @@
+"""From failed calls to suspicion, and from answered pings back to trust."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from peercached.directory.placement import Node, Placement
+from peercached.membership import NodeAddress
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import TimedOut, TokenUnknown, Unreachable
+from peercached.peer.rpc.suspects import Suspects
+from peercached.peer.rpc.tasks import Tasks
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# A worker that left us this little time proves nothing about a peer that did not use it well.
+FAIR_S = 0.05
+PING_TIMEOUT_S = 1.0
+
+
+class FailureDetector:
+    def __init__(self, engine: Engine, placement: Placement, peers: Peers) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._peers = peers
+        self.suspects = Suspects()
+        self.on_suspect: Callable[[Node], None] = lambda node: None
+        self._tasks = Tasks()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def failed(self, node: Node, failure: Unreachable | AuthError) -> None:
+        """A call to `node` failed: it is suspect, unless the call had too little time."""
+        if isinstance(failure, TimedOut) and failure.budget_s < FAIR_S:
+            return
+        if self._placement.nodes.get(node.index) is not node or node is self._placement.own:
+            return
+        # Who does not know our token lives, and a ping makes a new one.
+        answers = isinstance(failure, TokenUnknown)
+        if not self.suspects.suspect(node, str(failure), time.monotonic(), answers):
+            return
+        self._engine.suspect_node(node.index, True)
+        log.warning("%s is suspect: %s", node.address.node_id, failure)
+        self.on_suspect(node)
+        self._schedule()
+
+    def called_by(self, caller: NodeAddress) -> None:
+        """By a peer that may be suspect."""
+        node = self._placement.find_process(caller)
+        if node is not None and node.suspect and self.suspects.calls(node):
+            self._peers.try_at_once(node.address.endpoint)
+            self._schedule()
+
+    def forget(self, node: Node) -> None:
+        self.suspects.forget(node)
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self.suspects.next_at()
+        if at != float("inf"):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(at - time.monotonic(), 0.0), self._ping_due)
+
+    def _ping_due(self) -> None:
+        self._timer = None
+        for node in self.suspects.due(time.monotonic()):
+            self._tasks.spawn(self._ping(node))
+        self._schedule()
+
+    async def _ping(self, node: Node) -> None:
+        link = self._peers.link(node.address.endpoint)
+        try:
+            await asyncio.wait_for(
+                link.call("Ping", pb.PingRequest(), PING_TIMEOUT_S, expect=node.address),
+                PING_TIMEOUT_S,
+            )
+        except (Unreachable, AuthError, grpc.aio.AioRpcError, asyncio.TimeoutError):
+            self.suspects.silent(node, time.monotonic())
+        else:
+            if self.suspects.answered(node, time.monotonic()):
+                self._engine.suspect_node(node.index, False)
+                log.info("%s answers again", node.address.node_id)
+        self._schedule()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.stop()

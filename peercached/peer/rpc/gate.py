@@ -1,0 +1,192 @@
+"""What stands before the service: nothing of a call is read before its session is known.
+
+gRPC reads a call's message before it runs a unary method, for as long as the caller likes; so
+callers that are nobody could hold all calls that there may be. Here a call without a session ends
+at its headers, and a handshake, which has none, must come within a time, and from one address not
+too many at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from peercached.peer.rpc.auth import SESSION_KEY
+from peercached.peer.rpc.doors import Doors, host_of
+from peercached.proto import peer_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_READ_S = 3.0
+# Being read or answered. A message may be as large as gRPC lets all of them be.
+HANDSHAKES_AT_ONCE_MAX = 64
+HANDSHAKES_AT_ONCE_PER_HOST_MAX = 16
+# From one address, waiting for its turn: the rest is refused.
+HANDSHAKES_WAITING_PER_HOST_MAX = 256
+
+_HANDSHAKE = "/peercached.peer.v1.Peer/Handshake"
+
+
+class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Around the handlers of the Peer service. On the event loop's thread."""
+
+    def __init__(
+        self,
+        shake: Callable[[Any, Any], Any],
+        known: Callable[[str], bool],
+        refuse: Callable[[Any, Exception], Awaitable[None]],
+        doors: Doors,
+    ) -> None:
+        """`shake` answers a handshake; `known`: is this session one of ours? `refuse` ends a call
+        with that error."""
+        self._handlers: grpc.GenericRpcHandler[Any, Any] | None = None
+        self._checked: dict[str, Any] = {}  # by method, made when first called
+        self._shake = shake
+        self._known = known
+        self._refuse = refuse
+        self._doors = doors
+        self._turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_MAX)
+        self._hosts: dict[str, _Host] = {}
+        self.unauthenticated = 0
+        self.slow_handshakes = 0
+        self.crowded_handshakes = 0
+
+    def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> Gate:
+        """Before the handlers that generated code (`add`) gives to a server."""
+        catcher = _Catcher()
+        add(servicer, catcher)
+        self._handlers = catcher.handlers
+        return self
+
+    def service(self, handler_call_details: Any) -> Any:
+        handler = self._handlers and self._handlers.service(handler_call_details)
+        if handler is None:
+            return None
+        if handler_call_details.method == _HANDSHAKE:
+            return grpc.stream_unary_rpc_method_handler(
+                self._handshake,
+                request_deserializer=_parser(pb.HandshakeRequest.FromString),
+                response_serializer=pb.HandshakeReply.SerializeToString,
+            )
+        session = ""
+        for key, value in handler_call_details.invocation_metadata or ():
+            if key == SESSION_KEY:
+                session = value
+                if self._known(session):
+                    method = handler_call_details.method
+                    if method not in self._checked:
+                        self._checked[method] = self._check(handler)
+                    return self._checked[method]
+        self.unauthenticated += 1
+        return _unknown if session else self._nobody()
+
+    def _check(self, handler: Any) -> Any:
+        """gRPC itself would answer bytes that are no message with UNKNOWN, and log a traceback."""
+        parse = _parser(handler.request_deserializer)
+        if handler.request_streaming:  # raised where the servicer reads
+            return handler._replace(request_deserializer=parse)
+
+        def parse_later(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except ValueError as error:
+                return error
+
+        async def answer(request: Any, context: Any) -> Any:
+            if isinstance(request, ValueError):
+                await self._refuse(context, request)
+            return await handler.unary_unary(request, context)
+
+        return handler._replace(request_deserializer=parse_later, unary_unary=answer)
+
+    def _nobody(self) -> Any:
+        async def refuse(requests: Any, context: Any) -> None:
+            del requests
+            self._doors.spoke(context.peer())
+            log.warning("refused a call from %s: it has no session", host_of(context.peer()))
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this call has no session")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+    async def _handshake(self, requests: Any, context: Any) -> Any:
+        peer = context.peer()
+        name = host_of(peer)
+        self._doors.spoke(peer)
+        host = self._hosts.setdefault(name, _Host())
+        host.here += 1
+        try:
+            if host.here > HANDSHAKES_WAITING_PER_HOST_MAX:
+                self.crowded_handshakes += 1
+                log.warning("refused a handshake from %s: too many at once", name)
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many handshakes at once"
+                )
+            async with host.turn, self._turn:
+                try:
+                    request = await asyncio.wait_for(anext(aiter(requests)), HANDSHAKE_READ_S)
+                except ValueError as error:
+                    await self._refuse(context, error)
+                except StopAsyncIteration:
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an empty handshake")
+                except asyncio.TimeoutError:
+                    self.slow_handshakes += 1
+                    log.warning(
+                        "refused a handshake from %s: it did not come within %g s",
+                        name,
+                        HANDSHAKE_READ_S,
+                    )
+                    await context.abort(
+                        grpc.StatusCode.DEADLINE_EXCEEDED, "the handshake did not come in time"
+                    )
+                return await self._shake(request, context)
+        finally:
+            host.here -= 1
+            if not host.here:
+                del self._hosts[name]
+
+
+def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """ValueError for bytes that are no such message."""
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError as error:
+            what = f"{len(data)} bytes that are no message of this call: {error}"
+            raise ValueError(what) from error
+
+    return parsed
+
+
+class _Host:
+    """Handshakes from one address."""
+
+    def __init__(self) -> None:
+        self.here = 0
+        self.turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_PER_HOST_MAX)
+
+
+async def _refuse_unknown(requests: Any, context: Any) -> None:
+    # Of the process before this one, most likely: the caller shakes hands again.
+    del requests
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
+
+
+_unknown = grpc.stream_stream_rpc_method_handler(_refuse_unknown)
+
+
+class _Catcher:
+    def __init__(self) -> None:
+        self.handlers: grpc.GenericRpcHandler[Any, Any] | None = None
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        (self.handlers,) = handlers
+
+    def add_registered_method_handlers(self, name: str, handlers: Any) -> None:
+        """Another road to the same methods, which is not to be taken."""

@@ -1,0 +1,234 @@
+"""What this node does when a peer calls: the NodeService behind the gRPC server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from peercached.directory.epoch_keeper import NotKept
+from peercached.directory.epochs import Epochs
+from peercached.directory.layout import (
+    DIGEST_BYTES,
+    NO_HOLDER,
+    holders_of,
+    pack_mapping,
+    withdrawals_of,
+)
+from peercached.directory.messages import Ack, Batch
+from peercached.directory.native import Native
+from peercached.directory.owner import OwnerSide
+from peercached.directory.placement import Node, Placement
+from peercached.directory.publisher import Publisher
+from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.peer.channels.accepts import Accepts
+from peercached.peer.directory.promotes import Promotes
+from peercached.peer.drain.adopts import Adopts
+from peercached.peer.membership.cluster import Cluster
+from peercached.peer.rpc.failures import Unable
+from peercached.peer.rpc.tasks import Tasks
+from peercached.peer.service.servicer import SendAck
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+DIGESTS_MAX = 1 << 17
+# Who waits for the owners' word has a call under way that takes the rest.
+_TAKE_BACK_SHARE = 0.5
+
+
+class Overview(Protocol):
+    """For dashboards of other nodes: overview/overview.py, which itself calls peers."""
+
+    def summary_json(self) -> str: ...
+
+    async def here(self) -> pb.OverviewReply: ...
+
+
+class LocalNode:
+    def __init__(
+        self,
+        engine: Engine,
+        native: Native,
+        placement: Placement,
+        owner_side: OwnerSide,
+        publisher: Publisher,
+        cluster: Cluster,
+        epochs: Epochs,
+        accepts: Accepts,
+        adopts: Adopts,
+        overview: Overview,
+        promotes: Promotes,
+        timeout_s: float,
+        handle_events: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._native = native
+        self._placement = placement
+        self._owner_side = owner_side
+        self._publisher = publisher
+        self._cluster = cluster
+        self._epochs = epochs
+        self._accepts = accepts
+        self._adopts = adopts
+        self._overview = overview
+        self._promotes = promotes
+        self._timeout_s = timeout_s
+        self._handle_events = handle_events
+        self._senders: dict[Node, tuple[int, SendAck]] = {}
+        self._tasks = Tasks()
+
+    def address(self) -> NodeAddress:
+        return self._placement.own.address
+
+    # --- membership
+
+    def heartbeat(
+        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
+    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
+        return self._cluster.on_heartbeat(beat, epochs)
+
+    async def probe(self, target: NodeAddress) -> bool:
+        """Whether a member lives, for a master that does not hear it. LookupError: of others
+        we know no address to try."""
+        known = self._placement.find(target.node_id, target.incarnation)
+        if known is None or known.address.endpoint != target.endpoint:
+            raise LookupError(f"{target.node_id} is not in our view")
+        return await self._cluster.reaches(target)
+
+    async def raise_epoch(
+        self, caller: NodeAddress, namespace_id: bytes, epoch: int
+    ) -> tuple[int, int]:
+        raised = self._epochs.raise_to(namespace_id, epoch, by=f"node {caller.node_id}")
+        try:
+            await self._epochs.keeper.kept()
+        except NotKept as error:
+            raise Unable(str(error)) from error
+        return raised, self._placement.view.number
+
+    def epochs(self) -> dict[bytes, int]:
+        return self._epochs.all()
+
+    # --- for dashboards
+
+    def summary_json(self) -> str:
+        return self._overview.summary_json()
+
+    async def overview_here(self) -> pb.OverviewReply:
+        return await self._overview.here()
+
+    # --- directory, as an owner
+
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
+        node = self._placement.find_process(caller)
+        if node is None:
+            raise LookupError(
+                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
+                f"{self._placement.view.number} of {self.address().node_id}"
+            )
+        self._senders[node] = (epoch, send)
+        return node
+
+    def batch(self, holder: Node, batch: Batch) -> Ack | None:
+        if not self._is_member(holder):
+            raise LookupError(f"{holder.address.node_id} is not in our view any more")
+        return self._owner_side.batch(holder.index, batch)
+
+    def close_stream(self, holder: Node, epoch: int) -> None:
+        if self._senders.get(holder, (None, None))[0] == epoch:
+            del self._senders[holder]
+        if self._is_member(holder):
+            self._owner_side.closed(holder.index, epoch)
+
+    def _is_member(self, holder: Node) -> bool:
+        """Its index may be another node's by now, and stream epochs are alike everywhere."""
+        return self._placement.nodes.get(holder.index) is holder
+
+    def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
+        """Acknowledgements that waited for our view."""
+        for holder, epoch, ack in answers:
+            sender = self._senders.get(self._placement.nodes[holder])
+            if sender is not None and sender[0] == epoch:
+                self._tasks.spawn(_send(sender[1], ack))
+
+    def lookup(
+        self, digests: bytes, view_number: int
+    ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
+        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
+            raise ValueError(
+                f"{len(digests) // DIGEST_BYTES} digests in one lookup; {DIGESTS_MAX} are the limit"
+            )
+        rows = self._engine.shard_lookup(digests)
+        table: list[tuple[str, int]] = []
+        mapping: dict[int, int] = {}
+        nodes = self._placement.nodes
+        for holder in holders_of(rows):
+            node = nodes.get(holder)
+            if node is None:
+                mapping[holder] = NO_HOLDER
+                continue
+            mapping[holder] = len(table)
+            table.append((node.address.node_id, node.address.incarnation))
+        if rows:
+            rows = self._native.map_rows(rows, pack_mapping(mapping))
+        final = self._owner_side.final(view_number)
+        return table, rows, final, self._placement.view.number
+
+    # --- as a holder
+
+    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
+        return await self._accepts.accept(caller, end, closed)
+
+    async def adopt_here(
+        self, caller: NodeAddress, offer: pb.AdoptRequest
+    ) -> tuple[bytes, str, bool]:
+        return await self._adopts.adopt(caller, offer)
+
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        return await self._promotes.serve(digests, timeout_ms, warm)
+
+    async def drop_here(self, digests: bytes) -> None:
+        """Out of the pool: another node has these pages now. What is on our disk stays, for the
+        day when we are back."""
+        rows = self._engine.drop_from_pool(digests)
+        if rows:
+            await self.published(rows)
+
+    async def withdraw_here(self, digests: bytes) -> None:
+        """The owners forget that these pages are here; readers who know it can still read them."""
+        rows = withdrawals_of(self._engine.local_rows(digests))
+        if rows:
+            await self.published(rows)
+
+    async def published(self, rows: bytes) -> list[str]:
+        """Withdrawals, and all that went before them: at the owners. Returns node ids of those that
+        may still name this node for what these take back."""
+        # The records of these pages may still be on their way to us: they go first, or they
+        # would come to the owners behind their withdrawals, to stay. So may withdrawals of pages
+        # that were evicted just before.
+        self._handle_events()
+        # Answered once the owners know, so that a lookup after it finds nothing.
+        known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
+        left_s = self._timeout_s * _TAKE_BACK_SHARE
+
+        def done(failed: set[int]) -> None:
+            # Whoever asked may have given up, and whoever calls this has other things to do.
+            if not known.done():
+                known.set_result(failed)
+
+        self._publisher.take_back(rows, time.monotonic(), left_s, done)
+        nodes = self._placement.nodes
+        return sorted(nodes[i].address.node_id for i in await known if i in nodes)
+
+
+async def _send(send: SendAck, ack: Ack) -> None:
+    try:
+        await send(ack)
+    except Exception as error:
+        # The stream ended meanwhile; the holder begins anew.
+        log.debug("a late acknowledgement was not sent: %s", error)

@@ -1,0 +1,106 @@
+"""Operators' calls to other members, over the peers' authenticated channel: both ends.
+
+Looking is allowed to every member. Steering is not, as long as members are not authenticated: then
+whoever reaches the meta port could drain the node.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+import grpc.aio
+
+from peercached import __version__
+from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
+from peercached.directory.placement import Placement
+from peercached.membership import NodeAddress
+from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import Unreachable
+from peercached.proto import peer_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+# Answered for peers at once; more are told to come again.
+ANSWERS_AT_ONCE_MAX = 8
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class Relay:
+    """`authenticated`: the members have proved who they are. On the event loop's thread."""
+
+    def __init__(
+        self, source: StatusSource, placement: Placement, peers: Peers, authenticated: bool
+    ) -> None:
+        self._source = source
+        self._placement = placement
+        self._peers = peers
+        self._authenticated = authenticated
+        self._answering = 0
+
+    async def ask(self, node_id: str, method: str, packed: bytes, left_s: float) -> bytes:
+        """That member's reply. Refusal, its own or of the way there."""
+        nodes = {node.address.node_id: node for node in self._placement.nodes.values()}
+        node = nodes.get(node_id)
+        if node is None:
+            raise Refusal(
+                grpc.StatusCode.NOT_FOUND,
+                f"there is no member {node_id!r}: there are {', '.join(sorted(nodes))}",
+            )
+        if node is self._placement.own:
+            return await answer(self._source, method, packed, "an operator of this host")
+        link = self._peers.link(node.address.endpoint)
+        try:
+            reply = await link.call(
+                "Operate",
+                pb.OperateRequest(method=method, request=packed),
+                expect=node.address,
+                patience_s=left_s,
+            )
+        except (Unreachable, AuthError) as error:
+            raise Refusal(
+                grpc.StatusCode.FAILED_PRECONDITION, f"{node_id} cannot be asked: {error}"
+            ) from error
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                details = f"{node_id} runs an older version, which takes no operators' calls"
+            else:
+                details = f"{node_id}: {error.details()}"
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, details) from error
+        if reply.code:
+            where = f"{node_id} (peercached {reply.version})"
+            code = _CODES.get(reply.code, grpc.StatusCode.UNKNOWN)
+            raise Refusal(code, f"{where}: {reply.details}")
+        return bytes(reply.reply)
+
+    async def answer(self, caller: NodeAddress, request: pb.OperateRequest) -> pb.OperateReply:
+        """For a member whose operator asks."""
+        try:
+            reply = await self._answer(caller, request)
+        except Refusal as refusal:
+            return pb.OperateReply(
+                code=refusal.code.value[0], details=refusal.details, version=__version__
+            )
+        return pb.OperateReply(reply=reply, version=__version__)
+
+    async def _answer(self, caller: NodeAddress, request: pb.OperateRequest) -> bytes:
+        call = CALLS.get(request.method)
+        if call is not None and call.steers and not self._authenticated:
+            log.warning(
+                "refused %s by %s: peers are not authenticated", request.method, caller.node_id
+            )
+            raise Refusal(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "it is not steered by peers that are not authenticated: give all nodes the same "
+                "cluster_secret_file, or run this on that host",
+            )
+        if self._answering >= ANSWERS_AT_ONCE_MAX:
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "it is busy: ask again")
+        self._answering += 1
+        try:
+            who = f"an operator at {caller.node_id}"
+            return await answer(self._source, request.method, request.request, who)
+        finally:
+            self._answering -= 1

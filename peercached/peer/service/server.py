@@ -1,0 +1,88 @@
+"""The port on which peers call (peer/service/servicer.py answers)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from peercached.membership.view import join_host_port
+from peercached.observe.port_holder import port_holder
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.servicer import PeerServicer
+from peercached.proto import peer_pb2_grpc
+
+CONNECTIONS_MAX = 8192
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    # Two daemons must not share a port by accident.
+    ("grpc.so_reuseport", 0),
+    # Callers look after their links themselves (client.py): this is for those that vanished.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Whoever connects has this long to get through TLS and HTTP/2's greeting.
+    ("grpc.server_handshake_timeout_ms", 5000),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+]
+# Publish streams of all holders, lookups of all readers, and room for bursts.
+CALLS_MAX = 8192
+
+
+class PeerServer:
+    """start() raises OSError that names the address and the remedy."""
+
+    def __init__(self, servicer: PeerServicer, tls: Tls | None) -> None:
+        self._servicer = servicer
+        self._tls = tls
+        self._server: Any = None
+        self._watches: list[asyncio.Task[None]] = []
+
+    async def start(self, host: str, port: int) -> int:
+        server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        gate = self._servicer.gate.stand_before(
+            peer_pb2_grpc.add_PeerServicer_to_server, self._servicer
+        )
+        server.add_generic_rpc_handlers((gate,))
+        address = join_host_port(host, port)
+        try:
+            bound = (
+                server.add_insecure_port(address)
+                if self._tls is None
+                else server.add_secure_port(address, self._tls.server_credentials())
+            )
+        except RuntimeError:  # of gRPC, without the reason
+            bound = 0
+        if bound == 0:
+            holder = port_holder(host, port)
+            reason = (
+                f"{holder} has the port"
+                if holder
+                else "the port is taken, or the address is none of this machine's"
+            )
+            raise OSError(
+                f"cannot listen for peers on {address}: {reason}. Stop what uses the port, or set "
+                "meta_port (and the heads' discovery_addr) or host"
+            )
+        await server.start()
+        self._server = server
+        doors = self._servicer.doors
+        self._watches.append(asyncio.ensure_future(doors.watch(int(bound))))
+        if self._tls is not None:
+            self._tls.on_connection = doors.new_connection
+            self._watches.append(asyncio.ensure_future(self._tls.watch()))
+        return int(bound)
+
+    async def stop(self, grace_s: float) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None

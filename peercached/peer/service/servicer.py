@@ -1,0 +1,406 @@
+"""The Peer service: checks who calls and what, then hands it to the node.
+
+Every call but Handshake needs a session. Packed bytes of a wrong length are refused with
+INVALID_ARGUMENT and the value; an unknown session with UNAUTHENTICATED, upon which the caller
+shakes hands again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from grpc.aio import EOF, BaseError  # type: ignore[attr-defined]
+
+from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
+from peercached.directory.messages import Ack, Batch
+from peercached.directory.placement import Node
+from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.peer.channels import ends as channel_ends
+from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.removals.catch_up import RemovalCatchUp
+from peercached.peer.removals.member import Removals, id_of
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import (
+    PROTOCOL_VERSION,
+    SESSION_KEY,
+    AuthError,
+    Session,
+    Sessions,
+)
+from peercached.peer.rpc.certificates import misfit
+from peercached.peer.rpc.doors import Doors, host_of
+from peercached.peer.rpc.failures import Unable
+from peercached.peer.rpc.gate import Gate
+from peercached.peer.rpc.tls import Tls
+from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+Operate = Callable[[NodeAddress, pb.OperateRequest], Awaitable[pb.OperateReply]]
+SendAck = Callable[[Ack], Awaitable[None]]
+Reply = TypeVar("Reply")
+
+
+class NodeService(Protocol):
+    """What the service asks of the node. On the event loop's thread. ValueError: the caller
+    sent something that cannot be; LookupError: the caller is not in our view; Unable: not now."""
+
+    def address(self) -> NodeAddress: ...
+    def heartbeat(
+        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
+    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
+    async def probe(self, target: NodeAddress) -> bool: ...
+    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
+        """The holder, for `batch`."""
+
+    def batch(self, holder: Node, batch: Batch) -> Ack | None: ...
+    def close_stream(self, holder: Node, epoch: int) -> None: ...
+    def lookup(
+        self, digests: bytes, view_number: int
+    ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
+        """(holder table, rows, final, our view's number)"""
+
+    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
+        """Packed rows; Unable"""
+
+    async def adopt_here(
+        self, caller: NodeAddress, offer: pb.AdoptRequest
+    ) -> tuple[bytes, str, bool]:
+        """(digests here now, why not the others, whether for want of room); Unable"""
+
+    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
+        """A packed ChannelAnswer; Unable"""
+
+    async def raise_epoch(
+        self, caller: NodeAddress, namespace_id: bytes, epoch: int
+    ) -> tuple[int, int]:
+        """(the epoch in force, our view's number). Unable: it is in force here, but would be
+        forgotten by a restart"""
+
+    def epochs(self) -> dict[bytes, int]: ...
+
+    def summary_json(self) -> str:
+        """A Summary (peercached/overview/summary.py)"""
+
+    async def overview_here(self) -> pb.OverviewReply: ...
+
+
+class _Refused(Exception):
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class PeerServicer(peer_pb2_grpc.PeerServicer):
+    def __init__(
+        self,
+        node: NodeService,
+        removals: Removals,
+        catch_up: RemovalCatchUp,
+        sessions: Sessions,
+        tls: Tls | None = None,
+        read_sealed: bool = False,
+    ) -> None:
+        """`read_sealed`: the data port speaks TLS, too."""
+        self._node = node
+        self._removals = removals
+        self._catch_up = catch_up
+        self._sessions = sessions
+        self._read_sealed = read_sealed
+        self.doors = Doors(tls is not None)
+        self.gate = Gate(
+            self.Handshake,
+            lambda session: sessions.find(session) is not None,
+            self._refuse,
+            self.doors,
+        )
+        self.on_call: Callable[[NodeAddress], None] = lambda caller: None
+        # Set once there is somebody to answer (peer/service/relay.py).
+        self.operate: Operate | None = None
+        self.malformed = 0
+        self.misfits = 0
+
+    async def _refuse(self, context: Any, error: Exception) -> None:
+        if isinstance(error, _Refused):
+            code, details = error.code, error.details
+        elif isinstance(error, ValueError):
+            self.malformed += 1
+            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        elif isinstance(error, LookupError):
+            code, details = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        elif isinstance(error, Unable):
+            code, details = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+        elif isinstance(error, BaseError):
+            log.debug("a peer's call ended with the server: %s", error)
+            return
+        else:
+            log.error("a peer's call failed", exc_info=error)
+            code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        await context.abort(code, details)
+
+    def _session(self, context: Any) -> Session:
+        for key, value in context.invocation_metadata() or ():
+            if key == SESSION_KEY:
+                session = self._sessions.find(value)
+                if session is not None:
+                    self.doors.proven(context.peer())
+                    self.on_call(session.caller)
+                    return session
+        # It ended between the gate and here.
+        self.gate.unauthenticated += 1
+        raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
+
+    async def Handshake(self, request: Any, context: Any) -> Any:
+        try:
+            return self._shake(request, context)
+        except AuthError as error:
+            log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
+            refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            await self._refuse(context, refused)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    def _shake(self, request: pb.HandshakeRequest, context: Any) -> pb.HandshakeReply:
+        own = self._node.address()
+        reply = pb.HandshakeReply(protocol=PROTOCOL_VERSION, server=wire.address_message(own))
+        if request.protocol != PROTOCOL_VERSION:
+            raise _Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this node speaks protocol {PROTOCOL_VERSION}, not {request.protocol}: "
+                "run the same version of peercached on all nodes",
+            )
+        now = time.monotonic()
+        if not request.proof:
+            host = host_of(context.peer())
+            reply.server_nonce = self._sessions.begin(request.nonce, now, host)
+            return reply
+        caller = wire.address_of(request.caller)
+        self._check_certificate(caller, context)
+        session, proof = self._sessions.finish(
+            caller, request.nonce, request.server_nonce, request.proof, now
+        )
+        self.doors.proven(context.peer())
+        reply.server_nonce = request.server_nonce
+        reply.proof = proof
+        reply.session = bytes.fromhex(session.token)
+        reply.read_token = session.read_token
+        reply.read_sealed = self._read_sealed
+        return reply
+
+    def _check_certificate(self, caller: NodeAddress, context: Any) -> None:
+        """AuthError unless the caller's certificate, if TLS demanded one, is that node's."""
+        shown = context.auth_context()
+        if b"ssl" not in shown.get("transport_security_type", ()):
+            return
+        names = (name.decode() for name in shown.get("x509_subject_alternative_name", ()))
+        wrong = misfit(names, caller.node_id, caller.host)
+        if wrong:
+            self.misfits += 1
+            raise AuthError(
+                f"{caller.node_id} at {caller.endpoint}: {wrong}: give each node a certificate "
+                "of its own"
+            )
+
+    async def Heartbeat(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            beat = member_wire.heartbeat_of(request)
+            _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
+            if not caller.same_process(beat.sender.address):
+                raise ValueError(f"{caller.node_id} beats with another key than its own")
+            if len(request.epochs) > EPOCHS_PER_MESSAGE_MAX:
+                raise ValueError(
+                    f"a heartbeat with {len(request.epochs)} namespace epochs; "
+                    f"{EPOCHS_PER_MESSAGE_MAX} are the limit"
+                )
+            epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
+            answer, known = self._node.heartbeat(beat, epochs)
+            return member_wire.answer_message(answer, known)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Probe(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            target = wire.address_of(request.target)
+            return pb.ProbeReply(alive=await self._node.probe(target))
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Publish(self, request_iterator: Any, context: Any) -> None:
+        del request_iterator  # read from the context: cheaper, and one loop for both directions
+        holder: Node | None = None
+        epoch = 0
+        # An acknowledgement that waited for our view may be sent beside the one of a batch.
+        sending = asyncio.Lock()
+
+        async def send(ack: Ack) -> None:
+            async with sending:
+                await context.write(wire.ack_message(ack))
+
+        try:
+            caller = self._session(context).caller
+            while (message := await context.read()) is not EOF:
+                batch = wire.batch_of(message, epoch)
+                if holder is None or batch.epoch != epoch:
+                    if not message.HasField("hello"):
+                        raise ValueError("a stream begins with a hello")
+                    _must_be(caller, message.hello.node_id, message.hello.incarnation)
+                    epoch = batch.epoch
+                    holder = self._node.open_stream(caller, epoch, send)
+                ack = self._node.batch(holder, batch)
+                if ack is not None:
+                    await send(ack)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await self._refuse(context, error)
+        finally:
+            if holder is not None:
+                self._node.close_stream(holder, epoch)
+
+    async def Lookup(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            digests = request.digests
+            check_packed(digests, DIGEST_BYTES, "digests")
+            holders, rows, final, view_number = self._node.lookup(digests, request.view_number)
+            return pb.LookupReply(
+                holders=[pb.LookupReply.Holder(node_id=n, incarnation=i) for n, i in holders],
+                rows=rows,
+                final=final,
+                view_number=view_number,
+            )
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def ConnectChannel(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            end, closed = channel_ends.offer_of(request)
+            answer = await self._node.accept_channel(caller, end, closed)
+            return channel_ends.answer_message(answer)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Remove(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            return await self._removals.answer(caller, request)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def EndRemovals(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            if len(request.positions) != len(request.answered):
+                raise ValueError(
+                    f"{len(request.positions)} positions of {len(request.answered)} members"
+                )
+            answered = dict(zip(request.answered, request.positions, strict=True))
+            self._removals.over([id_of(id) for id in request.ids], answered)
+            return pb.EndRemovalsReply()
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def MissedRemovals(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            return await self._catch_up.answer(caller, request)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def ForgetNode(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            self._removals.forget(request.node_id)
+            return pb.ForgetNodeReply()
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Promote(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            rows = await self._node.promote_here(request.digests, request.timeout_ms, request.warm)
+            return pb.PromoteReply(rows=rows)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Adopt(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            check_packed(request.namespace_id, DIGEST_BYTES, "namespace id")
+            check_packed(request.rows, ROW_BYTES, "records")
+            digests, why_not, full = await self._node.adopt_here(caller, request)
+            return pb.AdoptReply(digests=digests, why_not=why_not, full=full)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def RaiseEpoch(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            wanted = request.epoch
+            raised, view = await self._node.raise_epoch(caller, wanted.namespace_id, wanted.epoch)
+            silent = self._removals.silent()
+            return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Epochs(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.EpochsReply(epochs=wire.epoch_messages(self._node.epochs().items()))
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Operate(self, request: Any, context: Any) -> Any:
+        try:
+            caller = self._session(context).caller
+            if self.operate is None:
+                raise Unable("this node takes no operators' calls yet")
+            return await self.operate(caller, request)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Summary(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.SummaryReply(json=self._node.summary_json())
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Overview(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return await self._node.overview_here()
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def Ping(self, request: Any, context: Any) -> Any:
+        del request
+        try:
+            self._session(context)
+            return pb.PingReply(server=wire.address_message(self._node.address()))
+        except Exception as error:
+            await self._refuse(context, error)
+
+
+def _must_be(caller: NodeAddress, node_id: str, incarnation: int) -> None:
+    if (caller.node_id, caller.incarnation) != (node_id, incarnation):
+        raise _Refused(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"{caller.node_id} (incarnation {caller.incarnation}) may not speak for "
+            f"{node_id} (incarnation {incarnation})",
+        )
