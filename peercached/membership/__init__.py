@@ -2,7 +2,7 @@
 
 `Membership` (state.py) is a plain state machine without clock or socket: it takes events and
 `now`, and returns actions (messages.py). `View` (view.py) is what everybody gets. Every node can
-be a master: order.py says who is. peercached/peer/membership/embedded/heartbeats.py puts it on the network.
+be a master: order.py says who is. peercached/peer/membership/embedded puts it on the network.
 """
 
 from peercached.membership.messages import (
