@@ -1,6 +1,6 @@
-// Memory that direct I/O can use: aligned to kBlockBytes, of whole blocks. From 2 MiB on in huge
-// pages where the kernel gives them: a disk is told each piece that lies apart in physical memory,
-// and reads of 16 KiB in four pieces took a virtual one 15 % longer.
+// Memory for direct I/O: aligned to kBlockBytes, in whole blocks. From 2 MiB on it asks for huge
+// pages. A disk request lists each physically separate piece: on a virtual disk, 16 KiB reads in
+// four pieces took 15 % longer.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ class AlignedBuffer {
   std::byte* data() const { return memory_.get(); }
   size_t size() const { return bytes_; }
 
-  // At least that large; the content is lost when it has to grow.
+  // Ensures at least this size; growing loses the content.
   void reserve(size_t bytes) {
     if (bytes <= bytes_) return;
     memory_.reset();
@@ -34,9 +34,9 @@ class AlignedBuffer {
       throw std::bad_alloc();
     }
     memory_.reset(static_cast<std::byte*>(memory));
-    if (large) ::madvise(memory_.get(), bytes_, MADV_HUGEPAGE);  // refused: small pages, then
+    if (large) ::madvise(memory_.get(), bytes_, MADV_HUGEPAGE);  // may fail: small pages then
   }
-  // Gives memory above that size back.
+  // Returns memory above that size to the system.
   void shrink(size_t bytes) {
     if (bytes_ <= bytes) return;
     memory_.reset();

@@ -38,7 +38,7 @@ std::string remedy_at_start(int error) {
   refuse(path, what + ": " + error_text(-error) + remedy_at_start(error));
 }
 
-// Makes it if it is not there.
+// Opens the directory, and makes it if it does not exist.
 File hold(Io& io, const std::string& path) {
   const int error = io.make_directory(path);
   if (error == -ENOENT) refuse(path, "its parent directory does not exist; make it, or mount it");
@@ -85,7 +85,7 @@ void write_superblock(Io& io, const Directory& directory, const Identity& identi
   if (error != 0) refuse(path, "the daemon cannot write there", error);
 }
 
-// Whether there is one. What it says must fit.
+// False: there is no superblock. Refuses the directory if the superblock does not match.
 bool check_superblock(Io& io, const Directory& directory, const Identity& identity) {
   const std::string& path = directory.path;
   const int fd = io.open(directory.inside + "/" + kFormatName, O_RDONLY, 0);
@@ -131,7 +131,7 @@ Directory open_directory(Io& io, const std::string& path, const Identity& identi
   Directory directory;
   directory.path = path;
   directory.held = hold(io, path);
-  // Its files are opened by this name, which leads to the directory itself, wherever it is now.
+  // This name follows the open directory itself, wherever it is mounted or renamed to.
   directory.inside = "/proc/self/fd/" + std::to_string(directory.held.fd());
   directory.lock = take_lock(io, directory);
 

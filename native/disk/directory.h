@@ -1,7 +1,7 @@
 // The tier's directory: locked by one daemon, and marked as belonging to one identity.
 //
-// It is held open, and its files are reached through that, not by its path: what is mounted over it
-// or put in its place later gets none of the tier's files.
+// The daemon keeps it open and reaches its files through that descriptor, not by path. So nothing
+// mounted over it or put in its place later receives any of the tier's files.
 #pragma once
 
 #include <string>
@@ -13,21 +13,21 @@
 namespace peercached::disk {
 
 struct Directory {
-  std::string path;                // for people
+  std::string path;                // for messages
   File held;                       // the directory itself
-  std::string inside;              // where its files are, as long as it is held
+  std::string inside;              // path of its files while `held` is open
   File lock;                       // the directory is ours while this is open
-  std::vector<uint32_t> segments;  // numbers of the files that are there, ascending
-  TierNote removals;               // that it has seen; zero: none
+  std::vector<uint32_t> segments;  // numbers of the segment files found, ascending
+  TierNote removals;               // newest removal it has seen; zero: none
 };
 
 // Makes the directory if only its last part is missing. Throws DiskError with the remedy.
 Directory open_directory(Io& io, const std::string& path, const Identity& identity);
 
-// Deletes all segments: none of their pages may be served.
+// Deletes all segments, because none of their pages may be served.
 void empty(Io& io, Directory& directory);
 
-// In a Directory's `inside`. 0, or a negative errno.
+// `inside` is Directory::inside. 0 or -errno.
 int write_note(Io& io, const std::string& inside, const TierNote& note);
 
 }  // namespace peercached::disk

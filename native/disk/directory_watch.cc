@@ -11,7 +11,7 @@ std::string DirectoryWatch::trouble(const SegmentSet& segments) const {
   if (error == -ENOENT || error == -ENOTDIR) {
     return "the directory is gone; put it back (is it mounted?), or restart the daemon";
   }
-  if (error != 0) return "";  // a failing disk: the next write says so
+  if (error != 0) return "";  // a failing disk: the next write reports it
   if (!there.is(held)) {
     return "another directory is at that path now; put the former one back (is it mounted?), or "
            "restart the daemon";

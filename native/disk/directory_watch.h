@@ -1,7 +1,6 @@
-// Whether the tier's directory is still the one that was opened: at its path, and with its files.
-// It may have been unmounted, mounted over, renamed, replaced or emptied. Its files stay as they
-// are for who has them open, but nobody would find them after a restart, and another daemon could
-// begin at the same path.
+// Checks that the tier's directory is still the one that was opened, at its path and with its
+// files. It may have been unmounted, mounted over, renamed, replaced or emptied. Open files keep
+// working then. But a restart would not find them, and another daemon could start at the same path.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@ class DirectoryWatch {
  public:
   DirectoryWatch(Io& io, const Directory& directory) : io_(io), directory_(directory) {}
 
-  // What is wrong and what to do, for people; empty: nothing. Waits for the disk. On the
+  // Returns the problem and its remedy as a sentence, or "". Blocks on the disk; call it on the
   // housekeeping thread.
   std::string trouble(const SegmentSet& segments) const;
 

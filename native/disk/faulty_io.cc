@@ -57,7 +57,7 @@ class FaultyIo final : public ForwardingIo {
   }
 
  private:
-  static constexpr size_t kBlock = 4096;  // direct I/O cannot go on in the middle of one
+  static constexpr size_t kBlock = 4096;  // direct I/O needs whole blocks
 
   bool happens(int fd, double probability) {
     if (probability == 0) return false;

@@ -2,9 +2,9 @@
 //
 //   seed=7,disk_write_eio=0.1,disk_stall=1,disk_stall_ms=5000
 //
-// Probabilities from 0 to 1, of each system call on a segment file; files that name or lock the
-// directory are left alone. Other names than seed and those that begin with disk_ belong to the
-// network's plan (transfer/fault/fault.h) and are passed over here.
+// Probabilities are from 0 to 1, per system call on a segment file. Other files of the directory do
+// not fail. Names other than seed and disk_* belong to the network's plan (transfer/fault/fault.h)
+// and are ignored here.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,14 @@ namespace peercached::disk {
 struct DiskFaults {
   uint64_t seed = 1;
   double write_eio = 0;      // disk_write_eio
-  double write_short = 0;    // disk_write_short: half of it is written
+  double write_short = 0;    // disk_write_short: writes only half
   double no_space = 0;       // disk_no_space: ENOSPC, when writing or making a segment
   double sync_eio = 0;       // disk_sync_eio
   double read_eio = 0;       // disk_read_eio
-  double read_corrupt = 0;   // disk_read_corrupt: one bit of what was read is turned
+  double read_corrupt = 0;   // disk_read_corrupt: flips one bit of the data read
   double stall = 0;          // disk_stall: the call takes stall_ms longer
-  double read_stall = 0;     // disk_read_stall: the same, of reads alone
-  double write_stall = 0;    // disk_write_stall: the same, of writes and syncs alone
+  double read_stall = 0;     // disk_read_stall: the same, for reads only
+  double write_stall = 0;    // disk_write_stall: the same, for writes and syncs only
   uint64_t stall_ms = 1000;  // disk_stall_ms
   bool any() const {
     return write_eio + write_short + no_space + sync_eio + read_eio + read_corrupt + stall +

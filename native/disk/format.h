@@ -1,19 +1,19 @@
-// What is on the disk, byte for byte: docs/disk-format.md tells the same with the reasons.
+// The on-disk format, byte for byte; docs/disk-format.md gives the reasons.
 //
 //   DIR/lock                  held with flock by the daemon that uses the directory
 //   DIR/removals              RemovalsNote: which removals it has seen
-//   DIR/format                Superblock: whose directory this is, and of which version
+//   DIR/format                Superblock: owner and version of the directory
 //   DIR/segment-NUMBER.log    SegmentHeader | records ... | footer entries | FooterTrailer
 //
-// A segment is written in batches that begin at multiples of 4 KiB: the headers of its records, of
-// 128 bytes each, and behind them, from a multiple of 4 KiB on, their payloads. A payload that
-// fills its blocks begins with a block, so that a page is read without its neighbours' bytes: 16
-// KiB between others would be 20. The footer comes when the segment is sealed, right behind the
-// records, and ends the file. All numbers are little-endian.
+// A segment is written in batches that begin at multiples of 4 KiB. A batch has its record headers,
+// 128 bytes each, then the payloads from a multiple of 4 KiB on. A payload that fills its blocks
+// begins at a block boundary, so that reading it does not read its neighbours. (Otherwise 16 KiB
+// would cost 20.) Sealing a segment writes the footer behind the records and ends the file there.
+// All numbers are little-endian.
 //
-// Every header but the superblock's and the segment's is checked with a sum that is seeded with
-// the segment's salt, 64 random bits. So neither bytes that a file had before nor a page whose
-// content looks like a record is ever taken for a record.
+// All checksums except the superblock's and the segment header's are seeded with the segment's
+// salt, 64 random bits. So neither old file content nor a page that looks like a record is ever
+// taken for a record.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct Superblock {
 };
 static_assert(sizeof(Superblock) == 40);
 
-// DIR/removals: which removals the directory has seen. Rewritten in place now and then.
+// DIR/removals: which removals the directory has seen. Rewritten in place from time to time.
 struct RemovalsNote {
   TierNote note;
   uint64_t check = 0;  // of the 16 bytes before
@@ -72,40 +72,40 @@ inline constexpr uint64_t kRecordsBegin = kBlockBytes;  // the header has a bloc
 
 enum class RecordKind : uint32_t {
   page = 1,
-  removal = 2,  // no record of this digest with a lower sequence counts
-  clear = 3,    // no record of this namespace with an epoch below this one counts
+  removal = 2,  // voids records of this digest with a lower sequence
+  clear = 3,    // voids records of this namespace with a lower epoch
 };
 
 struct RecordHeader {
   uint32_t magic = kMagic;
   RecordKind kind = RecordKind::page;
-  uint64_t sequence = 0;  // of two records of a digest the higher one counts; never 0
+  uint64_t sequence = 0;  // the highest one of a digest is valid; never 0
   Digest digest;
   Digest namespace_id;
   uint64_t epoch = 0;
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // of the payload, bytes
   uint32_t unit = 0;      // the payload begins at unit * kUnitBytes of the segment
-  Position set_at = 0;    // of the newest removal (removals/journal.h) when it was put
+  Position set_at = 0;    // the newest removal (removals/journal.h) when it was put
   uint32_t reserved[10] = {};
   uint64_t check = 0;                             // of the 120 bytes before, seeded with the salt
   static constexpr uint32_t kMagic = 0x44524350;  // "PCRD"
 };
 static_assert(sizeof(RecordHeader) == 2 * kUnitBytes);
 
-// What a record takes in a batch, but for the padding to blocks.
+// Bytes of a record in a batch, without padding to blocks.
 constexpr uint64_t record_bytes(uint32_t length) {
   return sizeof(RecordHeader) + unit_ceil(length);
 }
-// What a batch's headers take, and a batch of one record.
+// Bytes of a batch's headers, and of a batch of one record.
 constexpr uint64_t headers_bytes(uint64_t records) {
   return block_ceil(records * sizeof(RecordHeader));
 }
 constexpr uint64_t lone_record_bytes(uint32_t length) {
   return headers_bytes(1) + block_ceil(length);
 }
-// Where a payload goes, not before `from`, both counted from a block's begin: at a block if whole
-// blocks cost it at most a sixteenth of its length.
+// First place for a payload at or after `from`, both relative to a block boundary. Aligns to a
+// block if whole blocks waste at most a sixteenth of its length.
 constexpr uint64_t payload_begin(uint64_t from, uint32_t length) {
   return block_ceil(length) - length <= length / 16 ? block_ceil(from) : unit_ceil(from);
 }
@@ -124,7 +124,7 @@ struct FooterEntry {
 };
 static_assert(sizeof(FooterEntry) == 80);
 
-// What a page takes of the disk at most, as if it came alone: what quotas count.
+// Most bytes that a page takes on disk, as if it came alone; quotas count this.
 constexpr uint64_t page_room(uint32_t length) {
   return lone_record_bytes(length) + sizeof(FooterEntry);
 }
@@ -145,20 +145,20 @@ constexpr uint64_t footer_bytes(uint64_t entries) {
   return block_ceil(entries * sizeof(FooterEntry)) + kBlockBytes;
 }
 
-// Fill `check`; tell whether magic, version and `check` are right.
+// seal() fills `check`; sealed() verifies magic, version and `check`.
 void seal(Superblock& block);
 void seal(RemovalsNote& note);
 void seal(SegmentHeader& header);
 void seal(RecordHeader& header, uint64_t salt);
 void seal(FooterTrailer& trailer, uint64_t salt);
-bool sealed(const Superblock& block);  // of any version
+bool sealed(const Superblock& block);  // accepts any version
 bool sealed(const RemovalsNote& note);
 bool sealed(const SegmentHeader& header);
 bool sealed(const RecordHeader& header, uint64_t salt);
 bool sealed(const FooterTrailer& trailer, uint64_t salt);
 uint64_t entries_check(std::span<const FooterEntry> entries, uint64_t salt);
 
-// The header of the record that `entry` describes, and the other way round.
+// Converts between a record's header and its footer entry.
 RecordHeader header_of(const FooterEntry& entry);
 FooterEntry entry_of(const RecordHeader& header);
 

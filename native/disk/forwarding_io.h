@@ -1,4 +1,4 @@
-// An Io that passes everything on, for those that change only some of it.
+// An Io that forwards every call; base class for Ios that change only some calls.
 #pragma once
 
 #include "disk/io.h"

@@ -69,7 +69,7 @@ void Health::lost_directory(const std::string& what) {
   say_stopped(what);
 }
 
-// Under the mutex.
+// Needs the mutex.
 void Health::say_stopped(const std::string& why) {
   why_ = "the disk tier at " + path_ + " takes no new pages: " + why +
          " (what is stored is still read; writing is tried again by itself)";

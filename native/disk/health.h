@@ -1,9 +1,8 @@
-// Whether the disk can be written and whether it answers: what makes the tier degrade loudly
-// instead of failing quietly.
+// Tracks whether the disk can be written and whether it answers, so that failures are reported.
 //
-//   on -> read_only   after an error that will last (no space, read-only, ...) or three in a row
+//   on -> read_only   after a lasting error (no space, read-only, ...) or three errors in a row
 //   read_only -> on   when a new segment could be made; tried after 1, 2, 4, ... 60 s
-//   stalled           while some I/O has been under way for longer than stall_ms
+//   stalled           while some I/O has been in flight for longer than stall_ms
 //
 // Thread safe.
 #pragma once
@@ -20,13 +19,13 @@
 
 namespace peercached::disk {
 
-// Times that tests shorten.
+// Tests shorten these.
 struct HealthTimes {
   int64_t probe_ms_min = 1000, probe_ms_max = 60'000;
   int64_t stall_ms = 2000;
 };
 
-// Since when one thread has been in a system call; 0: it is not.
+// When one thread entered its current system call; 0: it is in none.
 struct IoClock {
   std::atomic<int64_t> since_ns{0};
 };
@@ -35,15 +34,15 @@ class Health {
  public:
   Health(std::string path, HealthTimes times) : path_(std::move(path)), times_(times) {}
 
-  // A batch was written, after `write_failed` or not.
+  // A batch was written; resets the count of failures in a row.
   void wrote();
-  // `what` failed with that errno: "write segment-0000000007.log", say.
+  // `what` failed with this errno. `what`: "writing to segment 7", for example.
   void write_failed(const std::string& what, int error);
-  // No segment could be made (or removed): nothing can be written until a probe succeeds.
+  // A segment could not be made (or removed): stop writing until a probe succeeds.
   void cannot_make_room(const std::string& what, int error);
-  // The directory is not the one that was opened any more: until it is, nothing is written.
+  // The path no longer leads to the opened directory: stop writing until it does.
   void lost_directory(const std::string& what);
-  // A segment could be made.
+  // A segment could be made: writing resumes.
   void recovered();
   bool writable() const { return writable_.load(std::memory_order_acquire); }
   TimePoint next_probe() const;  // while not writable
@@ -51,12 +50,12 @@ class Health {
   bool stalled() const;
   DiskState state() const;
   std::string why() const;  // empty if on
-  // How often it stopped writing, and why the last time: also once it is on again.
+  // How often it stopped writing, and why the last time; kept when it is on again.
   uint64_t stops() const;
   std::string why_stopped() const;
   uint64_t write_errors() const { return write_errors_.load(std::memory_order_relaxed); }
 
-  // Kept for the life of this object.
+  // The clock lives as long as this object.
   IoClock& add_clock();
 
  private:

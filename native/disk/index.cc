@@ -104,7 +104,7 @@ void Index::Shard::grow() {
   }
 }
 
-// Closes the gap: an entry behind it moves into it unless that is before its home.
+// Backward-shift deletion: a later entry moves into the gap unless that is before its home.
 void Index::Shard::erase(IndexEntry* entry) {
   size_t gap = static_cast<size_t>(entry - table.data());
   for (size_t at = gap;;) {

@@ -1,10 +1,9 @@
-// Where each page is on the disk: 64 bytes a page in flat tables, 75 to 115 bytes with the room
-// to grow.
+// Where each page is on the disk: 64 bytes per page in flat tables, or 75 to 115 with spare room.
 //
-// 256 shards, each an open-addressed table under a mutex of its own, so that growing one stops
-// nobody for long. The mutexes are held for one entry, or for one shard during a scan, and
-// nothing but the namespace table is called under them; not the log either, which holds its own
-// mutex while it asks the index.
+// 256 shards, each an open-addressed table with its own mutex, so that growing one blocks others
+// only briefly. A mutex is held for one entry, or for one shard during a scan. Only the namespace
+// table is called under it. Never call the log under it: the log holds its own mutex while it calls
+// the index, so that would deadlock.
 #pragma once
 
 #include <array>
@@ -26,17 +25,17 @@ struct IndexEntry {
   uint64_t checksum = 0;
   Position set_at = 0;
   uint32_t namespace_number = 0;
-  uint32_t length = 0;   // 0: a removal, seen during recovery only
+  uint32_t length = 0;   // 0: a removal, during recovery only
   uint32_t segment = 0;  // number; 0: queued, not on disk yet
   uint32_t unit = 0;     // the payload's place in the segment, in kUnitBytes
-  uint32_t touched = 0;  // number of the segment that was written when it was used last; or 0
+  uint32_t touched = 0;  // number of the head segment at its last use, or 0
   uint32_t reserved = 0;
 
   bool on_disk() const { return segment != 0; }
 };
 static_assert(sizeof(IndexEntry) == 64);
 
-// A copy of an entry, and its page with the names in full.
+// A copy of an entry, and its page with the full namespace.
 struct IndexedPage {
   IndexEntry entry;
   DiskPage page;
@@ -49,30 +48,29 @@ class Index {
   explicit Index(NamespaceTable& namespaces);
   ~Index();
 
-  // Entries of dropped epochs are not found, but are seen by change() and scan() until erased.
+  // find() skips entries of dropped epochs; change() and scan() see them until they are erased.
   std::optional<IndexedPage> find(const Digest& digest) const;
 
-  // False, and nothing changed, if the digest is there, in an epoch that counts. The namespace is
-  // `page`'s.
+  // False, and no change, if the digest is there in a live epoch. Takes the namespace from `page`.
   bool insert(const DiskPage& page, const IndexEntry& entry);
-  // Inserts; or replaces an older record of this digest, or an equal one of an earlier segment.
+  // Inserts, or replaces an older record of this digest, or an equal one of an earlier segment.
   void merge_newest(const DiskPage& page, const IndexEntry& entry);
-  // Calls change(entry) under the shard's lock; it must leave digest and namespace alone.
-  // False: not there.
+  // Calls change(entry) under the shard's lock; it must not change digest or namespace. False if
+  // the digest is not there.
   template <typename Change>
   bool change(const Digest& digest, Change&& change);
-  // Calls visit(entry) for every entry, each shard under its lock; one that is kept may be seen
-  // twice if others are erased.
+  // Calls visit(entry) for every entry, each shard under its lock. May visit a kept entry twice if
+  // others are erased.
   template <typename Visit>
   void scan(Visit&& visit);
-  // Appends the live pages on disk of one shard.
+  // Appends one shard's live pages that are on disk.
   void pages_of(unsigned shard, std::vector<DiskPage>& pages) const;
 
   DiskPage page_of(const IndexEntry& entry) const;  // while its shard is locked
   bool live(const IndexEntry& entry) const { return namespaces_.live(entry.namespace_number); }
 
   struct Totals {
-    uint64_t pages = 0, payload_bytes = 0, bytes = 0;  // pages: queued ones too
+    uint64_t pages = 0, payload_bytes = 0, bytes = 0;  // pages includes queued ones
   };
   Totals totals() const;
 
@@ -85,7 +83,7 @@ class Index {
     size_t used = 0;
     uint64_t payload_bytes = 0;
 
-    // The entry's place, or the empty one where it would go; the table is not empty.
+    // The entry's place, or the empty place for it. The table must not be empty.
     IndexEntry* place_of(const Digest& digest);
     void grow();
     void erase(IndexEntry* entry);
@@ -120,7 +118,7 @@ void Index::scan(Visit&& visit) {
     for (size_t i = 0; i < shard.table.size();) {
       IndexEntry& entry = shard.table[i];
       if (entry.sequence != 0 && visit(entry) == Verdict::erase) {
-        erase(shard, &entry);  // what was behind it may have moved here: look again
+        erase(shard, &entry);  // a later entry may have moved here: look again
       } else {
         ++i;
       }

@@ -1,7 +1,7 @@
-// The system calls of the disk tier, behind one small interface, so that tests and the fault plan
-// can stand between (faulty_io.h, tests/native/disk/).
+// The disk tier's system calls behind one small interface, so that tests and fault plans can
+// intercept them (faulty_io.h, tests/native/disk/).
 //
-// All calls return -errno when they fail, else a value >= 0. Thread safe.
+// All calls return -errno on failure, else a value >= 0. Thread safe.
 #pragma once
 
 #include <sys/types.h>
@@ -14,10 +14,10 @@
 
 namespace peercached::disk {
 
-// What a file is, whatever its name.
+// Identity of a file, independent of its name.
 struct FileNode {
   uint64_t device = 0, inode = 0;
-  uint64_t names = 0;  // 0: it was deleted, and is there only as long as it is open
+  uint64_t names = 0;  // 0: deleted; it exists only while open
 
   bool is(const FileNode& other) const { return device == other.device && inode == other.inode; }
 };
@@ -26,15 +26,15 @@ class Io {
  public:
   virtual ~Io() = default;
 
-  // O_CLOEXEC is added. `flags` as for open(2).
+  // `flags` as for open(2); O_CLOEXEC is added.
   virtual int open(const std::string& path, int flags, mode_t mode) = 0;
   virtual void close(int fd) = 0;
-  // May do less than asked; see read_all and write_all.
+  // May transfer less than asked; see read_all and write_all.
   virtual ssize_t pread(int fd, std::byte* to, size_t bytes, uint64_t offset) = 0;
   virtual ssize_t pwrite(int fd, const std::byte* from, size_t bytes, uint64_t offset) = 0;
   virtual int fdatasync(int fd) = 0;
   virtual int sync_directory(const std::string& path) = 0;
-  // Makes the file that long, with its blocks set aside where the file system can.
+  // Sets the file's length and reserves its blocks where the file system can.
   virtual int allocate(int fd, uint64_t bytes) = 0;
   virtual int truncate(int fd, uint64_t bytes) = 0;
   virtual int64_t size(int fd) = 0;
@@ -42,24 +42,24 @@ class Io {
   virtual int unlink(const std::string& path) = 0;
   virtual int make_directory(const std::string& path) = 0;
   virtual int list(const std::string& path, std::vector<std::string>& names) = 0;
-  // Of what is at the path, or open.
+  // Looks at the file at the path, or at the open file.
   virtual int look_at(const std::string& path, FileNode& found) = 0;
   virtual int look_at(int fd, FileNode& found) = 0;
-  // An exclusive flock that does not wait: -EWOULDBLOCK if somebody else has it.
+  // Takes an exclusive flock without waiting; -EWOULDBLOCK if another holder has it.
   virtual int lock(int fd) = 0;
 
-  // Whether reads may go to the kernel by another way than pread (io_uring).
+  // Whether reads may bypass pread (io_uring).
   virtual bool is_plain() const { return false; }
 };
 
-// The real thing; lives for ever.
+// Real system calls; never destroyed.
 Io& posix_io();
 
-// Until all is done: 0 or -errno; -EIO where a file ends too early.
+// Loop until all bytes are transferred. 0 or -errno; -EIO if the file ends too early.
 int read_all(Io& io, int fd, std::byte* to, size_t bytes, uint64_t offset);
 int write_all(Io& io, int fd, const std::byte* from, size_t bytes, uint64_t offset);
 
-// A file descriptor of an Io that closes itself.
+// Owns a file descriptor of an Io and closes it.
 class File {
  public:
   File() = default;

@@ -32,7 +32,7 @@ size_t Log::append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, I
   for (const LogItem& item : items) {
     if (item.outcome == LogItem::Outcome::written) open->entries.push_back(item.entry);
   }
-  if (error != 0) {  // what is behind a failed write is not trusted with more
+  if (error != 0) {  // do not write more behind a failed write
     open->closing = true;
     if (open_ == open) open_ = nullptr;
   }
@@ -83,7 +83,7 @@ void Log::close(IoClock& clock) {
   if (open != nullptr) seal_segment(*open, clock);
 }
 
-// The open segment, with room for that record; nullptr: none is to be had.
+// The open segment, with room for a record of this length; nullptr if there is none.
 std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
                                                Kind kind, IoClock& clock) {
   for (;;) {
@@ -92,7 +92,7 @@ std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& loc
     const bool room = kind == Kind::carried ? has_room(1) : !needs_room();
     if (kind == Kind::carried && !room && !opening_) return nullptr;
     if (opening_ || !room) {
-      // With a time limit, because the disk may become unwritable meanwhile.
+      // With a timeout, because the disk may become unwritable meanwhile.
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     } else if (!open_segment(lock, clock)) {
       return nullptr;
@@ -133,7 +133,7 @@ bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
   return error == 0;
 }
 
-// Whether records may go up to `end`, with one record more in the footer.
+// Whether records up to `end` and a footer with one more entry fit into the segment.
 bool Log::fits(const Open& open, uint64_t end) const {
   return block_ceil(end) + footer_bytes(open.placed + 1) <= config_.segment_bytes;
 }
@@ -151,7 +151,7 @@ bool Log::wanted(const LogItem& item) {
 
 Log::Batch Log::place(Open& open, std::span<LogItem> items) {
   Batch batch{open.end, 0, 0, 0};
-  uint64_t payloads_end = 0;  // from the end of the headers, which is not known yet
+  uint64_t payloads_end = 0;  // relative to the end of the headers, which is not known yet
   for (LogItem& item : items) {
     const uint64_t begin = payload_begin(payloads_end, item.entry.length);
     const uint64_t end = begin + item.entry.length;
@@ -246,7 +246,7 @@ void Log::seal_segment(Open& open, IoClock& clock) {
   if (error == 0) {
     counters_.disk_bytes_written += file_bytes - open.end;
     segments_.resize(segment.number, file_bytes);
-  } else {  // it is read in full at the next start
+  } else {  // the next start reads it in full
     health_.write_failed("sealing segment " + std::to_string(segment.number), -error);
   }
   segment.sealed.store(true, std::memory_order_release);

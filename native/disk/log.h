@@ -1,9 +1,9 @@
 // The log's head: places records in the open segment, writes them in batches, seals segments.
 //
-// Several threads append at once: each gets a range of the file under the mutex, then builds and
-// writes its batch without it. A record is placed only if the index still wants it at that
-// moment, under the same mutex; so a removal, which leaves the index first and is appended later,
-// is always behind every copy of what it removes, and may go with its segment.
+// Several threads append at once. Each gets a range of the file under the mutex, then builds and
+// writes its batch without it. A record is placed only if the index still wants it at that moment,
+// under the same mutex. A removal leaves the index first and is appended later. So it always lies
+// behind every copy of what it removes, and may be evicted with its segment.
 #pragma once
 
 #include <condition_variable>
@@ -22,28 +22,28 @@
 
 namespace peercached::disk {
 
-// A batch is not larger, unless one record is: 2 MiB of payloads, also in pages of 128 KiB or 1
-// MiB, with their headers.
+// Largest batch, unless a single record is larger: 2 MiB of payloads with their headers, also for
+// pages of 128 KiB or 1 MiB.
 inline constexpr uint64_t kBatchBytes = (2 << 20) + (64 << 10);
 inline constexpr size_t kSegmentsMax = 2048;  // each has an open file
 
 struct LogItem {
   enum class Outcome : uint8_t {
     pending,   // not tried
-    written,   // the index knows its place
-    unwanted,  // it was removed, replaced or dropped before it was placed
+    written,   // on disk, and the index knows its place
+    unwanted,  // removed, replaced or dropped before it was placed
     failed,    // the disk failed; the record may or may not be there
   };
-  FooterEntry entry;  // `unit` is set by append()
+  FooterEntry entry;  // append() sets `unit`
   const std::byte* payload = nullptr;
-  uint32_t carried_from = 0;           // the segment where it was so far; 0: new
+  uint32_t carried_from = 0;           // the segment it is copied from; 0: new
   std::shared_ptr<Segment> segment;    // out: where it was placed
-  std::function<void(bool)> done;      // for the caller; not called in here
+  std::function<void(bool)> done;      // for the caller; append() does not call it
   Outcome outcome = Outcome::pending;  // out
 };
 
 struct LogConfig {
-  std::string directory;  // where its files are
+  std::string directory;  // path of the segment files
   uint64_t size_bytes = 0, segment_bytes = 0;
   SyncPolicy sync = SyncPolicy::segment;
   Identity identity = {};
@@ -56,25 +56,25 @@ struct LogCounters {
 
 class Log {
  public:
-  // `need_room` is called, without the mutex, when the oldest segment should go.
+  // `need_room` is called, without the mutex, when the oldest segment should be evicted.
   Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, Health& health,
       uint32_t next_number, std::function<void()> need_room);
 
-  // Appends one batch from the front of `items` and returns how many of them have an outcome: 0 if
-  // the disk does not take anything now, or stop() was called. New pages wait for room in the
-  // directory; what is carried forward gets 0 instead, for it comes from who makes the room.
+  // Appends one batch from the front of `items` and returns how many of them have an outcome. 0 if
+  // the disk takes nothing now, or stop() was called. New pages wait for room in the directory.
+  // Carried pages get 0 instead, because the thread that appends them is the one that makes room.
   enum class Kind : uint8_t { fresh, carried };
   size_t append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, IoClock& clock);
 
-  // Whether a segment of new pages would be too much. One more is kept back for what is carried,
-  // so that writers, however fast, never take the room that it needs.
+  // Whether there is no room for another segment of new pages. One more segment stays reserved for
+  // carried pages, so that fast writers cannot take the room they need.
   bool needs_room() const { return !has_room(2); }
   void room_made();
-  // While nothing can be written: tries to make a segment; tells `health` how it went.
+  // While unwritable: tries to make a segment, and reports the result to `health`.
   void probe(IoClock& clock);
-  uint32_t head() const;  // number of the segment that is written, or was last
+  uint32_t head() const;  // number of the current or last written segment
   void stop();
-  // Seals what is open; nobody appends any more.
+  // Seals the open segment. Call when nobody appends any more.
   void close(IoClock& clock);
 
   const LogCounters& counters() const { return counters_; }
@@ -84,13 +84,13 @@ class Log {
     std::shared_ptr<Segment> segment;
     uint64_t end = kRecordsBegin;      // where the next batch goes
     uint64_t placed = 0;               // records
-    std::vector<FooterEntry> entries;  // those written
+    std::vector<FooterEntry> entries;  // records that were written
     unsigned in_flight = 0;            // batches
-    bool closing = false;              // takes no more; sealed by whoever ends the last batch
+    bool closing = false;              // takes no more; the thread of its last batch seals it
   };
   struct Batch {
     uint64_t offset = 0, bytes = 0;
-    size_t items = 0, records = 0;  // that were looked at; of these, that are written
+    size_t items = 0, records = 0;  // items considered, and records among them to write
   };
 
   std::shared_ptr<Open> open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,

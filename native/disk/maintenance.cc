@@ -89,7 +89,7 @@ void Maintenance::run() {
     lock.lock();
     const auto called = [&] { return woken_ || stopping_; };
     if (health_.writable()) {
-      // Now and then without a call, for the moment when the disk becomes unwritable.
+      // Also wakes without a call, to notice when the disk becomes unwritable.
       wake_.wait_for(lock, std::chrono::seconds(1), called);
     } else {
       wake_.wait_until(lock, health_.next_probe(), called);
@@ -110,8 +110,8 @@ bool Maintenance::directory_is_there() {
   return is_there_;
 }
 
-// A write that fails is tried again a second later: until then a state_dir that is older than the
-// directory is not found out.
+// A failed write is retried a second later. Until then a restart cannot detect a state_dir that is
+// older than the directory.
 void Maintenance::write_note(const TierNote& note) {
   if (note.life == written_note_.life && note.position == written_note_.position) return;
   InIo in_io(clock_);
@@ -123,18 +123,19 @@ bool Maintenance::stopping() {
   return stopping_;
 }
 
-// Queued pages are left to the writers, which find that nobody wants them.
+// Leaves queued pages to the writers, which find them unwanted.
 void Maintenance::erase_dropped() {
   index_.scan([&](const IndexEntry& entry) {
     return entry.on_disk() && !index_.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;
   });
 }
 
-// False: it cannot go now. Nothing younger may go before it, for removals must outlive what they
-// remove; not even in a power cut, which may undo what the directory was not synced for.
+// False: it cannot be evicted now. Younger segments must not go first, because a removal must
+// outlive the copies that it removes. A power cut may undo a deletion, so sync the directory before
+// the next.
 //
-// The index knows its pages until it is gone for good: who removes one meanwhile must leave a
-// removal behind, or a crash would bring the page back.
+// The index keeps the segment's pages until it is deleted for good. A remove() meanwhile must still
+// write a removal, or a crash would bring the page back.
 bool Maintenance::evict_oldest() {
   const std::shared_ptr<Segment> segment = segments_.oldest();
   if (segment == nullptr || !segment->sealed.load(std::memory_order_acquire)) return false;
@@ -161,8 +162,7 @@ bool Maintenance::evict_oldest() {
   return true;
 }
 
-// Pages that were used lately, the latest first as far as the budget goes; in the order in which
-// they lie there.
+// The most recently used pages within the budget, in the order in which they lie in the segment.
 std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
   std::vector<IndexedPage> used;
   index_.scan([&](const IndexEntry& entry) {
@@ -182,7 +182,7 @@ std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
   return used;
 }
 
-// What still names the segment leaves the index; returns what anybody could have read.
+// Erases the segment's entries from the index; returns the pages that were still readable.
 std::vector<DiskPage> Maintenance::forget(const Segment& segment) {
   std::vector<DiskPage> lost;
   index_.scan([&](const IndexEntry& entry) {
@@ -193,8 +193,8 @@ std::vector<DiskPage> Maintenance::forget(const Segment& segment) {
   return lost;
 }
 
-// Into the open segment, or into the one that is kept back for it. Without room for that, as after
-// a start with a smaller size, they stay behind. What has moved names another segment in the index.
+// Copies pages into the open segment or the one reserved for them. Leaves them behind if there is
+// no room, as after a start with a smaller size. The index names the new segment for a copied page.
 void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pages) {
   AlignedBuffer payloads, buffer;
   std::vector<std::shared_ptr<Segment>> written_to;
@@ -211,13 +211,13 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pag
           (written_to.empty() || written_to.back() != item.segment)) {
         written_to.push_back(item.segment);
       }
-      // The copy may be there, in a segment that outlives this one.
+      // The copy may be on disk all the same, in a segment that outlives this one.
       if (item.outcome == LogItem::Outcome::failed)
         give_up_(item.entry.digest, item.entry.sequence, segment.number);
     }
     pages = pages.subspan(loaded);
   }
-  // What was on the medium must be there before the old copy goes.
+  // Sync the copies before the originals are deleted, which were on the medium.
   if (config_.sync != SyncPolicy::segment) return;
   for (const auto& one : written_to) {
     InIo in_io(clock_);
@@ -226,8 +226,8 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pag
   }
 }
 
-// Reads about one batch of records; returns how many pages were looked at. `payloads` is what
-// `items` point into.
+// Reads about one batch of records into `payloads`; the new items point there. Returns how many
+// pages it processed.
 size_t Maintenance::load(const Segment& segment, std::span<const IndexedPage> pages,
                          AlignedBuffer& payloads, std::vector<LogItem>& items) {
   uint64_t bytes = 0;

@@ -1,6 +1,6 @@
-// The tier's housekeeping thread: evicts the oldest segment when room is needed, asks a failing
-// disk again, looks whether the directory is still there, and takes what drop_namespace() has made
-// dead out of the index.
+// The tier's housekeeping thread. It evicts the oldest segment when room is needed, and probes a
+// failing disk. It checks that the directory is still there. It erases from the index the pages
+// that drop_namespace() dropped.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace peercached::disk {
 
 class Maintenance {
  public:
-  // Takes a page out of the index, if this record in this segment still counts, and leaves a
-  // removal.
+  // Removes a page from the index and queues its removal, if this record in this segment is still
+  // the current one.
   using GiveUp = std::function<void(const Digest&, uint64_t sequence, uint32_t segment)>;
 
   Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory, Log& log,
@@ -26,7 +26,7 @@ class Maintenance {
               GiveUp give_up, std::function<void()> writable_again);
 
   void start();
-  void stop();  // ends the thread; an eviction under way is finished first
+  void stop();  // ends the thread; a running eviction is finished first
   void wake();
   void sweep_dropped();                      // soon, on the thread
   void note_removals(const TierNote& note);  // likewise
@@ -36,7 +36,7 @@ class Maintenance {
  private:
   void run();
   bool stopping();
-  bool directory_is_there();  // looked at once a second
+  bool directory_is_there();  // checks at most once a second
   void erase_dropped();
   void write_note(const TierNote& note);
   bool evict_oldest();

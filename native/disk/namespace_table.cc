@@ -92,7 +92,7 @@ DiskNamespaceUse NamespaceTable::use_of(const Digest& id) const {
   return use;
 }
 
-// Few epochs of a namespace have pages at a time: those that count, and those being swept.
+// Cheap: few epochs of a namespace have pages at a time, the live ones and those being swept.
 uint64_t NamespaceTable::bytes_of(const Digest& id) const {
   uint64_t bytes = 0;
   for (auto at = numbers_.lower_bound({id, 0}); at != numbers_.end() && at->first.first == id;

@@ -1,10 +1,9 @@
-// Numbers for (namespace, epoch), so that the index needs 4 bytes a page for them and a whole
-// epoch can be dropped in one step; and what a namespace holds of the disk, beside its quota: the
-// room that its pages take (page_room in format.h), not only their payloads.
+// Numbers for (namespace, epoch), so that the index needs only 4 bytes per page for them, and an
+// epoch can be dropped in one step. Also counts the room that each namespace's pages take on disk
+// (page_room in format.h, not only payloads), and holds its quota.
 //
-// A number is in use while pages are counted on it; then it is given out again. Floors, the
-// lowest epochs that still count, stay for the life of the table: one per namespace that was ever
-// cleared. Thread safe.
+// A number is in use while it has pages; then it is reused. Floors, the lowest live epochs, stay
+// for the life of the table: one per namespace that was ever cleared. Thread safe.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +24,21 @@ class NamespaceTable {
     uint64_t epoch = 0;
   };
 
-  // The number of this name, with one page more, of so many payload bytes, counted on it.
+  // Returns the number of this name and counts one more page of this payload length on it.
   uint32_t acquire(const Digest& id, uint64_t epoch, uint32_t length);
   void release(uint32_t number, uint32_t length);
   Name name(uint32_t number) const;
-  // Whether its epoch still counts.
+  // Whether its epoch is still live.
   bool live(uint32_t number) const;
   bool live(const Digest& id, uint64_t epoch) const;
 
-  // Epochs below this one do not count any more. False: the floor was as high already.
+  // Drops epochs below this one. False: the floor was already as high.
   bool raise_floor(const Digest& id, uint64_t epoch);
   std::map<Digest, uint64_t> floors() const;
 
-  // What all epochs that count may hold together.
+  // Limit for all live epochs together.
   void set_quota(const Digest& id, uint64_t bytes);
-  // False: the page would break the quota; counted.
+  // False, and counted, if the page would exceed the quota.
   bool admit(const Digest& id, uint32_t length);
   DiskNamespaceUse use_of(const Digest& id) const;
 

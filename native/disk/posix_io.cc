@@ -87,7 +87,7 @@ class PosixIo final : public Io {
   bool is_plain() const override { return true; }
 };
 
-// `step(at)` moves some bytes from `at` on and returns how many.
+// `step(at)` transfers some bytes from `at` on and returns how many.
 template <typename Step>
 int until_all(size_t bytes, Step&& step) {
   for (size_t at = 0; at < bytes;) {

@@ -1,9 +1,9 @@
-// The pages of one read(), shared between the caller, who leaves at its deadline, and the threads
-// that read, who may be stuck in the disk then.
+// The pages of one read(), shared between the caller and the reading threads. The caller leaves at
+// its deadline, when threads may still be stuck in the disk.
 //
-// A thread asks before it writes into the caller's memory and says when it has; once the caller
-// has left it is refused. So nothing is written behind the caller's back, and the caller waits
-// only for copies, never for the disk.
+// A thread must announce each copy into the caller's memory, and is refused once the caller has
+// left. So nothing is written after read() has returned, and the caller waits only for copies,
+// never for the disk.
 #pragma once
 
 #include <condition_variable>
@@ -22,8 +22,8 @@ namespace peercached::disk {
 struct ReadJob {
   IndexEntry entry;
   std::shared_ptr<Segment> segment;
-  DiskRead* read = nullptr;   // the caller's; not to be touched after it has left
-  std::byte* dest = nullptr;  // read->dest: a thread that starts late may not ask the caller
+  DiskRead* read = nullptr;   // the caller's; do not touch after it has left
+  std::byte* dest = nullptr;  // read->dest, copied: a late thread must not touch `read`
 };
 
 class ReadBatch {
@@ -37,7 +37,7 @@ class ReadBatch {
     return abandoned_;
   }
 
-  // False: the caller has left. Else leave_copy() or finish() must follow soon.
+  // False: the caller has left. Otherwise call leave_copy() soon.
   bool enter_copy() {
     std::lock_guard lock(mutex_);
     if (abandoned_) return false;
@@ -46,7 +46,7 @@ class ReadBatch {
   }
   void leave_copy() {
     std::lock_guard lock(mutex_);
-    // Only then is it waited for: else each page would wake the caller.
+    // The caller waits for copies only after abandoning; do not wake it for each page.
     if (--copying_ == 0 && abandoned_) changed_.notify_all();
   }
   void finish(size_t i, PageStatus status) {

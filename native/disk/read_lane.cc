@@ -69,7 +69,7 @@ class UringLane final : public ReadLane {
     size_t bytes;
     uint64_t offset;
   };
-  // What the kernel left over, which is rare, is read in the plain way.
+  // Reads the rest after a short read, which is rare, with pread.
   static int rest_of(const Read& read, int result) {
     size_t have = 0;
     if (result >= 0) have = static_cast<size_t>(result);

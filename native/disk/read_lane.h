@@ -1,6 +1,6 @@
-// How one thread has reads in flight: several with io_uring, else one at a time with pread.
+// Reads in flight of one thread: several with io_uring, else one at a time with pread.
 //
-// Used by one thread. A buffer must stay where it is until its read has come out of wait().
+// For one thread. A buffer must stay in place until its read has come out of wait().
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ class ReadLane {
   virtual ~ReadLane() = default;
 
   virtual unsigned depth() const = 0;  // reads that should be in flight
-  virtual unsigned slots() const = 0;  // that many can be
+  virtual unsigned slots() const = 0;  // most reads in flight
   // `slot` is below slots() and has no read in flight.
   virtual void start(unsigned slot, int fd, std::byte* to, size_t bytes, uint64_t offset) = 0;
-  // What was started is under way when this returns; else by the next wait().
+  // Submits the started reads now; otherwise the next wait() does.
   virtual void submit() = 0;
-  // Waits until at least one of the reads in flight is over.
+  // Waits until at least one of the reads in flight is complete.
   virtual void wait(std::vector<Done>& done) = 0;
 };
 
 std::unique_ptr<ReadLane> make_plain_lane(Io& io);
 
-// nullptr where the kernel does not allow io_uring (containers often forbid it), or this was
-// built without liburing.
+// nullptr if the kernel does not allow io_uring (containers often forbid it), or in a build without
+// liburing.
 std::unique_ptr<ReadLane> make_uring_lane(unsigned depth, unsigned slots);
 
 }  // namespace peercached::disk

@@ -63,8 +63,8 @@ void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urge
   batch->wait(deadline);
 }
 
-// Keeps as many reads in flight as the lane should have, and ends when none is and it should stop.
-// What has come is looked at while the next reads are under way.
+// Keeps lane.depth() reads in flight, and returns when none is left and the reader is stopping.
+// Processes completed reads while the next ones are in flight.
 void Reader::run(ReadLane& lane) {
   std::vector<Slot> slots(lane.slots());
   AlignedBuffer small(slots.size() * kSmallReadBytesMax);
@@ -108,7 +108,7 @@ void Reader::run(ReadLane& lane) {
   }
 }
 
-// False: nothing to do, and if it may wait, the thread should end.
+// False: no work. If `wait` was set, the thread should end.
 bool Reader::next(Run& run, bool wait) {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -135,7 +135,7 @@ void Reader::start(ReadLane& lane, Slot& slot, unsigned number) {
   lane.start(number, slot.run.job().segment->file.fd(), slot.bounce, range.bytes, range.offset);
 }
 
-// Takes what was read of the run's first record. True: there is more to read.
+// Processes the data of the run's first record. True: start another read in this slot.
 bool Reader::advance(Slot& slot, int error) {
   bool right = error == 0;
   if (right && !take(slot, slot.bounce, right)) return false;
@@ -144,7 +144,7 @@ bool Reader::advance(Slot& slot, int error) {
   return next_record(slot);
 }
 
-// Takes a whole run. True: it could not be read, and each record is to be read on its own.
+// Processes a whole run. True: the read failed, so read each record on its own.
 bool Reader::advance_all(Slot& slot, int error) {
   slot.together = false;
   if (error != 0) return true;
@@ -167,7 +167,7 @@ bool Reader::take(Slot& slot, const std::byte* blocks, bool& right) {
   return true;
 }
 
-// False: the run is over.
+// False: the run is complete.
 bool Reader::next_record(Slot& slot) {
   ++slot.run.first;
   if (--slot.run.count == 0) return false;

@@ -1,12 +1,12 @@
-// Reads of pages from the disk: who is next, and the threads that read.
+// Reads pages from the disk: the request queues, and the threads that read.
 //
-// Urgent batches go first; within a kind, first come first served. Batches are abandoned at their
-// deadline, and what is left of them in the queue is skipped.
+// Urgent batches go first; within a kind, first come first served. A batch is abandoned at its
+// deadline, and its queued rest is skipped.
 //
-// Pages that were set together lie one behind the other in the log, and are mostly wanted together:
-// those that follow each other in a batch and on the disk are read at once, up to kRunBytesMax. A
-// disk of 16 000 requests a second gives 0.26 GB/s of pages of 16 KiB one by one. If such a read
-// fails, each page is read on its own, so that one bad block costs one page.
+// Pages set together are neighbours in the log and are mostly wanted together. So neighbours in
+// both batch and file are read at once, up to kRunBytesMax. Page by page, a disk with 16 000
+// requests per second gives only 0.26 GB/s for 16 KiB pages. If such a read fails, each page is
+// read on its own, so that one bad block costs one page.
 #pragma once
 
 #include <atomic>
@@ -31,9 +31,9 @@ namespace peercached::disk {
 
 class Reader {
  public:
-  // `damaged` is called for a page that cannot be read as it should, before its status is given.
+  // `damaged` is called for an unreadable or damaged page before its status is set.
   Reader(Io& io, Health& health, std::function<void(const IndexEntry&)> damaged);
-  ~Reader();  // no read() is under way any more
+  ~Reader();  // no read() may be running
 
   void read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urgent);
   bool uses_uring() const { return uses_uring_; }
@@ -45,17 +45,17 @@ class Reader {
   const Counters& counters() const { return counters_; }
 
  private:
-  // Reads in flight: 32 by two threads with io_uring, else 16 by as many threads.
+  // Reads in flight: 32 by two threads with io_uring, else 16 by 16 threads.
   static constexpr unsigned kUringThreads = 2, kUringDepth = 16, kPlainThreads = 16;
-  // Twice as many buffers: what has come is summed and copied from the one half while the other
-  // is read into. Disks, virtual ones above all, answer many requests at a time: of 32 in flight
-  // 31 came back at once, and then the disk had nothing to do for 13 % of the time.
+  // Twice as many buffers as reads: one half is verified and copied while the other half is read
+  // into. Disks, above all virtual ones, answer many requests at once. Of 32 reads in flight, 31
+  // came back together, and the disk then idled 13 % of the time.
   static constexpr unsigned kUringSlots = 2 * kUringDepth;
-  // Two threads must find something to do in a batch of a few MiB. At most kReadBytesMax.
+  // Small enough that a batch of a few MiB keeps two threads busy. At most kReadBytesMax.
   static constexpr uint64_t kRunBytesMax = 256 << 10;
   static constexpr uint64_t kSmallReadBytesMax = kRunBytesMax;
 
-  // Jobs of a batch that lie one behind the other on the disk.
+  // Jobs of a batch whose records are neighbours on the disk.
   struct Run {
     std::shared_ptr<ReadBatch> batch;
     size_t first = 0, count = 0;
@@ -64,12 +64,12 @@ class Reader {
     FileRange blocks() const;
   };
   struct Slot {
-    std::byte* small = nullptr;   // kSmallReadBytesMax; of one piece of memory with the others'
-    AlignedBuffer large;          // once it was needed
-    std::byte* bounce = nullptr;  // the one in use
-    Run run;                      // what is left of it
-    bool together = false;        // all of it is being read, else its first record
-    std::optional<RecordRead> record;  // its first
+    std::byte* small = nullptr;        // kSmallReadBytesMax; part of one shared allocation
+    AlignedBuffer large;               // allocated at first use
+    std::byte* bounce = nullptr;       // the buffer in use
+    Run run;                           // the rest of it
+    bool together = false;             // reading the whole run, else only its first record
+    std::optional<RecordRead> record;  // the run's first
     IoClock* clock = nullptr;
   };
 

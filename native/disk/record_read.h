@@ -1,12 +1,12 @@
-// One record on its way from the disk to memory: which ranges to read, and what they were worth.
+// One record on its way from disk to memory: the ranges to read, and their verification.
 //
 //   RecordRead read(entry, dest);
 //   while (!read.complete()) { r = read.next(); bounce <- r; if (!read.take(bounce)) -> damaged }
 //
-// Ranges are whole blocks of the file, at most kReadBytesMax, because direct I/O needs aligned
-// memory and slots are not: the payload is copied from the bounce buffer and summed on the way. The
-// header is not read: it is for recoveries, and the index has the sum. No I/O and no threads in
-// here.
+// Ranges are whole blocks of the file, at most kReadBytesMax. Direct I/O needs aligned memory and
+// slots are not aligned, so the payload is copied from a bounce buffer and checksummed on the way.
+// The header is not read: only recovery needs it, and the index has the checksum. No I/O and no
+// threads in here.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@
 
 namespace peercached::disk {
 
-// A page of 1 MiB in one read, wherever in a block it begins.
+// Fits a page of 1 MiB in one read, wherever in a block it begins.
 inline constexpr uint64_t kReadBytesMax = (1 << 20) + kBlockBytes;
 
-// The whole blocks that a record's payload lies in.
+// The whole blocks that contain a record's payload.
 FileRange blocks_of(const IndexEntry& entry);
 
 class RecordRead {
@@ -33,7 +33,7 @@ class RecordRead {
       : entry_(entry), dest_(dest), running_(nullptr, dest) {}
 
   FileRange next() const;
-  // `bounce` holds what next() asked for. False: this is not the page; `dest` holds anything.
+  // `bounce` holds the range of next(). False: wrong content; `dest` is then undefined.
   bool take(const std::byte* bounce);
   bool complete() const { return complete_; }
   uint64_t copied_bytes() const { return copied_bytes_; }
@@ -43,7 +43,7 @@ class RecordRead {
 
   IndexEntry entry_;
   std::byte* dest_;
-  RunningCopy running_;       // sums what is in dest, for records of several ranges
+  RunningCopy running_;       // checksums `dest`, for records of several ranges
   uint64_t taken_bytes_ = 0;  // of the payload
   uint64_t copied_bytes_ = 0;
   bool complete_ = false;

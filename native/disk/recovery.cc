@@ -37,7 +37,7 @@ class Recovery {
   }
 
   Recovered result;
-  std::string refusal;  // why a segment could not be opened, if it was not the disk's fault
+  std::string refusal;  // why a segment could not be opened, if not because of the disk
   std::map<Digest, uint64_t> floors;
 
  private:
@@ -96,7 +96,7 @@ class Recovery {
               "; " + remedy;
   }
 
-  // Keeps the file, sealed if it can be, or takes it away.
+  // Keeps the file, sealed if possible, or deletes it.
   void settle(ScannedSegment& scanned, uint32_t number) {
     const bool walked = scanned.verdict != ScannedSegment::Verdict::by_footer;
     if (scanned.segment == nullptr || (walked && scanned.entries.empty())) {
@@ -108,7 +108,7 @@ class Recovery {
     if (walked && scanned.writable) {
       uint64_t file_bytes = 0;
       if (write_footer(io_, segment, scanned.entries, scanned.records_end, sync_, file_bytes) == 0)
-        segment.file_bytes = file_bytes;  // else it is walked again next time
+        segment.file_bytes = file_bytes;  // else the next start walks it again
     }
     segment.sealed.store(true, std::memory_order_release);
     segments_.add(std::move(scanned.segment));

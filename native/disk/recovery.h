@@ -1,12 +1,13 @@
-// At start: what the segments hold becomes the index again.
+// At start: rebuilds the index from the segments.
 //
-// Segments are scanned by several threads. The record with the highest sequence counts; a removal
-// among them takes its digest out, a clear the older epochs of its namespace. A segment that was
-// not sealed is sealed where it ends, which cuts off a torn tail and gives its room back; nothing
-// is ever appended to a segment of an earlier life. The part of a segment that cannot be read now
-// is cut off as well, or the whole file is deleted. This daemon does not know the pages in it, so
-// it cannot write their removals down, and a later start, which may read them, would serve them
-// again.
+// Several threads scan the segments. The record with the highest sequence wins. A removal deletes
+// its digest, a clear the older epochs of its namespace. An unsealed segment is sealed at its end,
+// which cuts off a torn tail and frees its room. Nothing is ever appended to a segment of an
+// earlier life.
+//
+// An unreadable part of a segment is cut off too, or the whole file is deleted. This daemon does
+// not know the pages in it, so it cannot write removals for them. A later start might read them and
+// would serve them again.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +22,15 @@ namespace peercached::disk {
 
 struct Recovered {
   uint64_t last_sequence = 0;
-  uint32_t next_number = 1;  // above all that are kept
+  uint32_t next_number = 1;  // above all numbers in use
   uint64_t segments = 0, walked = 0, rejected = 0, corrupt = 0;
   uint64_t removed = 0;
   uint64_t ms = 0;
 };
 
-// `is_void`: as in DiskConfig. `sync`: as for write_footer; and files that were deleted stay so. A
-// segment that cannot be used is counted; throws DiskError if it is not the disk's fault that one
-// cannot be opened.
+// `is_void`: see DiskConfig. `sync`: see write_footer; also makes deletions durable. Counts
+// segments that cannot be used. Throws DiskError if one cannot be opened for a reason other than
+// the disk.
 Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
                   SegmentSet& segments, Index& index, NamespaceTable& namespaces,
                   const RemovalJudge& is_void);

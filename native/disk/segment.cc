@@ -44,7 +44,7 @@ int open_direct(Io& io, const std::string& path, int flags, bool& direct) {
   const int fd = io.open(path, flags | O_DIRECT, 0600);
   if (fd != -EINVAL) return fd;
   direct = false;
-  // The refused attempt may have made the file.
+  // The refused attempt may have created the file, so drop O_EXCL.
   return io.open(path, flags & ~O_EXCL, 0600);
 }
 

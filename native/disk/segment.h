@@ -1,4 +1,4 @@
-// Segment files, and the set of those that there are.
+// Segment files, and the set of all segments.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,18 @@
 
 namespace peercached::disk {
 
-// An open file. Unlinked or not, it can be read for as long as somebody has it.
+// An open file. It stays readable for its owners, even after it was unlinked.
 struct Segment {
   uint32_t number = 0;
   uint64_t salt = 0;
   File file;
   bool direct = false;              // O_DIRECT
   uint64_t file_bytes = 0;          // guarded by SegmentSet once it is in there
-  std::atomic<bool> sealed{false};  // nothing is written to it any more: it may be evicted
-  bool unlinked = false;            // by the housekeeping thread, whose this is
+  std::atomic<bool> sealed{false};  // no more writes: it may be evicted
+  bool unlinked = false;            // used only by the housekeeping thread
 };
 
-// Bytes of a segment's file.
+// A range of a segment's file.
 struct FileRange {
   uint64_t offset = 0;
   size_t bytes = 0;
@@ -38,16 +38,18 @@ std::string segment_path(const std::string& directory, uint32_t number);
 // The number in a file's name; 0: not a segment's name.
 uint32_t segment_number(const std::string& name);
 
-// Opens with O_DIRECT where the file system can, else without. `direct` is out. -errno as Io.
+// Opens with O_DIRECT if the file system supports it, else without, and sets `direct`. A file
+// descriptor or -errno.
 int open_direct(Io& io, const std::string& path, int flags, bool& direct);
 
-// Makes the file, sets its blocks aside and writes the header. On failure nothing is left, as far
-// as the disk lets us. `sync`: header and name are on the medium when this returns. 0 or -errno.
+// Makes the file, reserves its blocks and writes the header. Deletes it on failure if the disk
+// allows. `sync`: header and name are on the medium when this returns. 0 or -errno.
 int create_segment(Io& io, const std::string& directory, uint32_t number, uint64_t bytes,
                    const Identity& identity, bool sync, std::shared_ptr<Segment>& made);
 
-// Writes the footer at `records_end` (a multiple of kBlockBytes) and cuts the file behind it.
-// `sync`: the records are on the medium before the footer, and that before the return. 0 or -errno.
+// Writes the footer at `records_end` (a multiple of kBlockBytes) and truncates the file behind it.
+// `sync`: the records reach the medium before the footer, and the footer before the return. 0 or
+// -errno.
 int write_footer(Io& io, Segment& segment, std::span<const FooterEntry> entries,
                  uint64_t records_end, bool sync, uint64_t& file_bytes);
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr int kReadErrorsMax = 16;  // then the rest of the segment is given up
 
-// The file through a window of some megabytes; of a few blocks where the disk fails, so that a bad
-// one costs what lies in it and not what lies around it.
+// A window of some megabytes over the file. After a read error it loads only the needed blocks, so
+// that a bad block costs only its own records.
 class Window {
  public:
   Window(Io& io, int fd, uint64_t file_bytes) : io_(io), fd_(fd), file_bytes_(file_bytes) {}
 
-  // [at, at + bytes) of the file, which has so many; nullptr if the disk fails.
+  // [at, at + bytes) of the file, which must lie within it; nullptr if the disk fails.
   const std::byte* view(uint64_t at, uint64_t bytes) {
     if (at < begin_ || at + bytes > end_) {
       if (!load(at, bytes)) return nullptr;
@@ -68,7 +68,7 @@ bool not_the_disks_fault(int error) {
          error == -EPERM;
 }
 
-// by_records if it is good.
+// by_records if the header is valid.
 ScannedSegment::Verdict read_header(Io& io, Segment& segment, const Identity& identity) {
   if (segment.file_bytes < kBlockBytes) return ScannedSegment::Verdict::unfinished;
   AlignedBuffer block(kBlockBytes);
@@ -119,13 +119,13 @@ bool read_footer(Io& io, const Segment& segment, std::vector<FooterEntry>& entri
   return true;
 }
 
-// Looks at every place where a header may be: batches may be missing, torn, or damaged. Payloads
-// that were found right are passed over.
+// Tries every place where a header may be, because batches may be missing, torn or damaged. Skips
+// payloads that were verified.
 void walk(Io& io, ScannedSegment& scanned) {
   const Segment& segment = *scanned.segment;
   const uint64_t file_bytes = block_floor(segment.file_bytes);
   Window window(io, segment.file.fd(), file_bytes);
-  std::deque<FileRange> ahead;  // payloads of the batch whose headers are being looked at
+  std::deque<FileRange> ahead;  // payloads of the batch whose headers are being read
   for (uint64_t at = kRecordsBegin; at + sizeof(RecordHeader) <= file_bytes;) {
     if (!ahead.empty() && ahead.front().offset <= at) {
       at = std::max(at, unit_ceil(ahead.front().end()));

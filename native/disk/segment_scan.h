@@ -1,4 +1,4 @@
-// What a segment holds: from its footer, or from its records where there is no good footer.
+// Content of a segment: from its footer, or from its records if there is no valid footer.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@ namespace peercached::disk {
 
 struct ScannedSegment {
   enum class Verdict : uint8_t {
-    by_footer,   // sealed: the records themselves were not looked at
+    by_footer,   // sealed: the records themselves were not read
     by_records,  // every record was found and its payload verified
-    unreadable,  // like by_records, but the disk failed: it may hold more than `entries`
-    unfinished,  // made when the daemon or the machine died: without a header, so without pages
-    rejected,    // not a segment of this identity, version and number, or destroyed, or the disk
-                 // does not even give its header
-    refused,     // this process may not open it, or not now: `error`; the disk is not to blame
+    unreadable,  // like by_records, but the disk failed: `entries` may be incomplete
+    unfinished,  // the daemon or machine died while making it: no header, so no pages
+    rejected,    // another identity, version or number, or destroyed, or its header
+                 // is unreadable
+    refused,     // this process may not open it now (see `error`); not the disk's fault
   };
   Verdict verdict = Verdict::rejected;
   int error = 0;                     // -errno, refused only

@@ -21,7 +21,7 @@ uint64_t segment_bytes_of(const DiskConfig& config) {
   uint64_t bytes = config.segment_bytes;
   if (bytes == 0) {
     bytes = std::clamp(config.size_bytes / 64, 16 * kMiB, 256 * kMiB);
-    bytes = std::max(bytes, config.size_bytes / 1024);  // no more open files than that
+    bytes = std::max(bytes, config.size_bytes / 1024);  // at most 1024 open files
     bytes = std::min(bytes, config.size_bytes / 8);
   }
   bytes = block_floor(bytes);
@@ -113,7 +113,7 @@ class SegmentStore final : public ColdTier {
       const auto found = index_.find(one.digest);
       if (!found || !found->entry.on_disk() || found->entry.length != one.length) continue;
       auto segment = segments_.get(found->entry.segment);
-      if (segment == nullptr) continue;  // evicted at this moment
+      if (segment == nullptr) continue;  // evicted just now
       one.status = stalled ? PageStatus::error : PageStatus::pending;
       if (!stalled) jobs.push_back({found->entry, std::move(segment), &one, one.dest});
     }
@@ -178,7 +178,7 @@ class SegmentStore final : public ColdTier {
     return why;
   }
 
-  // A page that turned out to be damaged, or not to be read, or could not be carried forward.
+  // For a page that is damaged or unreadable, or could not be carried forward.
   void lose(const Digest& digest, uint64_t sequence, uint32_t segment) {
     const auto found = index_.find(digest);
     write_behind_.give_up(digest, sequence, segment);
@@ -201,7 +201,7 @@ class SegmentStore final : public ColdTier {
   const LogConfig log_config_;
   Log log_;
   std::atomic<uint64_t> reads_absent_{0}, reads_late_{0};
-  // Their threads end in the opposite order.
+  // Declaration order matters: their threads end in the reverse order.
   Reader reader_;
   Maintenance maintenance_;
   WriteBehind write_behind_;

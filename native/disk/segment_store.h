@@ -1,4 +1,4 @@
-// The disk tier over a log of segments, put together from the parts of this folder.
+// The disk tier over a log of segments, assembled from the parts of this folder.
 //
 //   put, remove -> WriteBehind -> Log -> segment files        Maintenance evicts the oldest
 //   find, read  -> Index -> Reader -> segment files           Health says when not to try
@@ -12,7 +12,7 @@
 
 namespace peercached::disk {
 
-// As open_disk_tier, with the I/O and the times of a test. `io` must outlive the tier.
+// Like open_disk_tier, with a test's I/O and times. `io` must outlive the tier.
 std::unique_ptr<ColdTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
                                              Io& io, HealthTimes times = {});
 

@@ -25,7 +25,7 @@ WriteBehind::WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Hea
 PutOutcome WriteBehind::check(const DiskPage& page) {
   if (const auto found = index_.find(page.digest)) {
     if (found->page.length == page.length && found->page.checksum == page.checksum) {
-      // Not under the index's mutex: the log holds its own while it asks the index.
+      // Not under the index's mutex: the log holds its own mutex while it calls the index.
       const uint32_t head = log_.head();
       index_.change(page.digest, [&](IndexEntry& entry) {
         entry.touched = head;
@@ -49,8 +49,8 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
     if (stopping_) outcome = PutOutcome::skipped_off;
     if (held_bytes_ + page.length > queue_bytes_max_) outcome = PutOutcome::skipped_full;
   }
-  // Under the mutex, with which every new page comes into the index: two cannot share the last
-  // room.
+  // Under the mutex, under which every new page enters the index. So two pages cannot both take the
+  // last room of a quota.
   if (outcome == PutOutcome::queued && !namespaces_.admit(page.namespace_id, page.length))
     outcome = PutOutcome::skipped_quota;
   skipped_full_ += outcome == PutOutcome::skipped_full;
@@ -66,7 +66,7 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
   entry.checksum = page.checksum;
   entry.length = page.length;
   entry.set_at = page.set_at;
-  if (!index_.insert(page, entry)) return PutOutcome::held;  // somebody else was faster
+  if (!index_.insert(page, entry)) return PutOutcome::held;  // another thread was faster
   ++last_sequence_;
 
   QueuedPage queued;
@@ -100,8 +100,8 @@ void WriteBehind::give_up(const Digest& digest, uint64_t sequence, uint32_t segm
   });
 }
 
-// Out of the index, and off the disk. Under the mutex, with which every new record of this digest
-// gets its sequence: so the removal is older than whatever is put after it.
+// Removes it from the index and queues a removal. Needs the mutex, under which every new record
+// gets its sequence. So the removal is older than any later put of this digest.
 template <typename Condition>
 bool WriteBehind::erase(const Digest& digest, Condition&& condition) {
   bool erased = false;
@@ -188,7 +188,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
 }
 
 void WriteBehind::run(unsigned writer) {
-  // As much processor time as others, but no waking up in the place of one that is at work.
+  // SCHED_BATCH: a normal share of processor time, but waking up does not preempt a running thread.
   const sched_param parameters{};
   ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
   AlignedBuffer buffer(kBatchBytes);
@@ -214,7 +214,7 @@ void WriteBehind::run(unsigned writer) {
 bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     const bool may_write = health_.writable() && !(stopping_ && stop_by_.passed());
-    // Pages are taken even when nothing can be written, to be let go.
+    // Take pages even when nothing can be written, in order to release them.
     const bool work = !pages_.empty() || (may_write && (!removals_.empty() || !clears_.empty()));
     if (work) {
       const bool enough =
@@ -267,7 +267,7 @@ void WriteBehind::append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoC
 }
 
 void WriteBehind::finish(std::vector<LogItem>& items) {
-  for (LogItem& item : items | std::views::reverse) {  // removals go back in their order
+  for (LogItem& item : items | std::views::reverse) {  // requeued removals keep their order
     const bool written = item.outcome == LogItem::Outcome::written;
     if (item.entry.kind != RecordKind::page) {
       if (!written) again(item);
@@ -281,7 +281,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
   }
 }
 
-// It is tried again, unless a later clear of its namespace is there.
+// Requeues it, unless a later clear of its namespace is queued.
 void WriteBehind::again(LogItem& item) {
   item.outcome = LogItem::Outcome::pending;
   item.segment = nullptr;
@@ -293,7 +293,7 @@ void WriteBehind::again(LogItem& item) {
   }
 }
 
-// A failed write may have left the page on the disk, so that it needs a removal too.
+// A failed write may still have put the page on disk, so it needs a removal too.
 void WriteBehind::not_written(const LogItem& item) {
   const auto ours = [&](const IndexEntry& entry) {
     return entry.sequence == item.entry.sequence && !entry.on_disk();

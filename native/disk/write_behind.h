@@ -1,11 +1,12 @@
-// Pages on their way to the log, and the threads that take them there.
+// Write-behind: the queue of pages for the log, and the threads that write them.
 //
-// Bounded in bytes: what does not fit is refused at once, so that a set never waits for the disk.
-// A page stays pinned, and counted, until its write is over. Pages wait up to kLingerMs for
-// company, unless much of the queue is full: a set that wakes a thread for each of its MiB, which
-// then copies on the processor where the set does, took twice its time on two cores. Removals are
-// never refused; while the disk takes nothing they wait (there is at most one for each page that
-// was there, and for each namespace that was cleared).
+// The queue is bounded in bytes. Pages that do not fit are refused at once, so that a set never
+// waits for the disk. A page stays pinned and counted until its write is over. Pages wait up to
+// kLingerMs to form a batch, unless much of the queue is full. Waking a thread for each MiB made a
+// set take twice as long on two cores, because the thread copied on the set's processor.
+//
+// Removals are never refused and wait while the disk takes nothing. There is at most one per page
+// that was there, and one per cleared namespace.
 #pragma once
 
 #include <condition_variable>
@@ -25,19 +26,18 @@ class WriteBehind {
   WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Health& health,
               const DiskConfig& config, uint64_t segment_bytes, uint64_t last_sequence);
 
-  // As in ColdTier.
+  // See ColdTier.
   PutOutcome put(const DiskPage& page, const std::byte* payload, std::function<void(bool)> done);
   void remove(const Digest& digest);
   void clear(const Digest& namespace_id, uint64_t below_epoch);
   bool flush(Deadline deadline);
 
-  // This record of the page cannot be read, or was not carried forward: the page is no more, unless
-  // it has moved.
+  // This record cannot be read or was not carried forward: drops the page unless it has moved.
   void give_up(const Digest& digest, uint64_t sequence, uint32_t segment);
   void writable_again();
-  // Takes nothing new, and writes out what is queued, until the deadline.
+  // Refuses new pages, and writes queued ones until the deadline.
   void drain(Deadline deadline);
-  // Ends the threads; what is still queued then is given up. The log was stopped before.
+  // Ends the threads and gives up what is still queued. The log must be stopped.
   void join();
 
   void add_to(DiskStats& stats) const;
@@ -68,20 +68,20 @@ class WriteBehind {
   NamespaceTable& namespaces_;
   Health& health_;
   const uint64_t queue_bytes_max_;
-  const uint64_t hurry_bytes_;  // when so many wait, nobody lingers
+  const uint64_t hurry_bytes_;  // with this many waiting, no writer lingers
   const uint64_t page_bytes_max_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, settled_;
   std::deque<QueuedPage> pages_;
   std::deque<LogItem> removals_;
-  std::map<Digest, LogItem> clears_;  // of each namespace the last
+  std::map<Digest, LogItem> clears_;  // the last one of each namespace
   uint64_t last_sequence_;
   uint64_t waiting_bytes_ = 0;  // of pages_
   uint64_t held_bytes_ = 0;     // of pages not settled yet
   uint64_t held_pages_ = 0;
   uint64_t in_hand_[kWriters] = {};  // lowest sequence that a writer has; 0: none
-  bool hurry_ = false;               // somebody waits in flush()
+  bool hurry_ = false;               // a thread waits in flush()
   bool stopping_ = false;
   Deadline stop_by_{};
   uint64_t skipped_full_ = 0, skipped_off_ = 0, skipped_old_ = 0, skipped_large_ = 0,

@@ -53,7 +53,7 @@ std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t byte
     const std::lock_guard lock(mutex_);
     if (auto known = known_region(identity, bytes)) return known;
   }
-  // Takes long for a large one: requests for other regions go on meanwhile.
+  // Mapping a large region takes long, so do it without the mutex.
   auto region = std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler);
   const std::lock_guard lock(mutex_);
   if (auto known = known_region(identity, bytes)) return known;  // another thread was faster
@@ -89,7 +89,7 @@ std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity,
 }
 
 bool Attachment::remove_region(uint32_t region) {
-  std::shared_ptr<Region> last;  // unmapping can take long: not under the lock
+  std::shared_ptr<Region> last;  // outlives the lock, because unmapping can take long
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(region);
   if (found == regions_.end()) return false;
@@ -115,9 +115,9 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
   pages.resize(columns.count);
   held.clear();
   const char* key = columns.keys.data();
-  uint32_t known_id = 0;  // never given out
+  uint32_t known_id = 0;  // never assigned
   const Region* known = nullptr;
-  size_t known_at = 0;  // in `held`
+  size_t known_at = 0;  // index in `held`
   PageStatus known_status = PageStatus::bad_region;
 
   for (uint32_t i = 0; i < columns.count; ++i) {
@@ -135,8 +135,8 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
       known_id = page.region;
       known = nullptr;
       known_status = PageStatus::bad_region;
-      // A page has its pieces in many regions, and the next page in the same ones, in turn: the one
-      // wanted is nearly always the one behind the last.
+      // Pages often use the same regions in the same order. So search from the one behind the last
+      // region used.
       for (size_t step = 1; step <= held.size() && known == nullptr; ++step) {
         const size_t at = (known_at + step) % held.size();
         if (held[at]->id != known_id) continue;
@@ -162,7 +162,7 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
     }
     const uint64_t offset = columns.offsets[i];
     const uint64_t bytes = known->memory.bytes();
-    // Compared by subtraction: offset + length may overflow, this cannot.
+    // Compare by subtraction, because offset + length may overflow.
     if (page.length == 0 || offset > bytes || page.length > bytes - offset) {
       page.status = PageStatus::bad_range;
       continue;

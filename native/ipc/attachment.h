@@ -1,8 +1,7 @@
 // One worker process as the daemon sees it: its namespace and its regions.
 //
-// Held by its connections; the last one to go takes the mappings along. A request holds the
-// regions it uses, so that neither UNREGISTER nor the end of the worker pulls memory away
-// from under a copy.
+// Its connections hold it; when the last one ends, its regions are unmapped. A request holds the
+// regions it uses. So neither UNREGISTER nor the worker's end unmaps memory during a copy.
 #pragma once
 
 #include <array>
@@ -24,7 +23,7 @@ namespace peercached::ipc {
 using Token = std::array<uint8_t, 16>;
 
 struct Region {
-  // Throws RequestError: no shared memory, or none that the handler can use.
+  // Throws RequestError if it is not shared memory, or not usable by the handler.
   Region(uint32_t id, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler);
   ~Region();
   Region(const Region&) = delete;
@@ -55,25 +54,25 @@ class Attachment {
   const std::shared_ptr<Namespace> ns;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
-  std::atomic<uint64_t> given_up{0};  // requests that the worker did not wait for to the end
+  std::atomic<uint64_t> given_up{0};  // requests that the worker stopped waiting for
 
-  // The same file again gives the same region, as long as it is not asked to be larger.
-  // Throws RequestError. `next_id` is the server's: ids are never used twice, so that one
-  // attachment's id means nothing in another.
+  // Registering the same file again returns the same region, unless a larger size is asked for.
+  // Throws RequestError. `next_id` is the server's: ids are never reused, so one attachment's id is
+  // invalid in another.
   std::shared_ptr<Region> add_region(const UniqueFd& fd, uint64_t bytes,
                                      std::atomic<uint32_t>& next_id, RequestHandler& handler);
   bool remove_region(uint32_t region);
-  // True the first time. The id stays known, so that later uses are told what happened.
+  // True the first time. The id stays known, so that later uses get status region_lost.
   bool lose_region(uint32_t region);
 
-  // Each connection's gate is known here while the connection lasts.
+  // Registers a connection's gate for as long as the connection lasts.
   void add_gate(std::shared_ptr<const GatePage> gate);
   void remove_gate(const std::shared_ptr<const GatePage>& gate);
-  // Connections whose worker has given up while the daemon is still at work in its memory.
+  // Counts connections whose worker gave up while the daemon still accesses its memory.
   uint32_t stuck() const;
 
-  // Fills `pages` from the columns: keys, memory, statuses of what is already decided. The
-  // regions used are kept alive by `held`, which is cleared first.
+  // Fills `pages` from the columns: keys, memory, and statuses already decided. `held` is cleared
+  // first, then keeps the used regions alive.
   void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
                std::vector<std::shared_ptr<Region>>& held) const;
 
@@ -84,7 +83,7 @@ class Attachment {
   Regions regions() const;
 
  private:
-  // The region of that file, or null if one may be added. Under the mutex.
+  // The region of that file, or null if it may be added. Throws RequestError. Needs the mutex.
   std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes) const;
 
   const RegionLimits limits_;

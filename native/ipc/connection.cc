@@ -8,7 +8,7 @@
 namespace peercached::ipc {
 namespace {
 
-constexpr size_t kScratchPages = 4096;  // kept when a larger request is over
+constexpr size_t kScratchPages = 4096;  // scratch capacity to keep after a larger request
 
 }  // namespace
 
@@ -158,7 +158,7 @@ Connection::Answer Connection::register_region(const Frame& frame) {
 
 Connection::Answer Connection::unregister_region(const Frame& frame) {
   require_empty(frame.header);
-  // The region's id travels in `count`.
+  // The region's id is in `count`.
   if (!attachment_->remove_region(frame.header.count)) {
     throw RequestError(ErrorCode::bad_value,
                        "this worker has no region " + std::to_string(frame.header.count));

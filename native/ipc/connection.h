@@ -1,7 +1,7 @@
-// One worker connection: reads a request, has it done, replies; one request at a time.
+// One worker connection: reads a request, executes it, replies; one request at a time.
 //
-// Runs on its own thread. The stream is closed only between requests, so that its end also
-// tells the client that nothing of its last request is still running.
+// Runs on its own thread. It closes the stream only between requests. So the end of the stream also
+// tells the client that its last request is no longer running.
 #pragma once
 
 #include <memory>
@@ -43,9 +43,9 @@ class Connection {
   std::shared_ptr<Attachment> attachment_;
   std::shared_ptr<GatePage> gate_;
 
-  // Scratch, kept from request to request.
+  // Scratch, kept between requests.
   std::vector<PageRef> pages_;
-  FrameMemory::Share scratch_;  // of `pages_`, where they are many
+  FrameMemory::Share scratch_;  // accounts for a large `pages_`
   std::vector<std::shared_ptr<Region>> held_;
   std::string body_;
 };

@@ -1,6 +1,6 @@
-// The bytes of one connection's frame: 64 KiB that are always there, and more of its share of the
-// frame memory (frame_memory.h) for as long as it is asked for. What is more comes from the kernel
-// and goes back there, so that a daemon is as small after a burst as before.
+// The frame buffer of one connection. It always keeps 64 KiB. A larger frame takes the rest from
+// its share of the frame memory (frame_memory.h) while it lasts. The rest is mapped from the kernel
+// and returned there, so that the daemon does not stay large after a burst.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ class FrameBuffer {
   FrameBuffer(const FrameBuffer&) = delete;
   FrameBuffer& operator=(const FrameBuffer&) = delete;
 
-  // With what is in it. False: there is no room for so much.
+  // Keeps the content. False: there is no memory for that size.
   bool grow(size_t bytes);
-  // To kSmallBytes, without what is in it.
+  // Shrinks to kSmallBytes. The content is lost.
   void shrink();
 
   std::byte* data() const { return data_; }

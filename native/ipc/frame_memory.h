@@ -1,6 +1,6 @@
-// The memory that workers' large frames may take, bounded in all and for each user. A frame takes
-// of it as its bytes come (frame_buffer.h), so that what is announced and never sent costs nothing.
-// What a small frame needs is not counted: every connection has that.
+// Limits the memory for workers' large frames, in total and per user. A frame takes memory as its
+// bytes arrive (frame_buffer.h), so an announced but unsent body costs nothing. Small frames do not
+// count, because every connection has their buffer anyway.
 //
 // Thread safe.
 #pragma once
@@ -13,12 +13,12 @@ namespace peercached::ipc {
 
 class FrameMemory {
  public:
-  // Bytes; 0: without a bound.
+  // Bytes; 0: unlimited.
   FrameMemory(uint64_t all_max, uint64_t user_max) : all_max_(all_max), user_max_(user_max) {}
   FrameMemory(const FrameMemory&) = delete;
   FrameMemory& operator=(const FrameMemory&) = delete;
 
-  // What one connection has of it. Its end gives that back.
+  // One connection's share; its destructor returns it.
   class Share {
    public:
     Share(FrameMemory& memory, uint32_t uid) : memory_(memory), uid_(uid) {}
@@ -26,7 +26,7 @@ class FrameMemory {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // To `bytes`, which is more than before. False: there is no room; it stays as it was.
+    // `bytes` must be more than before. False, and no change, if a limit would be exceeded.
     bool grow(uint64_t bytes);
     void shrink(uint64_t bytes);
 

@@ -26,7 +26,7 @@ bool wait_for(int fd, short events, int timeout_ms) {
   }
 }
 
-// Takes over every descriptor of the message first, so that none can leak whatever follows.
+// Takes over all descriptors of the message first, so that none can leak on a later error.
 void take_files(msghdr& message, std::vector<UniqueFd>& files) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
@@ -49,7 +49,7 @@ void FrameStream::shrink_if_quiet() {
 }
 
 bool FrameStream::receive(Frame& frame, const Deadline* deadline) {
-  // What has come is taken, also where this process was stopped until its time was over.
+  // Data that has arrived is read even after the deadline: this process may have been stopped.
   if (deadline != nullptr && !wait_for(socket_.get(), POLLIN, deadline->remaining_ms())) {
     return false;
   }
@@ -101,7 +101,7 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
     const size_t size = buffer_.size();
     if (filled_ == size && !buffer_.grow(std::min(total, size * 2))) {
       const size_t left = total - filled_;
-      buffer_.shrink();  // others may have room for theirs
+      buffer_.shrink();  // makes room for other connections
       if (!skip(frame, left, rest)) return false;
       throw RequestError(ErrorCode::limit,
                          "no memory for a request of " + std::to_string(total) +
@@ -119,7 +119,7 @@ bool FrameStream::read(Frame& frame, const Deadline* hello) {
   return true;
 }
 
-// The rest of a frame.
+// Reads the rest of a frame and drops it.
 bool FrameStream::skip(Frame& frame, size_t bytes, const Deadline& deadline) {
   for (size_t skipped = 0; skipped < bytes; skipped += filled_) {
     filled_ = 0;

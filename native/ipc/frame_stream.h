@@ -1,8 +1,8 @@
-// Frames in and out of one socket.
+// Reads and writes frames on one socket.
 //
-// Takes a small request in one system call, grows its buffer only as bytes really arrive (an
-// announced length costs nothing), and gives the memory back when the peer goes quiet. A frame for
-// which there is no memory is read to its end, and forgotten.
+// Reads a small request with one system call. Grows its buffer only as bytes arrive, so that an
+// announced length costs nothing. Returns the memory when the peer goes quiet. If there is no
+// memory for a frame, it reads the frame to its end and drops it.
 #pragma once
 
 #include <cstddef>
@@ -26,31 +26,31 @@ struct Frame {
 
 class FrameStream {
  public:
-  // Once the first byte of a frame is here the rest must come within this time, and what a slow
-  // copy of a large body may need on top; a reply must be taken within it too. A worker stopped in
-  // mid-frame is cut off: it reconnects.
+  // Timeout for the rest of a frame after its first byte, plus its body's bytes at
+  // kSlowestBytesPerMs. Also limits each wait while writing a reply. A worker stopped in mid-frame
+  // is disconnected, and reconnects.
   static constexpr int kStallTimeoutMs = 30'000;
   static constexpr uint32_t kSlowestBytesPerMs = 8 << 10;
-  // Before its HELLO a connection is anybody's.
+  // Before HELLO the peer is not authorised, so it gets only small frames.
   static constexpr uint32_t kHelloBodyBytesMax = 4096;
 
-  // `uid`: of the peer, whose share of `memory` its frames take.
+  // `uid`: of the peer; its frames count against this user's share of `memory`.
   FrameStream(UniqueFd socket, FrameMemory& memory, uint32_t uid)
       : socket_(std::move(socket)), buffer_(memory, uid) {}
 
-  // Blocks, without a timer, until a whole frame is here. False: the peer is gone, or `stop`
-  // was called. Throws RequestError: bad_frame; or limit, where the next frame may fit.
-  // `frame.header` then says whose fault it was.
+  // Blocks, without a timeout, until a whole frame is here. False: the peer is gone, or `stop` was
+  // called. Throws RequestError: bad_frame, or limit if the next frame may still fit. Then
+  // `frame.header` names the failed request.
   bool read(Frame& frame) { return read(frame, nullptr); }
-  // The frame must be a HELLO's, and whole by then. False as above, and when it is late.
+  // Like read(), for a HELLO that must be complete by the deadline; false also when it is late.
   bool read_hello(Frame& frame, Deadline deadline) { return read(frame, &deadline); }
-  // False: the peer does not take it.
+  // False: the peer does not read it.
   bool write(const ReplyHeader& header, std::string_view body);
 
-  // From any thread: the read in progress, or the next one, returns false. A reply to the
-  // request being worked on still goes out: only silence may look like an end to the client.
+  // From any thread: the current read, or the next one, returns false. The reply to the current
+  // request is still sent: an end of the stream must mean that no request is running.
   void stop();
-  // The peer sees the end of the stream now, not when this object dies.
+  // Ends the stream for the peer now, not when this object is destroyed.
   void close_stream();
 
   int fd() const { return socket_.get(); }

@@ -33,7 +33,7 @@ UniqueFd make_event() {
   return event;
 }
 
-// Kept back so that there is a descriptor to accept with, and so refuse, when all are used.
+// A spare descriptor. Closing it lets the server accept and refuse a connection when all are used.
 UniqueFd make_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
@@ -52,7 +52,7 @@ struct IpcServer::Impl {
     acceptor.join();
   }
 
-  // A connection and its thread; joined and freed by the acceptor, its only owner.
+  // A connection and its thread. The acceptor is the only owner: it joins and frees them.
   struct Running {
     Running(ServerState& state, UniqueFd socket, const ipc::Visitor& visitor_)
         : visitor(visitor_), connection(state, std::move(socket), visitor) {}
@@ -100,7 +100,7 @@ struct IpcServer::Impl {
     UniqueFd socket(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       if (errno != EMFILE && errno != ENFILE) return;
-      // Without this the listener would stay readable, and this thread spin.
+      // Accept and refuse, else the listener would stay readable and this thread would spin.
       reserve.reset();
       socket.reset(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket) refuse(socket, "the daemon has no file descriptors left");
@@ -167,7 +167,7 @@ struct IpcServer::Impl {
   SocketPath path;
   UniqueFd wake, reserve;
   std::list<Running> running;
-  ipc::Crowd crowd{state.config.admission};  // of those running
+  ipc::Crowd crowd{state.config.admission};  // the running connections
   std::atomic<bool> stopping{false};
   std::thread acceptor;  // last: it uses all of the above
 };

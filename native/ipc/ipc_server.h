@@ -1,12 +1,12 @@
 // The worker-facing server: a Unix stream socket, one thread per connection.
 //
-// A worker process *attaches* once (HELLO with no token) and may open more connections into
-// the same attachment with its token. Regions belong to the attachment: memfds passed with
-// SCM_RIGHTS, sealed against shrinking where possible, mapped once, unmapped when its last
-// connection is gone and no request uses them. Frames: docs/protocol.md, "IPC".
+// A worker process *attaches* once (HELLO with no token). With its token it may open more
+// connections into the same attachment. Regions belong to the attachment. They are memfds passed
+// with SCM_RIGHTS, sealed against shrinking where possible, and mapped once. They are unmapped when
+// the last connection is gone and no request uses them. Frames: docs/protocol.md, "IPC".
 //
-// A bad frame is answered with a clear error; where the stream can no longer be trusted that
-// connection is closed. Nobody else is affected.
+// A bad frame gets a clear error. If the stream can no longer be trusted, the server closes that
+// connection; no other is affected.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct IpcServerConfig {
   ipc::Admission admission;
   unsigned connections_max = 256;
   unsigned attachments_max = 64;
-  unsigned attachments_per_process_max = 0;  // 0: as many as there may be
+  unsigned attachments_per_process_max = 0;  // 0: no limit per process
   int hello_timeout_ms = 5000;
-  // SGLang's DeepSeek V4 pools have a file for each layer of each of up to eight pools. Attachments
-  // times this stay below what the kernel lets one process map (vm.max_map_count, 65530).
+  // SGLang's DeepSeek V4 has up to eight pools with one file per layer each. Attachments times this
+  // must stay below the kernel's limit of mappings per process (vm.max_map_count, 65530).
   unsigned regions_per_attachment_max = 512;
   uint64_t region_bytes_max = 1ull << 42;  // of one attachment, all regions together
-  // Of the requests above 64 KiB that are read or served at a time; of one user's, half of it.
+  // For all requests above 64 KiB being read or served; one user may take half of it.
   uint64_t frame_memory_max = 512ull << 20;
   uint32_t deadline_ms_max = 600'000;
   Incarnation incarnation = 0;
@@ -48,23 +48,24 @@ struct WorkerInfo {  // for `peercachectl workers` and status
   std::string name, ns;
   uint32_t connections = 0, regions = 0;
   uint64_t region_bytes = 0, requests = 0;
-  uint64_t given_up = 0;  // requests that the worker did not wait for to the end
-  uint32_t stuck = 0;     // of these: the daemon is still at work in the worker's memory
+  uint64_t given_up = 0;  // requests that the worker stopped waiting for
+  uint32_t stuck = 0;     // of these: the daemon still accesses the worker's memory
 };
 
 struct IpcStats {
   uint64_t connections = 0, accepted = 0, refused = 0, bad_frames = 0, regions_lost = 0;
-  // Of `refused`: by user and group, and one process's or user's too many. Late: said no HELLO.
+  // forbidden, crowded: included in `refused`. forbidden: by user or group. crowded: too many of
+  // one process or user. late_hellos: sent no HELLO in time.
   uint64_t forbidden = 0, crowded = 0, late_hellos = 0;
-  uint64_t requests_refused = 0;  // for want of memory for large ones
+  uint64_t requests_refused = 0;  // no memory for large ones
   uint64_t sets = 0, gets = 0, exists = 0, others = 0;
-  uint64_t given_up = 0;  // requests that their worker did not wait for to the end
+  uint64_t given_up = 0;  // requests that their worker stopped waiting for
 };
 
 class IpcServer {
  public:
-  // Binds; throws std::system_error / std::runtime_error: a path where a live daemon answers
-  // is refused, a dead daemon's socket is taken over.
+  // Binds the socket and takes over a dead daemon's. Throws std::system_error or
+  // std::runtime_error, for example if a live daemon answers at the path.
   IpcServer(const IpcServerConfig& config, RequestHandler& handler);
   ~IpcServer();  // closes all connections, joins all threads
 

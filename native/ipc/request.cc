@@ -30,7 +30,7 @@ void check_header(const RequestHeader& header) {
     bad_frame("a count of " + std::to_string(header.count) + " pages: at most " +
               std::to_string(kPagesMax) + " are taken, split the batch");
   }
-  // UNREGISTER has a region's id there, which is what a daemon has given out: any number.
+  // For UNREGISTER, count is a region id, so any number is valid.
   if (!is_page_op(op) && op != Op::unregister_region && header.count != 0) {
     bad_frame("op " + std::to_string(header.op) + " has a count of " +
               std::to_string(header.count) + ": it has no pages, so it must be 0");
@@ -90,7 +90,7 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   pages.count = header.count;
   pages.has_memory = op == Op::set || op == Op::get;
 
-  // 65 536 pages of 20 bytes fit in 32 bits many times over: no sum here can overflow 64.
+  // At most 65 536 pages of 20 bytes: no sum here can overflow 64 bits.
   const uint64_t n = header.count;
   const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
   const bool has_parent = (header.flags & kFlagParent) != 0;

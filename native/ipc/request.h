@@ -1,5 +1,5 @@
-// Taking a request's body apart: pure functions over untrusted bytes, no I/O, no allocation
-// that the bytes can inflate. The fuzz target feeds exactly these.
+// Parses request bodies: pure functions over untrusted bytes, without I/O. The bytes cannot inflate
+// any allocation. The fuzz target feeds exactly these.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class RequestError : public std::runtime_error {
  public:
   RequestError(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
   ErrorCode code() const { return code_; }
-  // After these the stream or the peer cannot be trusted any further.
+  // After these errors the stream or the peer can no longer be trusted.
   bool closes() const {
     return code_ == ErrorCode::bad_frame || code_ == ErrorCode::bad_version ||
            code_ == ErrorCode::not_attached || code_ == ErrorCode::no_attachment ||
@@ -31,7 +31,7 @@ class RequestError : public std::runtime_error {
   ErrorCode code_;
 };
 
-// A column inside the body; read by value because nothing aligns it.
+// A column inside the body. Reads by value, because it is not aligned.
 template <typename T>
 class Column {
  public:
@@ -52,7 +52,7 @@ struct Hello {
   std::string_view ns, name;
 };
 
-// The pages of SET and GET, or the keys of EXISTS and REMOVE (has_memory is false then).
+// The pages of SET and GET, or the keys of EXISTS and REMOVE (then has_memory is false).
 struct PageColumns {
   uint32_t count = 0;
   bool has_memory = false;
@@ -61,7 +61,7 @@ struct PageColumns {
   Column<uint32_t> lengths;
   std::string_view parent_key;
   uint32_t hold_ms = 0;
-  std::string_view keys;  // concatenated; the sum of key_bytes
+  std::string_view keys;  // concatenated; key_bytes must sum to their size
 };
 
 bool is_page_op(Op op);

@@ -21,7 +21,7 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
   if (hello.token != Token{}) {
     const std::lock_guard lock(mutex_);
     const auto found = attachments_.find(hello.token);
-    // One answer for "no such token" and "not yours": a guess learns nothing.
+    // One answer for "no such token" and "not yours", so that a guess learns nothing.
     if (found == attachments_.end() || found->second->uid != uid) {
       throw RequestError(ErrorCode::no_attachment,
                          "no attachment of this user has this token: attach anew");
@@ -71,7 +71,7 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
 void ServerState::leave(std::shared_ptr<Attachment> attachment) {
   const std::lock_guard lock(mutex_);
   if (--attachment->connections == 0) attachments_.erase(attachment->token);
-  // The mappings go when `attachment` does: after the lock.
+  // `attachment` is destroyed after the lock is released, because unmapping takes long.
 }
 
 std::vector<WorkerInfo> ServerState::workers() const {

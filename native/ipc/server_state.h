@@ -1,4 +1,4 @@
-// What all connections of one server share: the attachments, the counters, the handler.
+// State shared by all connections of one server: the attachments, the counters, the handler.
 #pragma once
 
 #include <array>
@@ -31,9 +31,9 @@ class ServerState {
   std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0}, requests_refused{0};
   std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0}, given_up{0};
 
-  // With a token of zeros a new attachment, else the one that has this token, belongs to this
-  // user and speaks of this namespace. Throws RequestError. Counts the connection in; each
-  // call that returned is followed by one `leave`.
+  // A zero token makes a new attachment. Any other token finds its attachment, if user and
+  // namespace match. Throws RequestError. Counts the connection in: call leave() once per
+  // successful call.
   std::shared_ptr<Attachment> attach(const Hello& hello, uint32_t pid, uint32_t uid);
   void leave(std::shared_ptr<Attachment> attachment);
 

@@ -27,11 +27,11 @@ struct stat status_of(const UniqueFd& fd) {
   return status;
 }
 
-constexpr uint64_t kDmaBufMagic = 0x444d4142;  // DMA_BUF_MAGIC, which older headers lack
+constexpr uint64_t kDmaBufMagic = 0x444d4142;  // DMA_BUF_MAGIC; older headers lack it
 
 bool seal_against_shrinking(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0) return false;  // a tmpfs file that is no memfd
+  if (seals < 0) return false;  // a tmpfs file that is not a memfd
   if ((seals & F_SEAL_SHRINK) != 0) return true;
   return ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0;
 }
@@ -57,7 +57,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   if (!S_ISREG(status.st_mode) || (filesystem.f_type != TMPFS_MAGIC && !huge)) {
     refuse("the passed file is no shared memory: pass a memfd or a file on tmpfs or hugetlbfs");
   }
-  // Sealed first, measured after: in the other order it could shrink in between.
+  // Seal first, then measure: otherwise the file could shrink in between.
   const bool sealed = seal_against_shrinking(fd.get());
   status = status_of(fd);
   identity_ = {status.st_dev, status.st_ino};
@@ -66,7 +66,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
     refuse("a region of " + std::to_string(bytes) + " bytes in a file of " +
            std::to_string(file_bytes) + ": announce 1 byte up to the file's size");
   }
-  // munmap rounds up by itself for ordinary pages, but wants whole huge pages.
+  // munmap rounds up for ordinary pages, but not for huge pages.
   const uint64_t granule = huge ? static_cast<uint64_t>(filesystem.f_bsize) : 1;
   mapped_bytes_ = (bytes + granule - 1) / granule * granule;
   void* at = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -74,10 +74,10 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
     refuse("mapping " + std::to_string(bytes) + " bytes: " + error_text(errno) +
            "; the file must be open for reading and writing, and not sealed against writing");
   }
-  // A worker's pages do not belong in the daemon's core dump.
+  // Keep workers' pages out of the daemon's core dump.
   ::madvise(at, mapped_bytes_, MADV_DONTDUMP);
   base_ = static_cast<std::byte*>(at);
-  // A huge page can still be missing when it is first touched.
+  // A huge page can still be missing at its first touch.
   faultless_ = sealed && !huge;
 }
 

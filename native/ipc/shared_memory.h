@@ -1,9 +1,9 @@
-// Memory that belongs to a worker and is mapped here: its regions and its gate pages.
+// Worker memory mapped here: its regions and its gate pages.
 //
-// Only memfds and tmpfs or hugetlbfs files are taken: a mapped file of any other kind could
-// make a plain memory access wait for a disk, or for whoever serves a FUSE mount. A dma-buf is
-// memory of a device (a GPU): it gets addresses here, by which pages are told apart and RDMA
-// devices write, but the processor cannot touch it.
+// Only memfds and files on tmpfs or hugetlbfs are accepted. With other files, a plain memory access
+// could wait for a disk or a FUSE server. A dma-buf is device memory (a GPU's). It gets reserved
+// addresses here, which identify pages and let RDMA devices write, but the processor cannot touch
+// it.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct FileIdentity {
 class SharedMemory {
  public:
   // Maps the first `bytes` of the file, shared and writable, after trying to seal it against
-  // shrinking. Throws RequestError(bad_value) naming what is wrong with the file.
+  // shrinking. Throws RequestError(bad_value) naming the problem with the file.
   SharedMemory(const UniqueFd& fd, uint64_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -31,7 +31,7 @@ class SharedMemory {
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
   const FileIdentity& identity() const { return identity_; }
-  // Touching it cannot fault: sealed against shrinking, and made of ordinary pages.
+  // Access cannot fault: sealed against shrinking, and made of ordinary pages.
   bool faultless() const { return faultless_; }
   // A dma-buf: its addresses are reserved, not mapped.
   bool of_device() const { return of_device_; }
@@ -48,8 +48,8 @@ class SharedMemory {
   bool of_device_ = false;
 };
 
-// The page through which a client can fence one connection. It is touched outside of
-// `guarded`, so here a file that could not be sealed is refused.
+// The page through which a client can fence one connection. It is accessed outside `guarded`, so a
+// file that cannot be sealed is refused here.
 class GatePage {
  public:
   explicit GatePage(const UniqueFd& fd);

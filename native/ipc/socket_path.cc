@@ -59,7 +59,7 @@ UniqueFd claim(const std::string& path) {
                      "): stop that one, or set socket_path to another");
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
-  // Only for the message above, so a failure to write it is no reason to stop.
+  // Only for the message above, so ignore a write failure.
   if (::ftruncate(lock.get(), 0) == 0) {
     [[maybe_unused]] const auto written = ::pwrite(lock.get(), pid.data(), pid.size(), 0);
   }
@@ -79,7 +79,7 @@ void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
   if (!probe) refuse(path, "socket(): " + error_text(errno));
   const int rc =
       ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  // EAGAIN: a full backlog, so somebody listens. EPROTOTYPE: another kind of socket.
+  // EAGAIN: a full backlog, so a process listens. EPROTOTYPE: another kind of socket.
   if (rc == 0 || errno != ECONNREFUSED) {
     refuse(path, "some other program answers there: stop it, or set socket_path to another");
   }
@@ -98,8 +98,8 @@ SocketPath::SocketPath(const std::string& path, uint32_t mode, int64_t group) : 
 
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_) refuse(path, "socket(): " + error_text(errno));
-  // Before bind, so that there is no moment at which the socket is open to more people;
-  // after it too, because the umask may have taken bits away.
+  // Before bind, so that the socket is never open to more users. After bind again, because the
+  // umask may have cleared bits.
   ::fchmod(listener_.get(), group < 0 ? mode : mode & 0700);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     refuse(path,

@@ -35,7 +35,7 @@ Visitor Visitor::at(int socket) {
       visitor.groups.resize(bytes / sizeof(uint32_t));
       return visitor;
     }
-    // ERANGE says how many there are; a user has at most 65536 groups.
+    // ERANGE returns the required size; a user has at most 65536 groups.
     if (errno != ERANGE) break;
     visitor.groups.resize(bytes / sizeof(uint32_t));
   }

@@ -1,6 +1,5 @@
-// Who knocks at the workers' socket, by the kernel's word (SO_PEERCRED), and whether they may in:
-// by user and group, and not too many connections of one process or user, so that whoever floods
-// the socket leaves room for the others.
+// Admission to the workers' socket, by the peer's kernel credentials (SO_PEERCRED). Checks user and
+// group, and limits connections per process and user, so that nobody can flood the socket.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +10,30 @@
 namespace peercached::ipc {
 
 struct Visitor {
-  uint32_t pid = 0;  // 0: of a container whose processes cannot be seen from here
+  uint32_t pid = 0;  // 0: in a pid namespace that is invisible from here
   uint32_t uid = UINT32_MAX, gid = UINT32_MAX;
   std::vector<uint32_t> groups;  // supplementary
 
-  // Of the socket's other end.
+  // The socket's peer.
   static Visitor at(int socket);
-  std::string name() const;  // for people
+  std::string name() const;  // for messages
 };
 
 struct Admission {
-  // Both empty: whoever the socket's mode lets connect. Root and the daemon's own user always may.
+  // Both empty: everyone whom the socket's mode lets connect. Root and the daemon's user always
+  // may.
   std::vector<uint32_t> users, groups;
-  unsigned per_process_max = 0, per_user_max = 0;  // connections; 0: as many as there may be
+  unsigned per_process_max = 0, per_user_max = 0;  // connections; 0: no limit
 
   bool permits(const Visitor& visitor) const;
 };
 
-// Connections at a time, by whose they are. Not thread safe.
+// Counts open connections per process and user. Not thread safe.
 class Crowd {
  public:
   explicit Crowd(const Admission& admission) : admission_(admission) {}
 
-  // Empty: counted in. Else why not, for people.
+  // Empty: counted in. Otherwise the reason for the refusal, as a sentence.
   std::string enter(const Visitor& visitor);
   void leave(const Visitor& visitor);
 

@@ -3,8 +3,8 @@
 //   request:  RequestHeader, then body_bytes of body
 //   reply:    ReplyHeader, then body_bytes of body
 //
-// Anything about pages is a column (one array per field), never a row: a Python client packs
-// a column with one call, whatever its length.
+// Page data comes in columns (one array per field), not rows: a Python client packs a column of any
+// length with one call.
 #pragma once
 
 #include <bit>
@@ -38,7 +38,7 @@ inline constexpr uint16_t kReplyBit = 0x8000;
 enum RequestFlags : uint16_t {
   kFlagParent = 1,  // SET, GET, EXISTS, REMOVE: a parent key follows the columns
   kFlagBitmap = 2,  // EXISTS: one byte per key in the reply
-  kFlagHold = 4,    // EXISTS: the body ends with how long to keep what is present, u32 ms
+  kFlagHold = 4,    // EXISTS: the body ends with how long to keep present pages, u32 ms
 };
 
 enum class ErrorCode : uint16_t {
@@ -46,9 +46,9 @@ enum class ErrorCode : uint16_t {
   bad_frame = 1,      // lengths do not add up; the connection is closed
   bad_version = 2,    // HELLO: another protocol version; closed
   not_attached = 3,   // any op before HELLO; closed
-  no_attachment = 4,  // HELLO: no such token, for you; closed. Attach anew
-  bad_value = 5,      // well formed, but a value cannot be; the connection goes on
-  limit = 6,          // a bound of the daemon is reached
+  no_attachment = 4,  // HELLO: this user has no such token; closed. Attach anew
+  bad_value = 5,      // well formed, but an invalid value; the connection goes on
+  limit = 6,          // a limit of the daemon is reached
   unknown_op = 7,     // the connection goes on
   failed = 8,         // the daemon could not do it; the text says why
   forbidden = 9,      // this user may not be a worker here; closed

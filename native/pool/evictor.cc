@@ -1,4 +1,4 @@
-// How pages leave the pool.
+// Eviction: how pages leave the pool.
 
 #include <algorithm>
 #include <cassert>
@@ -9,16 +9,16 @@
 namespace peercached {
 
 namespace {
-// The mutex is let go, and the sink called, after so many.
+// The evictor releases the mutex and calls the sink after this many pages.
 constexpr size_t kEvictPagesPerTurn = 64;
-// Pinned pages that are passed over at the cold end of a namespace with a quota.
+// Pinned pages to skip at the cold end of a namespace with a quota.
 constexpr int kPinnedStepsMax = 1024;
 }  // namespace
 
 void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   Slot& slot = slots[id];
   assert(slot.state == SlotState::committed);
-  // First of all: from here on no remote reader accepts these bytes.
+  // Must come first: from here on no remote reader accepts these bytes.
   invalidate_header(header_of(slot));
   RecordRow row = row_of(slot);
   row.flags = kRecordWithdraw;
@@ -52,7 +52,7 @@ bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
     for (int steps = 0; victim != kNoSlot && slots[victim].pins > 0; ++steps) {
       victim = steps < kPinnedStepsMax ? slots[victim].in_namespace.hotter : kNoSlot;
     }
-    // Larger than the quota itself: nothing is gained by losing the rest.
+    // A page larger than the quota never fits, so evicting the rest would gain nothing.
     if (victim == kNoSlot || bytes > own.quota_bytes) {
       ++own.refused;
       return false;
@@ -102,8 +102,8 @@ uint32_t Pool::Impl::take_slot(SizeClass& size_class, std::vector<RecordRow>& ev
   }
 }
 
-// A page larger than the room between the watermarks is left to inline eviction: to drop it
-// early would empty more of the pool than anyone asked for.
+// Leaves a page larger than the gap between the watermarks to inline eviction. Dropping it early
+// would empty more of the pool than the low watermark asks for.
 bool Pool::Impl::should_evict() {
   if (!above_high) return false;
   const uint32_t id = recency.coldest();
@@ -136,7 +136,7 @@ void Pool::Impl::evict_in_background() {
   }
 }
 
-// --- on an operator's word ---------------------------------------------------------------------
+// --- eviction requested by an operator ---------------------------------------------------------
 
 Evicted Pool::evict(std::span<const Digest> digests) {
   Evicted evicted;

@@ -87,8 +87,8 @@ void PoolMemory::map_and_touch(bool huge_pages) {
 }
 
 void PoolMemory::touch(bool huge_pages) {
-  // Where the system allows large pages for shared memory they save the copy's TLB misses;
-  // where it does not, nothing is lost.
+  // Huge pages for shared memory save TLB misses during the copy. Where the system forbids them,
+  // this call has no effect.
   if (!huge_pages) madvise(base_, mapped_bytes_, MADV_HUGEPAGE);
 
   std::atomic<uint64_t> next{0};
@@ -103,7 +103,7 @@ void PoolMemory::touch(bool huge_pages) {
         failure = errno;
         return;
       }
-      // A kernel before 5.14: write to each page what it holds.
+      // Kernels before 5.14 lack it: write back each page's own content.
       for (uint64_t page = at; page < at + bytes; page += kMemoryPageBytes) {
         auto* first = reinterpret_cast<volatile char*>(base_ + page);
         *first = *first;

@@ -1,8 +1,8 @@
-// The pool's memory: a memfd or a file that outlives us, mapped once and touched throughout before
-// first use.
+// The pool's memory: a memfd, or a file that outlives the process. It is mapped once and touched
+// completely at start.
 //
-// First touch of a page costs more than copying it (0.4 GB/s against 20), and running out of
-// memory at first touch is a SIGBUS in the middle of a `set`. Both belong to the start.
+// The first touch of a page is slower than copying it (0.4 GB/s against 20 GB/s). Running out of
+// memory at first touch raises SIGBUS. Touching at start keeps both out of `set`.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace peercached {
 
 class PoolMemory {
  public:
-  // Anonymous. Throws std::runtime_error: more than the memory there is, too few huge pages.
-  // prefault_threads: 0 is one per processor, at most 16.
+  // Anonymous memory. Throws std::runtime_error if memory or huge pages do not suffice.
+  // prefault_threads: 0 means one per processor, at most 16.
   PoolMemory(uint64_t size_bytes, bool huge_pages, unsigned prefault_threads);
-  // The content of the file stays.
+  // Keeps the content of the file.
   PoolMemory(std::unique_ptr<PoolFile> file, unsigned prefault_threads);
   ~PoolMemory();
   PoolMemory(const PoolMemory&) = delete;
   PoolMemory& operator=(const PoolMemory&) = delete;
 
   std::byte* base() const { return base_; }
-  // Of the pool: rounded down to whole pages of the kind asked for, less what the file needs.
+  // Size of the pool: rounded down to whole (huge) pages, minus the file's own metadata.
   uint64_t size_bytes() const { return size_bytes_; }
   int fd() const { return fd_; }                        // the pool begins at its offset 0
   const PoolFile* file() const { return file_.get(); }  // null: anonymous
-  unsigned threads() const { return threads_; }         // that are worth using on all of it
+  unsigned threads() const { return threads_; }         // worth using on the whole pool
 
  private:
   void map_and_touch(bool huge_pages);

@@ -12,7 +12,7 @@ namespace peercached {
 
 namespace {
 
-// A line "name:   123 kB" or "name:   123" of /proc/meminfo.
+// Parses a line "name:   123 kB" or "name:   123" of /proc/meminfo.
 std::optional<uint64_t> meminfo(const std::string& name) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)

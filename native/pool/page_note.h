@@ -1,10 +1,11 @@
-// Beside each page of a warm pool, behind its payload: what the header does not say and the next
-// process must know. A header without its note is not served again.
+// The note behind each page's payload in a warm pool. It stores what the next process must know and
+// the header does not say. A page without a valid note is not served again.
 //
 //   slot = | header, 64 | payload, rounded up to 4 KiB | note, 64 |
 //
-// Written while the slot is reserved (its header is invalid), all but `stamp`, which is one store
-// of its own at any time: it is in no check, for a wrong one only misplaces the page.
+// The pool writes the note while the slot is reserved, so its header is invalid. Only `stamp` may
+// change at any time, by one atomic store. No checksum covers it: a wrong stamp only misplaces the
+// page in the eviction order.
 #pragma once
 
 #include <atomic>
@@ -16,16 +17,16 @@
 namespace peercached {
 
 struct PageNote {
-  Digest page;  // the header's: a note of an earlier page in this slot is none
+  Digest page;  // must equal the header's, else the note belongs to an earlier page
   Digest namespace_id;
   uint64_t epoch = 0;
-  Position set_at = 0;  // of the newest removal then: a later one of this page makes it void
+  Position set_at = 0;  // newest removal at that time; a later removal of this page voids it
   uint64_t check = 0;   // XXH3-64 of the bytes before
   uint64_t stamp = 0;   // how recently used: the pool's touch clock
 };
 static_assert(sizeof(PageNote) == 64);
 
-// Fills `check`; whether it is right.
+// seal() fills `check`; sealed() verifies it.
 void seal(PageNote& note);
 bool sealed(const PageNote& note);
 

@@ -10,7 +10,7 @@
 namespace peercached {
 
 namespace {
-constexpr uint32_t kScanSlotsPerTurn = 1024;  // the mutex is let go after so many
+constexpr uint32_t kScanSlotsPerTurn = 1024;  // slots per turn; the mutex is released in between
 }  // namespace
 
 namespace {
@@ -109,7 +109,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   if (id != kNoSlot) {
     if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
     if (slots[id].length == request.length) return ReserveOutcome::held;
-    // The same key with another length: the old page is wrong for everybody who asks now.
+    // Same key, another length: the old page is wrong for everyone who asks now.
     if (slots[id].pins > 0) return ReserveOutcome::busy;
   }
   if (request.length > kPageBytesMax || stride > space.capacity_bytes())
@@ -134,7 +134,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   slot.length = request.length;
   slot.namespace_slot = ns.slot;
   slot.published = false;
-  slot.pins = 1;  // the reservation's; `take` holds the span down for it
+  slot.pins = 1;  // the reservation's pin; `take` already holds the span down for it
   ++slot.uses;
   slot.parent = parent;
   slot.parent_uses = parent_uses;
@@ -197,7 +197,7 @@ void Pool::Impl::settled() {
   if (settle_waiters > 0) settlement.notify_all();
 }
 
-// --- the public calls ------------------------------------------------------------------------
+// --- public calls ----------------------------------------------------------------------------
 
 Pool::Pool(const PoolConfig& config, EvictSink on_evict, NamespaceJudge judge)
     : impl_(std::make_unique<Impl>(config, std::move(on_evict), judge)) {}
@@ -350,7 +350,7 @@ void Pool::unpin(std::span<const PinnedPage> pages) {
   std::lock_guard lock(impl_->mutex);
   for (const PinnedPage& page : pages)
     if (page) impl_->unpin(page.slot);
-  // What was pinned may have been what eviction was waiting for.
+  // The evictor may have been waiting for one of these pages.
   impl_->wake_evictor();
 }
 

@@ -41,12 +41,12 @@ struct Superblock {
 };
 static_assert(sizeof(Superblock) == 64);
 
-// In the superblock's page.
+// Offset in the superblock's page.
 constexpr uint64_t kTierNoteAt = 128;
 
 uint64_t check_of(const Superblock& block) { return checksum(&block, offsetof(Superblock, check)); }
 
-// A word for every unit of the file: a few too many, for the sake of a simple rule.
+// One word for every unit of the file. A few are never used, which keeps the rule simple.
 uint64_t span_word_bytes(uint64_t file_bytes) {
   return round_up(file_bytes / kUnitBytes * sizeof(uint64_t), kMemoryPageBytes);
 }
@@ -68,7 +68,7 @@ PoolFile::PoolFile(const PoolFileConfig& config, uint64_t size_bytes, bool huge_
     judge(static_cast<uint64_t>(found.st_size));
     uint64_t allocated_bytes = static_cast<uint64_t>(found.st_blocks) * 512;
     if (!kept_) {
-      // Not one byte of what was there stays: peers that read us may read anything in the pool.
+      // Erase all former content: peers may read any byte of the pool.
       if (ftruncate(fd_, 0) != 0) fail("cannot be emptied: " + last_error());
       allocated_bytes = 0;
     }
@@ -158,7 +158,7 @@ void PoolFile::check_room(uint64_t allocated_bytes) const {
   if (fstatfs(fd_, &where) != 0) fail("cannot be looked at: " + last_error());
   const uint64_t free_bytes =
       static_cast<uint64_t>(where.f_bavail) * static_cast<uint64_t>(where.f_bsize);
-  // A mount without a limit of its own says 0 blocks in all.
+  // A mount without a size limit reports 0 total blocks.
   if (where.f_blocks != 0 && more_bytes > free_bytes)
     fail("needs " + described(more_bytes) + " more for pool_size, but its file system has only " +
          described(free_bytes) +

@@ -1,5 +1,5 @@
-// The pool's parts behind its one mutex; pool.cc says what the public calls do with them,
-// evictor.cc how pages leave.
+// The pool's parts behind its single mutex. pool.cc implements the public calls, evictor.cc how
+// pages leave.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct Pool::Impl {
   Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge& judge);
   ~Impl();
 
-  // All below: with `mutex` held.
+  // All functions below need `mutex`.
 
   // --- pages
   std::byte* header_of(const Slot& slot) const { return memory.base() + slot.offset; }
@@ -36,19 +36,19 @@ struct Pool::Impl {
   uint32_t find_committed(const Digest& digest) const;
   void pin(uint32_t id);
   void unpin(uint32_t id);
-  // A slot is reserved for this page, or the outcome says why not. `parent`: a slot or kNoSlot.
-  // `id` is the slot found or made for the digest, kNoSlot if there is none.
+  // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or
+  // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
                              std::vector<RecordRow>& evicted, uint32_t& id);
   void write_header(const Slot& slot);
 
   void enter(uint32_t id, Generation generation, uint64_t checksum);
   void settled();
-  // Most recently used, by Recency and in its namespace.
+  // Makes a page the most recently used, in the pool and in its namespace.
   void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
-  // Of pages used elsewhere, last at `touched_ms`; `before`: the one placed just before it.
+  // Places a page last used elsewhere, at `touched_ms`. `before` is the page placed before it.
   void place_aged(uint32_t id, uint32_t before, uint32_t touched_ms);
-  // Its place in its namespace is behind `anchor` where its place in the pool is.
+  // Places it behind `anchor` in its namespace if it is behind `anchor` in the pool.
   void place_in_namespace(uint32_t id, uint32_t anchor);
 
   // --- a pool in a file (restore.cc)
@@ -57,13 +57,13 @@ struct Pool::Impl {
                   Generation page_generation);
   void write_note(const Slot& slot, const PageNamespace& ns);
 
-  // --- leaving
-  // Takes a committed page out of everything. The slot is freed now or by its last unpin.
+  // --- eviction and removal
+  // Removes a committed page from all lists. The slot is freed now or by its last unpin.
   void drop(uint32_t id, std::vector<RecordRow>& rows);
   void evict(uint32_t id, std::vector<RecordRow>& rows);
   uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted);
-  // Room for so many bytes within the namespace's quota, by eviction of its own pages. False: all
-  // of them are in use.
+  // Makes room for `bytes` within the namespace's quota by evicting its own pages. False if they
+  // are all in use.
   bool make_room_in(uint32_t namespace_slot, uint64_t bytes, std::vector<RecordRow>& evicted);
   void free_slot(uint32_t id);
 
@@ -92,12 +92,12 @@ struct Pool::Impl {
   VictimFinder victims;
   std::vector<uint32_t> chosen;  // scratch of take_slot
   std::unordered_map<uint32_t, NamespacePages> namespaces;
-  bool quotas = false;  // any namespace has one
+  bool quotas = false;  // whether any namespace has one
   PoolStats counters;
-  RecoveryReport recovery;  // constant once the pool is made
+  RecoveryReport recovery;  // constant after construction
 
   std::condition_variable pressure;
-  bool above_high = false;  // since when, until low is reached, the evictor works
+  bool above_high = false;  // the evictor works from the high watermark down to the low one
   bool stopping = false;
   std::thread evictor;
 };

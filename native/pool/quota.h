@@ -1,8 +1,8 @@
-// What one namespace holds of the pool, and what it may hold.
+// One namespace's share of the pool, and its quota.
 //
-// A namespace with a quota that is full makes room among its own pages, least recently used first,
-// and when those are all in use its page is refused: it never costs another namespace a page. A
-// quota is a cap, no reservation: below it a namespace competes for the pool like any other.
+// A namespace at its quota evicts its own least recently used pages to make room. If they are all
+// in use, its new page is refused. It never costs another namespace a page. A quota is a cap, not a
+// reservation: below it a namespace competes for the pool like any other.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace peercached {
 inline constexpr uint64_t kNoQuota = UINT64_MAX;
 
 struct NamespacePages {
-  // Committed pages, most recently used first where there is a quota; else as they were set.
+  // Committed pages. With a quota the most recently used is first, else the last one set.
   SlotList<&Slot::in_namespace> pages;
-  uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones too
+  uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones included
   uint64_t quota_bytes = kNoQuota;
-  uint64_t evictions = 0, refused = 0;  // for the quota's sake
+  uint64_t evictions = 0, refused = 0;  // caused by the quota
 
   bool forgettable() const { return bytes == 0 && quota_bytes == kNoQuota; }
 };

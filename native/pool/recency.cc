@@ -6,15 +6,15 @@
 namespace peercached {
 
 namespace {
-// What was touched in front of an anchor since it was, as a share of the pool: a page behind it
-// is evicted by so much earlier than it should be.
+// An anchor is usable while at most 1/kAnchorShare of the pool was touched since. A page placed
+// behind it is evicted that much too early.
 constexpr uint64_t kAnchorShare = 4;
 
-// An anchor of another class gives no place in this class's list: the nearest page of this class
-// does, within so many. The lists may differ a little, the work may not grow.
+// If the anchor is of another class, the class list uses the nearest page of this class instead.
+// The search ends after this many steps to bound the work; the lists may then differ slightly.
 constexpr int kClassStepsMax = 16;
 
-// From one aged page's place to the next one's. A bounded time with the mutex held.
+// Most steps from one aged page's place to the next. Bounds the time under the mutex.
 constexpr int kAgedStepsMax = 4096;
 }  // namespace
 
@@ -130,7 +130,7 @@ void Recency::unpinned(uint32_t id) {
   Slot& slot = slots_[id];
   if (slot.listed || slot.state != SlotState::committed) return;
   slot.listed = true;
-  // Not hotter than what is at the cold end by now: the order of stamps holds.
+  // Never hotter than the current coldest page, so that the list stays ordered by stamp.
   if (!pages_.empty()) slot.stamp = std::min(slot.stamp, slots_[pages_.coldest()].stamp);
   pages_.push_coldest(slots_.data(), id);
   class_of(id).pages.push_coldest(slots_.data(), id);

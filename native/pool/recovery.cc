@@ -15,7 +15,7 @@ namespace peercached {
 
 namespace {
 
-// One thread's finds, so that threads meet only once.
+// One thread's results, merged once at its end to avoid contention.
 struct Finds {
   std::vector<RecoveredPage> pages;
   uint64_t damaged_headers = 0, damaged_payloads = 0, unfinished = 0;

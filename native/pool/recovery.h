@@ -1,6 +1,6 @@
-// Which pages of a warm pool's file are whole: every slot of every span, by several threads.
+// Finds the valid pages in a warm pool's file. Several threads check every slot of every span.
 //
-// Knows nothing of the pool that they will be put into; pool/restore.cc does that.
+// It does not know the pool; pool/restore.cc puts the pages back.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@
 
 namespace peercached {
 
-// What became of the pages of a pool file, once at start.
+// Outcome of recovering a pool file, once at start.
 struct RecoveryReport {
-  std::string file;       // "": the pool lives in no file
-  std::string why_fresh;  // not "": what was there was not looked at, and why
+  std::string file;       // "": the pool has no file
+  std::string why_fresh;  // not "": why the file's content was dropped unread
   uint64_t pages = 0;     // served again
   uint64_t bytes = 0;     // of their payloads
   double seconds = 0;
-  // Of the rest, why not.
+  // Counts of the pages not served, by reason.
   uint64_t damaged_spans = 0;
   uint64_t damaged_headers = 0;
-  uint64_t damaged_payloads = 0;  // whole header, but the bytes have another checksum
-  uint64_t unfinished = 0;        // no whole note: the process ended in the middle of its commit
-  uint64_t cleared = 0;  // of an epoch that is over, or of more namespaces than there may be
-  uint64_t removed = 0;  // since it was set
+  uint64_t damaged_payloads = 0;  // valid header, but the bytes have another checksum
+  uint64_t unfinished = 0;        // no valid note: the process died during the commit
+  uint64_t cleared = 0;           // epoch is over, or too many namespaces
+  uint64_t removed = 0;           // removed since it was set
   uint64_t duplicates = 0;
 };
 
@@ -37,12 +37,12 @@ struct RecoveredPage {
   uint64_t epoch = 0;
   Position set_at = 0;
   uint64_t stamp = 0;
-  uint32_t span = 0;  // index in the spans given
-  uint32_t slot = 0;  // within it
+  uint32_t span = 0;  // index into `spans`
+  uint32_t slot = 0;  // within the span
 };
 
-// Whole means: a sealed header, a payload of its checksum, and a note that belongs to it. What has
-// a header and is not whole is made invalid. In no order.
+// Returns, in no order, the pages with a sealed header, a matching payload checksum and a matching
+// note. Invalidates the headers of all others.
 std::vector<RecoveredPage> whole_pages(std::byte* base, std::span<const SpanPlace> spans,
                                        unsigned threads, RecoveryReport& report);
 

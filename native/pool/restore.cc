@@ -1,12 +1,12 @@
-// A pool in a file: what it writes beside the pages for the next process, and how the pages of the
-// one before are brought back.
+// Warm restart of a pool in a file: writes the notes for the next process, and brings back the
+// pages of the previous one.
 //
-// Nobody can read any page before this is done: the pool is not made yet. Each page that is kept
-// gets a header of this incarnation and a generation of its own, so a record of an earlier life of
-// this daemon never fits a page of this one, even where the bytes are the same.
+// It runs in the constructor, so nobody can read a page before it is done. Each kept page gets a
+// header of this incarnation and a new generation. So a record of an earlier life of this daemon
+// never matches a page of this one, even if the bytes are equal.
 //
-// This too may die at any instruction. A header is rewritten as slot_header.h has it, and only
-// whole ones are valid: at worst the page in hand is lost, and the next start does the same again.
+// The process may die at any instruction here too. Headers are rewritten as in slot_header.h, so at
+// worst the page in hand is lost. The next start does the same again.
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +19,8 @@ namespace peercached {
 
 namespace {
 
-// Least recently used first; of one stamp (a chain) what was set first, its head, first.
+// Least recently used first. Pages of a chain share a stamp; its head was set first, so sorts
+// first.
 bool older(const RecoveredPage& a, const RecoveredPage& b) {
   if (a.stamp != b.stamp) return a.stamp < b.stamp;
   if (a.header.incarnation != b.header.incarnation)
@@ -79,7 +80,7 @@ void Pool::Impl::restore(const NamespaceJudge& judge, const RemovalJudge& is_voi
     return true;
   });
 
-  // A span without a page is free room.
+  // A span without a page is free space.
   std::vector<std::vector<uint32_t>> ids(places.size());
   for (const RecoveredPage& page : pages)
     if (ids[page.span].empty()) ids[page.span] = space.restore(places[page.span]).slots;
@@ -91,7 +92,7 @@ void Pool::Impl::restore(const NamespaceJudge& judge, const RemovalJudge& is_voi
   generation += pages.size();
   for (size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
     while (end < pages.size() && pages[end].stamp == pages[begin].stamp) ++end;
-    // The tail of a chain is colder than its head.
+    // Restore the tail of a chain first: it must be colder than its head.
     for (size_t i = end; i-- > begin;) {
       const RecoveredPage& page = pages[i];
       if (slots.find(page.header.digest) != kNoSlot) {

@@ -1,8 +1,8 @@
-// What the pool knows about one slot, kept outside the pool so that neither a remote reader
-// nor a lookup ever waits for the page's own memory.
+// Metadata of one slot, kept outside the pool. Neither remote readers nor lookups ever wait for the
+// memory of the page itself.
 //
-// Two cache lines a slot: what finding and pinning needs, then what placing and evicting needs.
-// Lists are intrusive and by number: no allocation, and a slot leaves any list in O(1).
+// Two cache lines per slot: fields for finding and pinning, then fields for placing and evicting.
+// Lists are intrusive and linked by slot number: no allocation, and O(1) removal from any list.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ inline constexpr uint32_t kNoSlot = UINT32_MAX;
 enum class SlotState : uint8_t {
   unused,     // the number belongs to no span
   free,       // in its class's free list
-  reserved,   // being filled; found only by those who want to set the same page
-  committed,  // a page
+  reserved,   // being filled; visible only to threads that set the same page
+  committed,  // holds a page
   removed,    // dropped while pinned: invisible, freed by its last unpin
 };
 
@@ -32,7 +32,7 @@ struct alignas(64) Slot {
   uint64_t checksum = 0;
   uint32_t length = 0;
   uint32_t pins = 0;
-  uint32_t chain_next = kNoSlot;  // in the index
+  uint32_t chain_next = kNoSlot;  // hash chain of the index
   uint32_t span = 0;
   SlotState state = SlotState::unused;
   bool published = false;  // an owner has accepted the record
@@ -40,12 +40,12 @@ struct alignas(64) Slot {
   uint32_t touched_ms = 0;
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
-  uint64_t stamp = 0;               // the pool's touch clock when last touched
+  uint64_t stamp = 0;               // the pool's touch clock at the last touch
   Links recency;                    // over the whole pool
   Links in_class;                   // recency in the class if committed; free list if free
   Links in_namespace;
   uint32_t namespace_slot = 0;
-  uint32_t uses = 0;  // reservations so far: tells this page from a later one in the same slot
+  uint32_t uses = 0;  // reservations so far: distinguishes pages that used this slot
   // The page before this one in its chain, if it had a slot when this one was reserved.
   uint32_t parent = kNoSlot;
   uint32_t parent_uses = 0;
@@ -60,7 +60,7 @@ class SlotList {
   uint32_t hottest() const { return hottest_; }
   uint32_t coldest() const { return coldest_; }
 
-  // Behind `anchor`, on its colder side; kNoSlot: in front of all.
+  // Inserts on the colder side of `anchor`; kNoSlot: at the front.
   void insert_behind(Slot* slots, uint32_t anchor, uint32_t id) {
     const uint32_t colder = anchor == kNoSlot ? hottest_ : (slots[anchor].*links).colder;
     slots[id].*links = {anchor, colder};

@@ -1,10 +1,10 @@
-// The order of writes that a one-sided reader relies on.
+// The write order that a one-sided reader relies on.
 //
 //   holder   state = 0 | fence | payload ... | fence | header | release | state = committed
 //   reader   header | payload | header again: both sealed, same digest and generation
 //
-// If the reader's payload holds one byte of a later use of the slot, that use had zeroed the
-// state before, so the reader's second look finds no header, or one of a later generation.
+// Suppose the reader's payload holds one byte of a later use of the slot. That use zeroed the state
+// first. So the reader's second look finds no header, or one with a later generation.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@
 
 namespace peercached {
 
-// For the one test that shows that its reader does find wrong bytes once this protocol is
-// broken. Nothing else sets it.
+// For the one test which shows that its reader detects wrong bytes when this protocol is broken.
+// Nothing else sets it.
 inline std::atomic<bool> skip_header_invalidation_for_test{false};
 
 inline void invalidate_header(std::byte* header) {
@@ -29,8 +29,8 @@ inline void invalidate_header(std::byte* header) {
   std::atomic_ref<uint32_t>(*state).store(kSlotInvalid, std::memory_order_release);
 }
 
-// After invalidating and before the payload may be written: a release store lets later writes
-// pass it, and the payload's are streamed, which pass even plain ones.
+// Call after invalidating and before writing the payload. Later writes may pass a release store,
+// and the payload's streaming stores may pass even plain ones.
 inline void order_invalidation_before_payload() {
 #if defined(__x86_64__)
   _mm_sfence();
@@ -41,7 +41,7 @@ inline void order_invalidation_before_payload() {
 #endif
 }
 
-// `content` is complete but for state and check; the slot's state is invalid.
+// `content` is complete except for state and check. The slot's header must be invalid.
 inline void publish_header(std::byte* header, SlotHeader content) {
   content.state = kSlotCommitted;
   content.version = kSlotVersion;

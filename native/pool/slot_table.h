@@ -1,9 +1,9 @@
 // All slots by number, and the index digest -> slot.
 //
-// The table is one reservation of address space for as many slots as the pool can ever have;
-// memory comes as numbers are first used, so it neither moves nor stops the pool to grow. The
-// index is a fixed array of chain heads, one per 16 KiB of pool: it never rehashes either, and
-// even a pool full of 4 KiB pages has chains of only four.
+// The table reserves address space for as many slots as the pool can ever have. A number takes
+// memory at its first use, so the table neither moves nor stops the pool to grow. The index is a
+// fixed array of chain heads, one per 16 KiB of pool, and never rehashes. Even in a pool full of 4
+// KiB pages the chains have only four entries on average.
 //
 // Not thread safe: the pool's mutex guards it.
 #pragma once
@@ -31,7 +31,7 @@ class SlotTable {
   uint32_t take_number();
   void give_number(uint32_t id);
 
-  // Reserved or committed under this digest, or kNoSlot.
+  // The slot reserved or committed under this digest, or kNoSlot.
   uint32_t find(const Digest& digest) const;
   void prefetch(const Digest& digest) const { __builtin_prefetch(&heads_[bucket(digest)]); }
   void insert(uint32_t id);
@@ -43,7 +43,7 @@ class SlotTable {
   Slot* slots_ = nullptr;
   uint32_t slots_max_ = 0;
   uint32_t end_ = 0;
-  uint32_t unused_ = kNoSlot;  // chained through chain_next
+  uint32_t unused_ = kNoSlot;  // free list, chained through chain_next
   std::vector<uint32_t> heads_;
 };
 

@@ -11,13 +11,11 @@ namespace peercached {
 
 namespace {
 
-constexpr uint64_t kWasteDivisor = 100;  // rounding may cost a span one part in so many
+constexpr uint64_t kWasteDivisor = 100;  // rounding may waste one part in this many of a span
 
-// However large the pool, it has no more spans than about this many (unless pages are larger
-// than such a span): the map stays small.
+// A pool has at most about this many spans, unless single pages are larger. Keeps the map small.
 constexpr uint64_t kSpansAboutMax = 65536;
-// And in a small pool one span is at most this part of it: a class with a half empty span
-// must not cost much of the pool.
+// In a small pool one span is at most this fraction of it, so that a half-empty span costs little.
 constexpr uint64_t kSpanShareMax = 64;
 
 uint64_t slots_per_span(uint64_t stride, uint64_t bytes_min, uint64_t bytes_max) {
@@ -62,7 +60,7 @@ SizeClass& Space::class_of_stride(uint64_t stride_bytes) {
 
 void Space::forget_empty_classes() {
   std::erase_if(classes_, [](const auto& entry) { return entry.second->spans == 0; });
-  // Twice what is in use: lengths without end must not mean a walk over all classes for each.
+  // Doubling bounds the cost: ever new page lengths must not scan all classes each time.
   classes_max_ = std::max(kClassesKept, 2 * classes_.size());
 }
 
@@ -134,8 +132,8 @@ Space::Extent Space::extent_before(uint64_t offset) {
   return at == parts_.begin() ? Extent{} : extent_at(std::prev(at)->first);
 }
 
-// Best fit, so that large runs last for large pages; failing a run for a whole span, the
-// largest there is, since it is of more use as a small span than as a hole.
+// Takes the best fit, so that large runs last for large pages. If no run fits a whole span, takes
+// the largest: a small span is more useful than a hole.
 bool Space::carve(SizeClass& size_class) {
   auto fit = runs_.lower_bound({span_bytes_wanted(size_class), 0});
   if (fit == runs_.end()) {
@@ -167,7 +165,7 @@ void Space::write_down(const Span& span) {
   words_->made({span.offset, stride, span.slots.size()});
 }
 
-// The part of a free run, which is no run any more; what is left on either side are runs.
+// Cuts [offset, offset + bytes) out of a free run. The rest on either side stays free runs.
 Space::Parts::iterator Space::split(Parts::iterator run, uint64_t offset, uint64_t bytes) {
   drop_run(run);
   const uint64_t begin = run->first, end = begin + run->second.bytes;
@@ -200,7 +198,7 @@ uint32_t Space::make_span(SizeClass& size_class, Parts::iterator part, uint64_t 
   span.size_class = &size_class;
   span.used = span.held_down = 0;
   span.slots.resize(count);
-  // From the last to the first, so that slots are handed out in the order of their addresses.
+  // From last to first, so that slots are handed out in address order.
   for (uint64_t i = count; i-- > 0;) {
     const uint32_t id = slots_.take_number();
     Slot& slot = slots_[id];
@@ -232,7 +230,7 @@ void Space::dissolve(uint32_t number) {
   span.slots.clear();
   spans_unused_.push_back(number);
 
-  // One run with the free neighbours.
+  // Merge with the free neighbours into one run.
   part->second.span = kFreeRun;
   if (const auto next = std::next(part); next != parts_.end() && next->second.span == kFreeRun) {
     drop_run(next);

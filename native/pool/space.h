@@ -1,16 +1,16 @@
-// Who has which part of the pool: free runs, spans of size classes, slots of spans.
+// Map of the pool: free runs, spans of size classes, slots of spans.
 //
 //   |<------------------------------ the pool, in units ------------------------------>|
 //   | span: 20 slots of 16 KiB | free run | span: one slot of 4 MiB | span | free run ...|
 //
-// A span is as many slots of one stride as keep the rounding to units below 1 % of it. It ends
-// with its last slot: its bytes then join the free runs beside them and may serve any class.
+// A span has enough slots of one stride to keep rounding to units below 1 % of it. When its last
+// slot becomes free, its bytes join the neighbouring free runs and may serve any class.
 //
-// Knows nothing of pages: eviction decides (eviction.h), this keeps the map. Not thread safe.
+// Knows nothing of pages: victims.h chooses what to evict. Not thread safe.
 //
-// In a pool that outlives its process each slot has room for a note behind its payload, and spans
-// are written down (span_words.h). A new span's headers are made invalid first: its bytes were
-// workers' payloads, and what looks like a header among them would be a page to the next process.
+// In a pool that outlives its process, each slot has room for a note behind its payload, and spans
+// are recorded (span_words.h). A new span's headers are invalidated first. Its bytes were workers'
+// payloads, and the next process would take a header lookalike among them for a page.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@
 
 namespace peercached {
 
-// Small units keep the waste and the spans small: with 64 KiB, slots of 128 KiB and their header
-// need 3 MiB for the rounding to be 2 % of the span, here 400 KiB do for 1 %.
+// Small units keep both waste and spans small. For 128 KiB slots with their headers, a 400 KiB span
+// keeps rounding at 1 %. With 64 KiB units, 3 MiB would be needed for 2 %.
 inline constexpr uint64_t kUnitBytes = 4096;
 inline constexpr uint64_t kPayloadStepBytes = 4096;
 inline constexpr uint64_t kStrideBytesMin = sizeof(SlotHeader) + kPayloadStepBytes;
@@ -38,7 +38,7 @@ struct SizeClass {
   uint64_t stride_bytes = 0;
   uint64_t slots_per_span = 0;
   uint64_t slots = 0, used = 0, spans = 0, evictions = 0;
-  uint64_t held_down = 0;  // as in its spans
+  uint64_t held_down = 0;  // sum over its spans
   SlotList<&Slot::in_class> free_slots;
   SlotList<&Slot::in_class> pages;  // committed, by recency
 };
@@ -49,45 +49,45 @@ struct Span {
   SizeClass* size_class = nullptr;
   std::vector<uint32_t> slots;
   uint32_t used = 0;
-  uint32_t held_down = 0;  // slots that are reserved or pinned: the span cannot be emptied
+  uint32_t held_down = 0;  // reserved or pinned slots; while not 0 the span cannot be emptied
 };
 
 class Space {
  public:
   Space(SlotTable& slots, uint64_t pool_bytes);
-  // For a pool in a file, which begins at `base`.
+  // For a pool in a file, mapped at `base`.
   Space(SlotTable& slots, uint64_t pool_bytes, std::byte* base, SpanWords words);
 
   uint64_t stride_of(uint32_t payload_bytes) const;
   SizeClass& class_of_stride(uint64_t stride_bytes);
 
-  // A slot from the class's free ones or from a free run; kNoSlot: neither is there.
-  // It comes reserved as far as its span is concerned.
+  // Takes a slot from the class's free ones or from a free run; kNoSlot if there is neither. The
+  // slot is reserved and holds its span down.
   uint32_t take(SizeClass& size_class);
   void give_back(uint32_t slot);
-  // Spans of an earlier process, before anything is taken: all slots free, to be taken by place.
-  // Each lies in free runs.
+  // Restores a span of an earlier process, with all slots free for take_restored(). Call before
+  // anything is taken; the span must lie in free runs.
   Span& restore(const SpanPlace& place);
   void take_restored(uint32_t slot);
 
   Span& span_of(const Slot& slot) { return spans_[slot.span]; }
-  // First pin or reservation of a slot, and the end of the last one.
+  // At a slot's first pin or reservation, and at the end of its last one.
   void hold_down(const Slot& slot);
   void let_go(const Slot& slot);
 
   uint64_t capacity_bytes() const { return capacity_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
-  // Used, or lost to rounding: all but free runs and free slots.
+  // Used, or lost to rounding: everything except free runs and free slots.
   uint64_t occupied_bytes() const { return capacity_bytes_ - free_run_bytes_ - free_slot_bytes_; }
   // A part of the map; `span` is nullptr for a free run.
   struct Extent {
     uint64_t offset = 0, bytes = 0;
     Span* span = nullptr;
   };
-  Extent extent_at(uint64_t offset);      // that begins there
-  Extent extent_before(uint64_t offset);  // that ends there
+  Extent extent_at(uint64_t offset);      // the part that begins there
+  Extent extent_before(uint64_t offset);  // the part that ends there
   uint64_t span_bytes_wanted(const SizeClass& size_class) const;
-  // Grows whenever a part of the pool becomes free or movable that was not before.
+  // Increases whenever a part of the pool becomes free or movable.
   uint64_t loosened() const { return loosened_; }
 
   template <class Visit>
@@ -122,10 +122,10 @@ class Space {
   uint64_t loosened_ = 0;
 
   Parts parts_;                                   // the whole pool, by offset
-  std::set<std::pair<uint64_t, uint64_t>> runs_;  // free ones: (bytes, offset)
+  std::set<std::pair<uint64_t, uint64_t>> runs_;  // the free ones: (bytes, offset)
   std::vector<Span> spans_;
   std::vector<uint32_t> spans_unused_;
-  // A class without spans only keeps its count of evictions: from so many on it is forgotten.
+  // A class without spans keeps only its eviction count. Beyond this many classes it is forgotten.
   static constexpr size_t kClassesKept = 256;
   size_t classes_max_ = kClassesKept;
   std::unordered_map<uint64_t, std::unique_ptr<SizeClass>> classes_;

@@ -1,11 +1,11 @@
-// Where the spans of a warm pool are: one 64-bit word per unit of the pool, not zero where a span
-// begins. Each is one atomic store, so it is there or not, never half.
+// Where the spans of a warm pool begin: one 64-bit word per unit of the pool, nonzero where a span
+// begins. Each word is one atomic store, so a crash never leaves half of it.
 //
-//   bits 0..19   payload steps of 4 KiB of its slots
-//   bits 20..47  slots
-//   bits 48..63  check over these and the unit
+//   bits 0..19   payload size of its slots, in steps of 4 KiB
+//   bits 20..47  number of slots
+//   bits 48..63  checksum over these and the unit
 //
-// Whoever carves or dissolves spans holds the pool's mutex. Not thread safe beyond that.
+// Not thread safe: the pool's mutex guards it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class SpanWords {
   void made(const SpanPlace& span);
   void dissolved(uint64_t offset);
 
-  // All spans, by offset. What cannot be one is wiped and counted.
+  // All spans, by offset. Wipes and counts words that cannot be a span.
   std::vector<SpanPlace> read(uint64_t& damaged);
 
  private:

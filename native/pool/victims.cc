@@ -6,15 +6,15 @@ namespace peercached {
 
 namespace {
 
-// A class keeps to itself while its coldest page is this cold at most (0: as cold as any page
-// of the pool, 1: just used). Without slack, classes of equal use trade spans all the time, and
-// each trade costs pages that are not the coldest.
+// A class evicts its own coldest page while that is at most this warm (0: the coldest of the pool,
+// 1: just used). Without slack, equally used classes trade spans all the time, and each trade
+// evicts pages that are not the coldest.
 constexpr double kOwnClassWarmth = 0.25;
 
-// A cold page still costs something: with equal warmth, the stretch with fewer bytes goes.
+// Even the coldest page has a cost: at equal warmth, the stretch with fewer bytes goes.
 constexpr double kLossOfColdest = 0.05;
 
-// Stretches are grown from the spans of so many of the coldest pages.
+// Stretches are grown from the spans of this many of the coldest pages.
 constexpr int kSeedsMax = 16;
 constexpr int kSeedStepsMax = 128;
 
@@ -23,7 +23,7 @@ constexpr int kSeedStepsMax = 128;
 bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
   victims.clear();
   const uint32_t own = recency_.coldest_of(size_class);
-  recency_.coldest();  // parks what is pinned, so that warmth counts from what can be evicted
+  recency_.coldest();  // parks pinned pages, so that warmth is relative to what can be evicted
   if (own != kNoSlot && recency_.warmth(own) <= kOwnClassWarmth) {
     victims.push_back(own);
     return true;
@@ -62,7 +62,7 @@ VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
   return best;
 }
 
-// Takes in the neighbour that loses less for its bytes, until it is enough.
+// Adds the neighbour that loses less per byte until the stretch is large enough.
 VictimFinder::Stretch VictimFinder::grown_from(uint64_t begin, uint64_t end, uint64_t bytes) {
   Stretch stretch{begin, end, 0, false};
   const auto price = [this](const Space::Extent& extent) {
@@ -92,8 +92,8 @@ VictimFinder::Stretch VictimFinder::grown_from(uint64_t begin, uint64_t end, uin
   return stretch;
 }
 
-// The first stretch that can be emptied at all. Only when the cold end gave none: nearly
-// everything is pinned then, and what is left is worth less than an answer.
+// The first stretch that can be emptied at all. Used only if the cold end gave none. Nearly
+// everything is pinned then, so any stretch is better than a refusal.
 VictimFinder::Stretch VictimFinder::any_stretch(uint64_t bytes) {
   if (bytes >= hopeless_bytes_ && hopeless_at_ == space_.loosened()) return {};
   uint64_t begin = 0;

@@ -1,9 +1,9 @@
-// Making room for one more slot of a class in a full pool, at the least loss.
+// Makes room for one more slot of a class in a full pool, at the least loss.
 //
-// Naive: evict in order of age until the slot fits. With pages of another size that throws out
-// nearly everything before two neighbours happen to be free. So: take the class's own coldest
-// page if it is about as cold as any; otherwise look for the stretch of neighbouring spans
-// that holds the least and coldest, and empty just that.
+// The naive way evicts by age until the slot fits. With pages of another size, that evicts nearly
+// everything before two neighbours happen to be free. Instead, take the class's own coldest page if
+// it is about as cold as any. Otherwise find the stretch of neighbouring spans with the least and
+// coldest data, and empty only that.
 //
 // Not thread safe: the pool's mutex guards it.
 #pragma once
@@ -21,8 +21,8 @@ class VictimFinder {
   VictimFinder(SlotTable& slots, Space& space, Recency& recency)
       : slots_(slots), space_(space), recency_(recency) {}
 
-  // Fills `victims` with pages whose eviction gives the class a slot; false: there are none,
-  // everything is pinned or reserved.
+  // Fills `victims` with pages to evict so that the class gets a slot. False if everything is
+  // pinned or reserved.
   bool find(SizeClass& size_class, std::vector<uint32_t>& victims);
 
  private:
@@ -41,7 +41,7 @@ class VictimFinder {
   SlotTable& slots_;
   Space& space_;
   Recency& recency_;
-  // The last search of the whole pool that found nothing: not repeated until something moved.
+  // The last failed search of the whole pool; not repeated until something became movable.
   uint64_t hopeless_bytes_ = UINT64_MAX;
   uint64_t hopeless_at_ = 0;
 };

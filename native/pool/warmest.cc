@@ -1,4 +1,4 @@
-// What a pool that is about to go has to give away, and what another one takes.
+// Drain: which pages a stopping pool offers to others, and which ones a pool accepts.
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ std::vector<WarmPage> Pool::warmest(uint64_t bytes_max) const {
     }
     more = next < impl_->slots.end();
   }
-  // The pages of one chain have one stamp; what was set first is nearer to its head.
+  // Pages of a chain share a stamp; the page set first is nearer to its head.
   std::ranges::sort(pages, [](const WarmPage& a, const WarmPage& b) {
     return a.stamp != b.stamp ? a.stamp > b.stamp : a.row.generation < b.row.generation;
   });

@@ -4,18 +4,19 @@
 //                  overflow (18)
 //   offset 8  u32  entries [14]: tag (15 bits of the digest), cell (17): where the record is
 //
-// `occupied` has a bit for each entry in use. `overflow` counts the records whose entry found this
-// bucket full on its way and lies further on: a search may end at the first bucket where it is 0.
+// `occupied` has a bit for each entry in use. `overflow` counts records that found this bucket full
+// and have their entry further along the probe sequence. A search ends at the first bucket where it
+// is 0.
 //
-// A reader takes the header, then the entries and the cells that they name, then the header again:
-// equal and even means that it saw one state, for a cell changes, and is given to another record,
-// only while the bucket that names it does. C++ wants a fence before that second look, but
-// ThreadSanitizer does not model fences; instead every word of the content is loaded with acquire
-// and stored with release. Whoever sees a new word then also sees the odd version set before it.
-// On x86 all of these are plain moves.
+// A reader loads the header, then the entries and the cells that they name, then the header again.
+// Equal and even means that it saw one consistent state: a cell changes or is reused only while the
+// bucket that names it changes. C++ wants a fence before the second load, but ThreadSanitizer does
+// not model fences. Instead, every content word is loaded with acquire and stored with release. A
+// reader that sees a new word then also sees the odd version set before it. On x86 all of these are
+// plain moves.
 #pragma once
 
-// ThreadSanitizer takes vectors for plain loads of what another thread may be changing.
+// ThreadSanitizer treats vector loads as plain loads and would report races with writers.
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
 #define PEERCACHED_SSE2
 #include <emmintrin.h>
@@ -30,14 +31,14 @@ namespace peercached {
 inline constexpr unsigned kBucketSlots = 14;
 inline constexpr uint16_t kAllSlots = (1u << kBucketSlots) - 1;
 
-// Plain words, touched by several threads only through the functions below.
+// Plain words. Several threads touch them, only through the functions below.
 struct alignas(64) Bucket {
   uint64_t header;
   uint32_t entries[kBucketSlots];
 };
 static_assert(sizeof(Bucket) == 64);
 
-// The header taken apart.
+// The header, unpacked.
 struct BucketHeader {
   uint32_t version = 0;
   uint16_t occupied = 0;
@@ -53,12 +54,12 @@ struct BucketHeader {
   bool changing() const { return version & 1; }
 };
 
-// What an entry says.
+// Packs and unpacks an entry.
 struct BucketEntry {
   static constexpr unsigned kCellBits = 17;
   static constexpr uint32_t kCellsMax = uint32_t{1} << kCellBits;
 
-  // The tag comes from the half of the digest that has no part in choosing the bucket.
+  // The tag comes from the half of the digest that does not choose the bucket.
   static uint32_t tag_of(uint64_t digest_lo) {
     return static_cast<uint32_t>(digest_lo) & (~uint32_t{0} >> kCellBits);
   }
@@ -81,15 +82,15 @@ void store_release(Word& word, Word value) {
   std::atomic_ref<Word>(word).store(value, std::memory_order_release);
 }
 
-// Calls f(0), ..., f(count - 1) as straight code: these loops are the whole cost of a lookup, and
-// compilers leave loops over atomics alone.
+// Calls f(0), ..., f(count - 1) as straight-line code. These loops dominate the cost of a lookup,
+// and compilers do not unroll loops over atomics.
 template <unsigned count, typename F>
 void unrolled(F&& f) {
   [&]<unsigned... i>(std::integer_sequence<unsigned, i...>) { (f(i), ...); }
   (std::make_integer_sequence<unsigned, count>());
 }
 
-// Which entries have the digest's tag: the cell tells whether it is the digest.
+// Bit mask of the entries with the digest's tag. Compare the cell to confirm the digest.
 inline uint16_t slots_matching(Bucket& bucket, uint64_t digest_lo, uint16_t occupied) {
   const uint32_t tag = BucketEntry::tag_of(digest_lo);
   unsigned match = 0;
@@ -99,7 +100,8 @@ inline uint16_t slots_matching(Bucket& bucket, uint64_t digest_lo, uint16_t occu
   return static_cast<uint16_t>(match & occupied);
 }
 
-// The same with fewer instructions and no order: for who keeps writers away, and for guesses.
+// The same with fewer instructions and no ordering: for callers that exclude writers, and for
+// hints.
 inline uint16_t slots_matching_unordered(Bucket& bucket, uint64_t digest_lo, uint16_t occupied) {
   const uint32_t tag = BucketEntry::tag_of(digest_lo);
   unsigned match = 0;
@@ -122,8 +124,7 @@ inline uint16_t slots_matching_unordered(Bucket& bucket, uint64_t digest_lo, uin
   return static_cast<uint16_t>(match & occupied);
 }
 
-// Writers, one at a time. Changes the bucket, or cells that it names, between an odd and an even
-// version.
+// For one writer at a time. Keeps the version odd while the bucket or a cell that it names changes.
 class BucketChange {
  public:
   explicit BucketChange(Bucket& bucket)

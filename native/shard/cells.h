@@ -1,10 +1,10 @@
-// The records of one piece, in the order in which they came; the index (bucket.h) says where. A
-// cell that is given back is used again before a new one is begun, the last one first.
+// The records of one piece in arrival order; the index (bucket.h) says where each is. A cell given
+// back is reused before a new one is begun, the last one first.
 //
-// A free cell has length 0, and in its first word the free cell after it.
+// A free cell has length 0; its first word names the next free cell.
 //
-// Readers load cells without a lock, and learn from the bucket that named the cell whether what
-// they saw was one record. Everything else needs the piece's mutex.
+// Readers load cells without a lock. The bucket that named the cell tells them whether they saw one
+// consistent record. Everything else needs the piece's mutex.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace peercached {
 
 class Cells {
  public:
-  // Of memory for so many: whole pages.
+  // Memory for this many cells, in whole pages.
   static size_t bytes_for(uint32_t cells);
 
-  // `memory`: zeroed, of bytes_for() as many cells as will ever be in use at a time.
+  // `memory`: zeroed, of bytes_for(cells_max); `cells_max`: most cells ever in use at a time.
   void place(std::byte* memory, uint32_t cells_max) {
     memory_ = memory;
     cells_max_ = cells_max;
@@ -33,7 +33,7 @@ class Cells {
   [[gnu::always_inline]] void prefetch(uint32_t cell) const;
 
   // --- writers
-  // For who goes from cell to cell: processors do not look beyond the page by themselves.
+  // For sequential scans: hardware prefetchers stop at the page boundary.
   [[gnu::always_inline]] void prefetch_after(uint32_t cell) const {
     __builtin_prefetch(words(cell + kCellsAhead));
   }
@@ -52,26 +52,26 @@ class Cells {
   uint32_t lo_low_of(uint32_t cell) const {
     return load_relaxed(words(cell)[PackedRecord::kLoWord]);
   }
-  // The one that take() will give; without the mutex, a guess.
+  // The cell that take() will return; without the mutex, a guess.
   uint32_t next() const {
     const uint32_t free = free_.load(std::memory_order_relaxed);
     return free != kNone ? free : end();
   }
-  // A cell to be stored in.
+  // Returns a cell to store a record in.
   uint32_t take();
   void store(uint32_t cell, const PackedRecord& record);
-  // No bucket names it any more.
+  // Call when no bucket names the cell any more.
   void give_back(uint32_t cell);
-  // All that is in use lies below `end` now, without gaps.
+  // Call after compaction: all cells in use lie below `end`, without gaps.
   void close_up(uint32_t end);
 
-  // Has the system give memory to so many cells beyond end(), so that taking them will not wait for
-  // it: a page is a microsecond, and ten where the host of a virtual machine has to find it first.
+  // Prefaults memory for this many cells beyond end(), so that take() does not wait for it. A fault
+  // costs about 1 us per page, or 10 us if a virtual machine's host must first find the page.
   void make_ready(uint32_t cells);
-  // Whether at least so many have it, or all that there are.
+  // Whether at least this many cells beyond end(), or all that remain, are prefaulted.
   bool ready(uint32_t cells) const { return bytes() >= bytes_with(cells); }
 
-  // Of memory that is in use, or ready.
+  // Bytes of memory in use or prefaulted.
   size_t bytes() const {
     return std::max(bytes_for(end()), bytes_ready_.load(std::memory_order_relaxed));
   }
@@ -88,7 +88,7 @@ class Cells {
 
   std::byte* memory_ = nullptr;
   uint32_t cells_max_ = 0;
-  // Changed under the mutex; statistics and guesses do without.
+  // Changed under the mutex; statistics and guesses read them without it.
   std::atomic<uint32_t> end_{0};
   std::atomic<uint32_t> free_{kNone};
   std::atomic<size_t> bytes_ready_{0};

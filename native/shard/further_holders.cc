@@ -28,7 +28,7 @@ unsigned FurtherHolders::read(const Digest& digest, const HolderTable& holders,
 
 void FurtherHolders::add(const PackedRecord& record) {
   Records& records = by_key_[key_of(record)];
-  // Most have one or two: twice the room, as vectors take it, would be wasted.
+  // Most digests have one or two: doubling, as vectors do, would waste memory.
   if (records.size() == records.capacity()) records.reserve(records.size() * 5 / 4 + 1);
   records.push_back(record);
   ++size_;

@@ -1,11 +1,11 @@
-// Who else holds a page that three hold already; for one piece of the directory table.
+// Holders of a page beyond the first three; for one piece of the directory table.
 //
-// Lookups return three holders at most, and only their records are in the table: all records of a
-// digest have one way through the index, and a page that every node holds would fill it up. The
-// others wait here, and when a record leaves the table, one of these takes its place. So as long
-// as there is any, the table has a record of the digest, live or dead.
+// Lookups return at most three holders, so the table stores only three records per digest. All
+// records of a digest share one probe sequence, and a page that every node holds would fill it up.
+// The other records wait here. When a record leaves the table, one of these takes its place. So
+// while any waits here, the table has a record of the digest, live or dead.
 //
-// Needs the piece's mutex, but for the statistics and empty(), which is a guess then.
+// Needs the piece's mutex, except for the statistics and empty(), which is then a guess.
 #pragma once
 
 #include <atomic>
@@ -24,22 +24,22 @@ class FurtherHolders {
  public:
   bool empty() const { return size() == 0; }
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // records
-  // Of memory, about.
+  // Approximate memory use.
   size_t bytes() const {
     return size() * sizeof(PackedRecord) + digests_.load(std::memory_order_relaxed) * kDigestBytes;
   }
 
-  // nullptr: it is none of them.
+  // nullptr: not found here.
   PackedRecord* find(const Digest& digest, HolderIndex holder);
-  // The live ones, three at most; returns how many.
+  // Writes live records, at most three; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
   void add(const PackedRecord& record);
   void remove(const PackedRecord& record);
-  // Takes out the newest live one of the same digest as `gone`; false if there is none. Dead ones
-  // that it meets are removed and accounted for.
+  // Takes out the newest live record of the digest of `gone`; false if there is none. Removes and
+  // accounts for dead records that it meets.
   bool take(const PackedRecord& gone, HolderTable& holders, PackedRecord& taken);
-  // Of the same digest as `gone`; returns how many live ones that were, after accounting for all.
+  // Removes and accounts for all records of the digest of `gone`; returns how many were live.
   uint32_t remove_all(const PackedRecord& gone, HolderTable& holders);
 
   // visit(const Digest&, const PackedRecord&). `low_byte` is that of the piece's digests.
@@ -48,8 +48,8 @@ class FurtherHolders {
     for (const auto& [key, records] : by_key_)
       for (const PackedRecord& record : records) visit(Digest{key.hi | low_byte, key.lo}, record);
   }
-  // Removes those for which gone(const Digest&, const PackedRecord&); returns how many. The caller
-  // accounts for them.
+  // Removes records for which gone(const Digest&, const PackedRecord&) is true; returns how many.
+  // The caller accounts for them.
   template <typename Gone>
   size_t remove_if(unsigned low_byte, Gone&& gone);
 
@@ -57,15 +57,15 @@ class FurtherHolders {
   using Records = std::vector<PackedRecord>;
   using Map = std::unordered_map<Digest, Records, DigestHash>;
 
-  // All but the low byte of the digest, which the piece implies.
+  // The digest without its low byte, which the piece implies.
   static Digest key_of(const Digest& digest) { return {digest.hi & ~uint64_t{0xff}, digest.lo}; }
   static Digest key_of(const PackedRecord& record) {
     return {record.hi_above_low_byte() << 8, record.lo()};
   }
-  // A node of the map and what the allocator puts around it and the records.
+  // A map node plus the allocator's overhead for it and the records.
   static constexpr size_t kDigestBytes = 96;
 
-  // Counts `removed` records that are gone from there already.
+  // Updates the counts after `removed` records were erased from the list at `at`.
   void removed(Map::iterator at, size_t removed);
 
   std::atomic<size_t> size_{0}, digests_{0};

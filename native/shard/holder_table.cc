@@ -45,9 +45,9 @@ uint64_t HolderTable::reserve(uint64_t wanted) {
 }
 
 void HolderTable::settle(HolderIndex holder, int64_t added, int64_t removed, uint64_t reserved) {
-  // The word that takes the count tells on which side of a drop it falls: records counted before
-  // the drop died with it, those counted after it are dead from the start. A rebuild may already
-  // have removed dead records that are only counted now, so a count can dip below zero between.
+  // The old word tells whether this count falls before or after a drop. Records counted before the
+  // drop died with it; those counted later are dead from the start. A rebuild may already have
+  // removed dead records that are only counted now, so a count can briefly be negative.
   const int64_t delta = added - removed;
   const uint64_t before = word(holder).fetch_add(static_cast<uint64_t>(delta));
   const bool was_live = before & kLive;

@@ -1,15 +1,15 @@
-// Who counts: for each holder index whether its records are live, and how many there are.
+// For each holder index: whether its records are live, and how many there are.
 //
-// One word per holder, so that dropping one is a single atomic operation that also tells how
-// many records died with it:
+// One word per holder, so that a drop is a single atomic operation and also returns how many
+// records died with it:
 //
 //   bit 63      live
-//   bits 40-62  holds: updates of this holder under way
+//   bits 40-62  holds: running updates of this holder
 //   bits 0-39   records in the table
 //
-// An index is free for another holder only when its word is 0. Holds are in it because an update
-// that began while the holder was live may still be storing records after the drop; were the
-// index given out meanwhile, they would be taken for its next holder's.
+// An index may be reused only when its word is 0. The word includes holds, because an update that
+// began before the drop may still be storing records. If the index were reused meanwhile, they
+// would count as the next holder's.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class HolderTable {
     return word(holder).load(std::memory_order_acquire) & kLive;
   }
 
-  // Around an update of the holder's records. False: it is not live, leave it alone.
+  // Held during an update of the holder's records. False: the holder is not live, do not update.
   class Hold {
    public:
     Hold(HolderTable& table, HolderIndex holder) : word_(table.word(holder)) {
@@ -47,11 +47,11 @@ class HolderTable {
     bool live_;
   };
 
-  // Room for up to `wanted` more live records; what is granted must be settled.
+  // Reserves room for up to `wanted` more live records. Pass the granted number to settle().
   uint64_t reserve(uint64_t wanted);
-  // Within the critical section that changed them: records of a holder on hold.
+  // Call in the critical section that changed the records, with the holder on hold.
   void settle(HolderIndex holder, int64_t added, int64_t removed, uint64_t reserved);
-  // One record of any holder is gone.
+  // Counts one removed record of any holder.
   void removed(HolderIndex holder) { settle(holder, 0, 1, 0); }
 
   uint64_t live_records() const { return positive(live_records_.load()); }
@@ -64,15 +64,15 @@ class HolderTable {
   static constexpr uint64_t kHold = uint64_t{1} << 40;
   static constexpr uint64_t kCountMask = kHold - 1;
 
-  // Counts dip below zero for a moment: see settle().
+  // Counts can briefly be negative: see settle().
   static uint64_t positive(int64_t count) { return count > 0 ? static_cast<uint64_t>(count) : 0; }
   std::atomic<uint64_t>& word(HolderIndex holder) const { return words_[holder]; }
 
   const int64_t capacity_;
-  ReservedMemory memory_;  // most indices are never used, and their pages never touched
+  ReservedMemory memory_;  // pages of never used indices stay untouched
   std::atomic<uint64_t>* words_;
-  std::atomic<uint32_t> holders_used_{0};  // indices below this may have been touched
-  std::atomic<int64_t> live_records_{0};   // and room reserved
+  std::atomic<uint32_t> holders_used_{0};  // all indices ever added are below this
+  std::atomic<int64_t> live_records_{0};   // includes reserved room
   std::atomic<int64_t> dead_records_{0};
 };
 

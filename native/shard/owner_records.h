@@ -1,4 +1,4 @@
-// A holder's records as their owners have them: the holder's side of a resync.
+// A holder's records grouped by owner: the holder's side of a resync.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 
 namespace peercached {
 
-// Owner -> kSummaryBuckets summaries of the records that it owns. Owners of none are left out: in a
-// large cluster they are the most.
+// Owner -> kSummaryBuckets summaries of its records. Leaves out owners without records, which are
+// most of them in a large cluster.
 using OwnerSummaries = std::map<HolderIndex, std::vector<BucketSummary>>;
 
 void add_to_summaries(OwnerSummaries& by_owner, std::span<const RecordRow> rows, const Ring& ring);
 
-// Appends those of `rows` that `owner` owns, in the buckets whose byte in `buckets` is not 0.
+// Appends the rows that `owner` owns and whose bucket has a nonzero byte in `buckets`.
 void append_owned(std::vector<RecordRow>& out, std::span<const RecordRow> rows, const Ring& ring,
                   HolderIndex owner, std::span<const uint8_t> buckets);
 

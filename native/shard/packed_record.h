@@ -20,7 +20,7 @@ namespace peercached {
 
 struct PackedRecord {
   static constexpr unsigned kWords = 9;
-  static constexpr unsigned kLoWord = 0;  // and the next; so with hi
+  static constexpr unsigned kLoWord = 0;  // and the next word; likewise kHiWord
   static constexpr unsigned kHiWord = 2;
   static constexpr unsigned kHolderWord = 6;
   static constexpr unsigned kLengthWord = 7;
@@ -30,7 +30,7 @@ struct PackedRecord {
 
   std::array<uint32_t, kWords> words;
 
-  // Whether it can be stored as it is. A withdrawal names no place, only digest and generation.
+  // Whether the row fits this format. A withdrawal uses only digest and generation.
   static bool representable(const RecordRow& row) {
     if (row.generation > kGenerationMax) return false;
     if (row.flags & ~(kRecordResident | kRecordWithdraw)) return false;
@@ -55,7 +55,7 @@ struct PackedRecord {
     return r;
   }
 
-  // All but the digest.
+  // All fields except the digest.
   RecordRow row() const {
     RecordRow row;
     row.offset = (words[5] >> 8 | uint64_t{words[6] & 0x3fff} << 24) * kOffsetUnitBytes;
@@ -72,7 +72,7 @@ struct PackedRecord {
   static uint64_t hi_in(uint32_t word2, uint32_t word3) {
     return word2 | uint64_t{word3 & 0xffffff} << 32;
   }
-  // Of a digest that belongs to the same piece.
+  // `digest` must belong to the same piece.
   bool is_of(const Digest& digest) const {
     return lo() == digest.lo && hi_above_low_byte() == digest.hi >> 8;
   }

@@ -8,8 +8,8 @@
 namespace peercached {
 
 uint32_t Piece::buckets_for_capacity(uint64_t records) {
-  // Random digests spread over the pieces with a standard deviation of sqrt(records): six of
-  // them more, and no piece of a full table is short of room.
+  // Random digests spread over the pieces with a standard deviation of sqrt(records). Six
+  // deviations of spare room are enough for every piece of a full table.
   const double most = static_cast<double>(records) + 6 * std::sqrt(records) + 1;
   return static_cast<uint32_t>(std::ceil(most / (kBucketsStep * 12))) * kBucketsStep;
 }
@@ -30,7 +30,7 @@ void Piece::place(Bucket* index, uint32_t buckets_max, std::byte* cells, float p
 
 void Piece::prefetch_record(const Digest& digest) const {
   Bucket* const home = this->home(digest);
-  // What it reads unchecked is read again, checked.
+  // Unordered loads suffice for a hint; read() checks again.
   const auto header = BucketHeader::of(load_relaxed(home->header));
   const unsigned match = slots_matching_unordered(*home, digest.lo, header.occupied);
   if (match == 0 && (header.overflow != 0 || header.occupied == kAllSlots)) {
@@ -48,18 +48,18 @@ unsigned Piece::read(const Digest& digest, const HolderTable& holders,
   for (int attempt = 0; attempt < 64; ++attempt) {
     const int found = try_read(digest, holders, out, dead_seen);
     if (found > 0 || (found == 0 && !dead_seen)) return static_cast<unsigned>(found);
-    // All dead, and not swept yet: one of the further holders may live.
+    // All seen are dead and not swept yet; one of the further holders may be live.
     if (found == 0) break;
-    // A rebuild takes far longer than a change in place; and the writer may need our processor.
+    // A rebuild takes far longer than a change in place, and the writer may need this processor.
     if (attempt >= 4) std::this_thread::yield();
   }
-  // Also after many writers in a row: get in line.
+  // Also reached after many writers in a row: wait for the mutex.
   std::lock_guard lock(mutex);
   const int found = try_read(digest, holders, out, dead_seen);
   return found > 0 ? static_cast<unsigned>(found) : further_.read(digest, holders, out);
 }
 
-// -1: somebody is changing what it saw.
+// -1: a writer changed something it read.
 int Piece::try_read(const Digest& digest, const HolderTable& holders,
                     RecordRow out[kHoldersPerDigestMax], bool& dead_seen) const {
   dead_seen = false;
@@ -81,7 +81,7 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
         dead_seen = true;
         continue;
       }
-      // There may be more for a while, where some were dead and have been replaced since.
+      // More than three may exist briefly, where dead records were replaced.
       if (found == kHoldersPerDigestMax) break;
       out[found] = record.row();
       out[found].digest = digest;
@@ -176,7 +176,7 @@ uint32_t Piece::grow(uint64_t expected, HolderTable& holders) {
     for_each(0, cells_.end(), 0, [&](uint32_t, const Digest&, const PackedRecord& record) {
       dead += !holders.live(record.holder());
     });
-  // Where throwing out the dead makes room, make sure that it is not used up at once.
+  // Leave spare room after removing the dead, so that it is not used up at once.
   const uint64_t live = used_ - dead;
   const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
   return rebuild(size_for(std::max(wanted, live + expected + 1)), holders);
@@ -206,7 +206,7 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   const uint32_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   buckets_.store(count, std::memory_order_release);
-  // No reader looks until `version_` is even again, so the buckets' own versions may rest.
+  // No reader looks until `version_` is even again, so the buckets' own versions stay unchanged.
   for (uint32_t at = 0; at < count; ++at) {
     const auto header = BucketHeader::of(load_relaxed(index_[at].header));
     store_release(index_[at].header, BucketHeader{header.version, 0, 0}.word());
@@ -235,7 +235,7 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   return lost;
 }
 
-// By one of the digest's further holders; false if there is none.
+// Replaces the record by one of the digest's further holders; false if there is none.
 bool Piece::replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders) {
   PackedRecord next;
   if (!further_.take(cells_.load(cell), holders, next)) return false;

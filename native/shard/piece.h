@@ -1,18 +1,17 @@
-// One piece of the directory table: a hash table of its own for 1/256 of the digests or less.
+// One piece of the directory table: a separate hash table for at most 1/256 of the digests.
 //
-// The records lie in cells (cells.h), in the order in which they came; an index of buckets
-// (bucket.h) finds them by open addressing. So a record is written in one go next to the one
-// before it, one line of the index is all that is touched at random, and growing the table means
-// rebuilding the index, an eighth of it.
+// Records lie in cells (cells.h) in arrival order. An index of buckets (bucket.h) finds them by
+// open addressing. So records are written sequentially, and each access touches only one random
+// cache line of the index. Growing rebuilds only the index, an eighth of the table.
 //
-// A digest's home is its hash's place in the index; a record that finds its home full has its entry
-// in the first bucket with room along the digest's own probe sequence, and every full bucket it
-// passed counts it. Entries and records never move but in a rebuild, with `version` odd so that
-// readers wait; that takes well under a millisecond and is why there are pieces at all.
+// A digest's hash gives its home bucket. If that is full, the entry goes into the first bucket with
+// room along the digest's probe sequence. Every full bucket it passed counts it. Entries and
+// records move only in a rebuild, with `version` odd so that readers wait. A rebuild takes well
+// under a millisecond; that bound is why there are pieces at all.
 //
-// Sizes of the index follow a geometric row whose phase differs from piece to piece. Were it the
-// same for all, they would all grow at the same moment, and the table as a whole would swing
-// between its least and its worst bytes per record.
+// Index sizes follow a geometric series, with a different phase in each piece. With equal phases
+// all pieces would grow at the same moment. The bytes per record of the whole table would then
+// swing between the best and the worst case.
 //
 // Readers (read, prefetch) need no lock. Everything else needs `mutex`.
 #pragma once
@@ -31,7 +30,7 @@
 
 namespace peercached {
 
-// An entry of the index.
+// Position of an index entry.
 struct Place {
   uint32_t bucket;
   uint32_t slot;
@@ -42,13 +41,13 @@ struct Place {
 
 class alignas(64) Piece {
  public:
-  // Sizes of the index are multiples of it.
+  // Index sizes are multiples of this.
   static constexpr uint32_t kBucketsStep = 8;
   // With half of the buckets full, one record in 2^64 finds none of these free.
   static constexpr uint32_t kProbeBuckets = 64;
 
-  // Buckets to set aside for a piece that must hold `records`; their memory in whole pages, and
-  // that of the cells they can name.
+  // buckets_for_capacity(): buckets to reserve for a piece of up to `records`. The others: memory
+  // for these buckets, and for the cells they can name, in whole pages.
   static uint32_t buckets_for_capacity(uint64_t records);
   static size_t index_bytes_for(uint32_t buckets);
   static size_t cell_bytes_for(uint32_t buckets) {
@@ -61,62 +60,62 @@ class alignas(64) Piece {
   mutable std::mutex mutex;
 
   // --- readers
-  // Two steps for batches: first the home bucket, then the record. Only hints.
+  // Two prefetch steps for batches: first the home bucket, then the record. Only hints.
   Bucket* home(const Digest& digest) const { return index_ + home_of(digest, buckets()); }
   void prefetch_record(const Digest& digest) const;
-  // The live records of the digest; returns how many.
+  // Writes the live records of the digest; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
   uint32_t buckets() const { return buckets_.load(std::memory_order_acquire); }
 
   // --- writers
   uint32_t used() const { return used_; }
-  // Where the next record will be stored. Always inline: GCC takes a function that only prefetches
-  // for one without effect, and drops calls.
+  // Prefetches the cell of the next new record. Always inline: GCC considers a function that only
+  // prefetches free of effects and drops calls to it.
   [[gnu::always_inline]] void prefetch_free_cell() const { cells_.prefetch(cells_.next()); }
-  // visit(Place, const PackedRecord&) for each record of the digest, dead ones too. Returns the
-  // first free slot on the digest's way, or none.
+  // Calls visit(Place, const PackedRecord&) for each record of the digest, dead ones included.
+  // Returns the first free slot in its probe sequence, or none.
   template <typename Visit>
   Place for_each_of(const Digest& digest, Visit&& visit) const;
-  // All its records lie in cells below.
+  // All records lie in cells below this.
   uint32_t cells_end() const { return cells_.end(); }
   size_t index_bytes() const { return index_bytes_for(buckets()); }
   size_t bytes() const { return index_bytes() + cells_.bytes() + further_.bytes(); }
-  // visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may remove
-  // that record. `low_byte` is that of the piece's digests.
+  // Calls visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may
+  // remove that record. `low_byte` is that of the piece's digests.
   template <typename Visit>
   void for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte, Visit&& visit) const;
-  // Of a record that for_each() visits.
+  // For a record that for_each() visits.
   Place place_of(uint32_t cell, const PackedRecord& record) const;
 
-  // The first entry on the digest's way that is free, or is made so: a dead record goes.
+  // The first free entry in the digest's probe sequence. Removes a dead record if none is free.
   Place free_slot(const Digest& digest, HolderTable& holders);
-  // `place`: a free entry on the digest's way.
+  // `place`: a free entry in the digest's probe sequence.
   void insert(Place place, const PackedRecord& record);
   void overwrite(Place place, const PackedRecord& record);
-  // Gives its place to one of the digest's further holders, if there are any; false if so. The
-  // caller accounts for the one that goes.
+  // Removes a record. If the digest has further holders, one of them takes its place, and the
+  // result is false. The caller accounts for the removed record.
   bool remove(Place place, HolderTable& holders);
   FurtherHolders& further() { return further_; }
   const FurtherHolders& further() const { return further_; }
 
-  // Whether it should grow before the next record; or after one found no slot within reach, which
-  // is chance in a small piece. (Digests made to collide get nowhere with this, for it takes a
-  // well-filled piece.)
+  // crowded(): grow before the next record. clustered(): grow after a record found no free slot
+  // within reach, which happens by chance in a small piece. It requires a well-filled piece, so
+  // that digests made to collide cannot force growth.
   bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
   bool clustered() const {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
-  // Rebuilds with room for one more record, and for those `expected` after it. Returns how many
-  // records found no place again (0 but for digests made to collide); they are gone and accounted
-  // for.
+  // Rebuilds with room for one more record and `expected` after it. Returns how many live records
+  // found no place again (0 except for digests made to collide); they are gone and accounted for.
   uint32_t grow(uint64_t expected, HolderTable& holders);
-  // Large pieces had better be given room before they need it. Whether it is one that will before
-  // long, or that it pays to visit with those; and making it, likewise.
+  // Large pieces get room ahead of need. filling_up() says that one needs it soon, which starts a
+  // sweep(). That sweep also serves pieces for which could_use_room() is true, to save a later one.
+  // make_room() returns like grow().
   bool filling_up() const { return large() && (index_filling_up() || !cells_ready(1)); }
   bool could_use_room() const { return large() && (index_filling_up() || !cells_ready(3)); }
   uint32_t make_room(HolderTable& holders);
-  // Likewise, if far too large for what it holds.
+  // Rebuilds if far too large for its content; returns like grow().
   uint32_t shrink_if_sparse(HolderTable& holders);
 
  private:
@@ -136,9 +135,9 @@ class alignas(64) Piece {
     return static_cast<uint32_t>((digest.hi >> 32) * buckets >> 32);
   }
 
-  // The buckets in which a digest may be, its home first. The stride is the digest's own: with
-  // one stride for all, full buckets would grow together into runs, and records end up ever
-  // further from home. It is odd, so that in the smallest pieces it reaches every bucket.
+  // The buckets in which a digest may be, its home first. Each digest has its own stride. With one
+  // stride for all, full buckets would form runs, and records would end up ever further from home.
+  // The stride is odd, so that it reaches every bucket of the smallest pieces.
   class Probe {
    public:
     Probe(uint64_t hi_above_low_byte, uint32_t buckets)
@@ -153,7 +152,7 @@ class alignas(64) Piece {
     void next() {
       at_ += stride_;
       if (at_ >= buckets_) at_ -= buckets_;
-      // Back home: it has seen every bucket that the stride reaches, and must not see one twice.
+      // Back home: every reachable bucket was visited, and none may be visited twice.
       done_ = ++steps_ == kProbeBuckets || at_ == home_;
     }
 
@@ -211,7 +210,7 @@ Place Piece::for_each_of(const Digest& digest, Visit&& visit) const {
 }
 
 inline void Piece::insert(Place place, const PackedRecord& record) {
-  // First the signs on the way, then the entry: a reader never stops short of it.
+  // Count the overflow before writing the entry, so that no reader stops short of it.
   add_overflow(Probe(record.hi_above_low_byte(), buckets()), place.bucket, 1);
   const uint32_t cell = cells_.take();
   cells_.store(cell, record);

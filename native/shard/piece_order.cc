@@ -3,7 +3,7 @@
 namespace peercached {
 namespace {
 
-// 3 KiB: processors do not look beyond the page by themselves.
+// 3 KiB ahead: hardware prefetchers stop at the page boundary.
 constexpr size_t kRowsAhead = 64;
 
 }  // namespace
@@ -11,8 +11,8 @@ constexpr size_t kRowsAhead = 64;
 PieceOrder::PieceOrder(const Shard::Impl& shard, std::span<const RecordRow> rows)
     : shard_(shard), rows_(rows), ends_(std::make_unique<uint32_t[]>(shard.pieces_count + 1)) {
   const auto nowhere = static_cast<uint32_t>(shard.pieces_count);
-  // In one piece of memory, of a size that the allocator keeps: two would go back to the system
-  // each time, and come again page by page.
+  // One allocation, of a size that the allocator keeps. Two would go back to the system each time
+  // and be faulted in again page by page.
   order_ = std::make_unique_for_overwrite<uint32_t[]>(2 * rows.size());
   uint32_t* const pieces = order_.get() + rows.size();
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -22,7 +22,7 @@ PieceOrder::PieceOrder(const Shard::Impl& shard, std::span<const RecordRow> rows
     ++ends_[pieces[i]];
     __builtin_prefetch(&shard.pieces[pieces[i]]);
   }
-  // Starts for now; filling moves each to its piece's end.
+  // ends_ holds starts for now; filling moves each to its piece's end.
   for (size_t piece = 0; piece < shard.pieces_count; ++piece)
     size_ += std::exchange(ends_[piece], size_);
   for (uint32_t i = 0; i < rows.size(); ++i)

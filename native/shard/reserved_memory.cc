@@ -25,7 +25,7 @@ ReservedMemory::~ReservedMemory() { munmap(base_, bytes_); }
 
 void ReservedMemory::commit([[maybe_unused]] void* start, [[maybe_unused]] size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-  // Before Linux 5.14 this fails, and the pages come one by one at their first touch.
+  // Fails before Linux 5.14; the pages are then faulted in one by one.
   madvise(start, bytes, MADV_POPULATE_WRITE);
 #endif
 }

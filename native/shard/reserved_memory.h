@@ -1,4 +1,4 @@
-// Address space for the most that a table can ever need; memory only for what it uses.
+// Address space for the largest possible table; memory only for the part in use.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ inline constexpr size_t kPageBytes = 4096;
 
 class ReservedMemory {
  public:
-  // Throws std::runtime_error when the machine refuses. `what` is for that message.
+  // Throws std::runtime_error if the system refuses; `what` names the purpose in the message.
   ReservedMemory(size_t bytes, const char* what);
   ~ReservedMemory();
   ReservedMemory(const ReservedMemory&) = delete;
@@ -18,9 +18,9 @@ class ReservedMemory {
   std::byte* base() const { return base_; }
   size_t bytes() const { return bytes_; }
 
-  // Zeroed memory behind whole pages, all at once: cheaper than a fault for each page.
+  // Faults in zeroed memory for whole pages at once, which is cheaper than one fault per page.
   static void commit(void* start, size_t bytes);
-  // Gives whole pages back; they read as zeros.
+  // Returns whole pages to the system; they then read as zeros.
   static void release(void* start, size_t bytes);
 
  private:

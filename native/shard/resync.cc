@@ -1,4 +1,4 @@
-// The shard's side of a resync, and what a view change leaves behind.
+// The shard's side of a resync, and the cleanup after a view change.
 #include <algorithm>
 
 #include "shard/shard.h"
@@ -39,8 +39,8 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
     impl_->count(applied);
     return applied;
   }
-  // (piece, digest) of each good row, to find in order what belongs to a piece, and by bisection
-  // whether a stored record is among the rows.
+  // Sorted by (piece, digest). This gives the rows of each piece in order, and bisection tells
+  // whether a stored record is among them.
   struct Wanted {
     size_t piece;
     Digest digest;

@@ -31,9 +31,8 @@ Ring::Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsi
   const size_t count = positions_.size();
   node_last_ = *std::max_element(nodes_.begin(), nodes_.end());
 
-  // Walking anticlockwise, the owners from a position on are its node, then those from the next
-  // position on but for that node. The first of the two rounds only finds what comes after the
-  // last position.
+  // Walk anticlockwise. The owners at a position are its node, followed by the owners at the next
+  // position without that node. The first round only finds the owners past the wrap-around.
   std::array<HolderIndex, kOwnersMax> current{};
   unsigned known = 0;
   for (int round = 0; round < 2; ++round) {
@@ -98,7 +97,7 @@ std::vector<Ring::Part> Ring::split(std::span<const std::byte> items, size_t str
   const size_t count = items.size() / stride;
   const unsigned copies = first_only ? 1 : owners_per_place_;
 
-  // First whose and how many, then one exact allocation per part.
+  // First count the items per owner, then make one exact allocation per part.
   constexpr uint16_t kNoPart = UINT16_MAX;
   std::vector<uint16_t> part_of(size_t{node_last_} + 1, kNoPart);
   std::vector<uint16_t> targets(count * copies);
@@ -141,7 +140,7 @@ std::vector<std::pair<HolderIndex, double>> Ring::shares(unsigned owners) const 
   uint64_t before = positions_.back();
   for (size_t i = 0; i < positions_.size(); ++i) {
     uint64_t arc = positions_[i] - before;
-    // All positions in one place: the first of them has the whole circle.
+    // If all positions are equal, the first one gets the whole circle.
     const double length = i == 0 && arc == 0 ? kWhole : static_cast<double>(arc);
     for (unsigned o = 0; o < counted; ++o) arcs[owners_[i * owners_per_place_ + o]] += length;
     before = positions_[i];

@@ -1,9 +1,9 @@
 // Which nodes own a digest: consistent hashing over 64-bit positions.
 //
-// The positions are a pure function of the view, computed by the control plane
-// (peercached/directory/ring.py, golden vectors in the tests); this is the immutable table
-// they are looked up in. A digest's place is its `lo` word; its owners are the first
-// `replicas` distinct nodes at or clockwise after that place, in that order.
+// The control plane computes the positions from the view alone (peercached/directory/ring.py,
+// golden vectors in the tests). This is the immutable lookup table. A digest's place is its `lo`
+// word. Its owners are the first `replicas` distinct nodes at or clockwise after that place, in
+// that order.
 //
 // Thread safe: nothing changes after construction.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr unsigned kOwnersMax = 8;
 
 class Ring {
  public:
-  // `positions` ascending; nodes[i] is the holder index at positions[i]; 1 <= replicas <=
+  // `positions` must ascend; nodes[i] is the holder index at positions[i]; 1 <= replicas <=
   // kOwnersMax. Throws std::invalid_argument otherwise. No positions: nobody owns anything.
   Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsigned replicas,
        uint64_t view_number = 0);
@@ -30,9 +30,9 @@ class Ring {
   unsigned owners(const Digest& digest, HolderIndex out[kOwnersMax]) const;
   bool owned_by(const Digest& digest, HolderIndex node) const;
 
-  // Splits packed items that each begin with a Digest into one buffer per owner, keeping
-  // their order; an item goes to each of its owners (or to the first only). Parts are in order
-  // of first appearance. Throws std::invalid_argument when `items` is no multiple of `stride`.
+  // Splits packed items that each begin with a Digest into one buffer per owner, in their order. An
+  // item goes to each of its owners, or only to the first. Parts are ordered by first appearance.
+  // Throws std::invalid_argument if `items` is not a multiple of `stride`.
   struct Part {
     HolderIndex owner;
     std::vector<std::byte> items;
@@ -40,9 +40,9 @@ class Ring {
   std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
 
   unsigned replicas() const { return replicas_; }
-  uint64_t view_number() const { return view_number_; }  // of the view that it was made for
-  // Per node, the fraction of the digests of which it is among the first `owners` owners (at most
-  // all there are).
+  uint64_t view_number() const { return view_number_; }  // of the view that produced this ring
+  // Per node, the fraction of digests that have it among their first `owners` owners. `owners` is
+  // capped at the number of owners per digest.
   std::vector<std::pair<HolderIndex, double>> shares(unsigned owners = 1) const;
 
  private:
@@ -55,9 +55,9 @@ class Ring {
   uint64_t view_number_ = 0;
   unsigned owners_per_place_ = 0;  // min(replicas, nodes in the view)
 
-  // The owners from each position on, owners_per_place_ for each, and for each value of a
-  // place's first 64 - jump_shift_ bits the first position at or after it: a lookup costs two
-  // or three cache misses, whatever the number of nodes.
+  // owners_: owners_per_place_ owners for each position. jump_: for each value of a place's first
+  // 64 - jump_shift_ bits, the first position at or after it. So a lookup costs two or three cache
+  // misses, whatever the number of nodes.
   std::vector<HolderIndex> owners_;
   std::vector<uint32_t> jump_;
   unsigned jump_shift_ = 63;

@@ -15,16 +15,16 @@
 namespace peercached {
 namespace {
 
-// Bounds how long a rebuild, which readers of the piece wait for, may take: about half a
-// millisecond at this many records.
+// Bounds how long a rebuild blocks readers of a piece: about half a millisecond at this many
+// records.
 constexpr uint64_t kRecordsPerPieceMax = 64 * 1024;
-static_assert(kRecordsPerPieceMax * 3 / 2 < BucketEntry::kCellsMax);  // with all that is set aside
+static_assert(kRecordsPerPieceMax * 3 / 2 < BucketEntry::kCellsMax);  // even with the spare cells
 
-// Rows sorted by piece at a time. Bounds the memory that takes, and for how long a piece is busy;
-// many rows for each piece find its buckets in the cache, and let it grow in one step.
+// Rows sorted by piece per round. Bounds the memory for sorting and how long a piece is locked.
+// With many rows per piece its buckets stay in the cache, and it can grow in one step.
 constexpr size_t kRowsPerRound = 1024 * 1024;
 
-// Digests whose cache misses overlap.
+// Lookups whose cache misses overlap.
 constexpr size_t kDigestsInFlight = 16;
 
 uint64_t checked_capacity(uint64_t entries) {
@@ -39,7 +39,7 @@ size_t pieces_per_bucket_for(uint64_t capacity) {
   return std::bit_ceil(capacity / (kSummaryBuckets * kRecordsPerPieceMax) + 1);
 }
 
-// The phases 0, 1/2, 1/4, 3/4, ...: even over any number of pieces.
+// The phases 0, 1/2, 1/4, 3/4, ...: evenly spread for any number of pieces.
 float phase_of(size_t piece) {
   auto reversed = static_cast<uint32_t>(piece);
   float phase = 0;
@@ -131,7 +131,7 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
 
 void Shard::forget(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
-  // One look names few of many holders.
+  // One lookup returns at most three holders, so repeat until none is left.
   for (size_t looks = 0; looks <= std::numeric_limits<HolderIndex>::max(); ++looks) {
     rows.clear();
     if (find(digests, rows) == 0) return;
@@ -172,7 +172,7 @@ size_t Shard::sweep(size_t records_max) {
   while (visited < records_max && impl_->holders.dead_records() > 0) {
     Piece& piece = impl_->pieces[impl_->sweep_piece];
     std::lock_guard lock(piece.mutex);
-    // The piece may have been rebuilt since, and is smaller now: that removed its dead, too.
+    // A rebuild may have shrunk the piece since then; it also removed the dead records.
     const uint32_t first = std::min(impl_->sweep_cell, piece.cells_end());
     const auto end =
         static_cast<uint32_t>(std::min<size_t>(piece.cells_end(), first + records_max - visited));

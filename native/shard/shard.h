@@ -1,23 +1,23 @@
-// The directory shard: digest -> where the page is. Any number of holders; a lookup gives 3 of
-// them.
+// The directory shard: digest -> where the page is. A digest may have any number of holders; a
+// lookup returns at most 3 of them.
 //
-// Divided into pieces of equal hash range (piece.h); a piece is an array of records and an index of
-// buckets, each with a version that is odd while it or a record of it changes, so that readers need
-// no lock and a later version can be read one-sidedly. Each record costs at most 48 bytes all in,
-// from some 250 000 records on (those of a digest's fourth and further holders about 100). The
-// table grows piece by piece, large pieces ahead of need in sweep(): no insert waits for more than
-// one piece. At `capacity_entries` further records are refused and counted.
+// The table is divided into pieces of equal hash range (piece.h): an array of records and an index
+// of buckets. Each bucket has a version that is odd while it or one of its records changes. So
+// readers need no lock, and a later version can be read one-sidedly. From about 250 000 records on,
+// each record costs at most 48 bytes in all (about 100 for fourth and further holders of a digest).
+// The table grows piece by piece; sweep() grows large pieces ahead of need. So an insert waits for
+// at most one piece. At `capacity_entries` further records are refused and counted.
 //
-// Updates are conditional. A row is taken only from its own holder and only with a
-// generation above the one stored for (digest, holder); a withdrawal removes a record whose
-// generation is not above its own. Dropping a holder is O(1): its records stop counting at
-// once and are swept later; its index is given out again only after the sweep.
+// Updates are conditional. A row is accepted only from its own holder, and only with a generation
+// above the one stored for (digest, holder). A withdrawal removes a record with a generation not
+// above its own. Dropping a holder is O(1): its records stop counting at once and are swept later.
+// Its index may be reused only after the sweep.
 //
-// A row that cannot be stored as it is counts as bad: its holder is not live, its offset is no
-// multiple of 64 or beyond 16 TiB, its length is 0 or above kPageBytesMax, its generation needs
-// more than 48 bits, or it has unknown flags.
+// A row counts as bad if one of these is true: its holder is not live. Its offset is not a multiple
+// of 64, or is beyond 16 TiB. Its length is 0 or above kPageBytesMax. Its generation needs more
+// than 48 bits. It has unknown flags.
 //
-// Thread safe: any number of readers, writers serialise per piece.
+// Thread safe: any number of readers; writers serialise per piece.
 #pragma once
 
 #include <cstdint>
@@ -34,25 +34,25 @@ namespace peercached {
 
 inline constexpr unsigned kHoldersPerDigestMax = 3;
 
-// What became of the rows; each counts once.
+// Outcome of an update; each row counts once.
 struct ShardApplied {
   uint32_t added = 0, changed = 0, withdrawn = 0;
-  uint32_t old = 0;   // not newer than what is stored; or withdrawn and not there
+  uint32_t old = 0;   // not newer than the stored record, or withdrawn but not stored
   uint32_t full = 0;  // no room in the table
   uint32_t bad = 0;   // cannot be stored: see above
 };
 
 struct ShardStats {
   uint64_t entries = 0, dead_entries = 0, capacity_entries = 0;
-  uint64_t bytes = 0, index_bytes = 0;  // of memory: all, and that for finding records
+  uint64_t bytes = 0, index_bytes = 0;  // of memory: in total, and for the index
   uint64_t added = 0, changed = 0, withdrawn = 0, old = 0, full = 0, bad = 0;
-  uint64_t lookups = 0, hits = 0;  // digests asked for, and found
+  uint64_t lookups = 0, hits = 0;  // digests looked up, and found
 };
 
 class Shard {
  public:
   // Throws std::invalid_argument for a capacity of 0 or above kCapacityEntriesMax. `on_untidy` is
-  // called, on whichever thread, when there is something for sweep() to do.
+  // called, on any thread, when sweep() has work to do.
   explicit Shard(uint64_t capacity_entries, std::function<void()> on_untidy = {});
   ~Shard();
   Shard(const Shard&) = delete;
@@ -60,36 +60,37 @@ class Shard {
 
   static constexpr uint64_t kCapacityEntriesMax = uint64_t{1} << 32;
 
-  // Holder indices are given by the caller (the engine's node table). add_holder makes an index
-  // live and empty; it must not be in use (std::invalid_argument): see swept().
+  // The caller (the engine's node table) assigns holder indices. add_holder() makes an index live
+  // and empty. Throws std::invalid_argument while the index is in use: see swept().
   void add_holder(HolderIndex holder);
   void drop_holder(HolderIndex holder);  // O(1)
-  bool swept(HolderIndex holder) const;  // not live, and no record of it is left
-  // Removes dead records, and makes room in pieces that are filling up, so that updates need not
-  // wait for that; returns about how many records are left to visit.
+  bool swept(HolderIndex holder) const;  // not live, and it has no records left
+  // Removes dead records and makes room in pieces that are filling up, so that updates need not
+  // wait. Returns about how many records are left to visit.
   size_t sweep(size_t records_max);
 
-  // `holder` of each row is ignored.
+  // Ignores `holder` of the rows.
   ShardApplied apply(HolderIndex holder, std::span<const RecordRow> rows);
 
-  // Appends live records of each digest, 3 at most, in the order of the digests; rows of one digest
-  // are adjacent. Digests without records add nothing.
+  // Appends up to 3 live records of each digest, in the order of the digests. Digests without
+  // records add nothing.
   void lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 
-  // Out with their records, whoever holds them. Who adds more meanwhile has to take them back.
+  // Removes all records of these digests, of any holder. Records added meanwhile may stay; whoever
+  // adds them must withdraw them.
   void forget(std::span<const Digest> digests);
 
-  // Resync: what this shard holds of `holder`, restricted to digests that `self` owns in
-  // `ring`, by bucket (kSummaryBuckets).
+  // For a resync: summarises, by bucket (kSummaryBuckets), the records of `holder` for digests that
+  // `self` owns in `ring`.
   void summary(HolderIndex holder, const Ring& ring, HolderIndex self,
                std::span<BucketSummary> out) const;
-  // Makes the records of `holder` in `bucket` (so restricted) those in `rows`: what is stored with
-  // a generation <= as_of gives way to the rows, newer records stay unless a row is newer still.
-  // Rows of other buckets, and withdrawals, are bad.
+  // Replaces the records of `holder` in `bucket` by `rows`, for digests that `self` owns. Stored
+  // records with a generation <= as_of give way to the rows. Newer records stay unless a row is
+  // newer still. Rows of other buckets, and withdrawals, are bad.
   ShardApplied replace(HolderIndex holder, unsigned bucket, Generation as_of, const Ring& ring,
                        HolderIndex self, std::span<const RecordRow> rows);
-  // Forgets records of digests that `self` does not own in `ring` (after a view change); returns
-  // how many.
+  // After a view change: removes records of digests that `self` does not own in `ring`; returns how
+  // many.
   size_t trim(const Ring& ring, HolderIndex self);
 
   ShardStats stats() const;
@@ -97,7 +98,7 @@ class Shard {
  private:
   friend class PieceOrder;
 
-  // lookup() that is not counted as one; how many of the digests have records.
+  // lookup() without counting it; returns how many of the digests have records.
   uint64_t find(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 
   struct Impl;

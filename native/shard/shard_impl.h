@@ -1,4 +1,4 @@
-// What a Shard is made of; for the files that implement it.
+// The parts of a Shard, for the files that implement it.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ namespace peercached {
 struct Shard::Impl {
   Impl(uint64_t capacity_entries, std::function<void()> told_untidy);
 
-  // Pieces are grouped by summary bucket: resyncing one of those touches 1/256 of the table.
-  // Homes within a piece come from the top of `hi`; `lo` is the ring's, and an owner sees only
-  // some of its values.
+  // Pieces are grouped by summary bucket, so that resyncing one bucket touches 1/256 of the table.
+  // The top of `hi` chooses the home within a piece. `lo` would not do: the ring uses it, so an
+  // owner sees only some of its values.
   size_t piece_of(const Digest& digest) const {
     return bucket_of(digest) * pieces_per_bucket + (digest.hi >> 8 & (pieces_per_bucket - 1));
   }
@@ -29,9 +29,9 @@ struct Shard::Impl {
   }
 
   void count(const ShardApplied& applied);
-  // At least one piece is filling up.
+  // Tells sweep() that at least one piece is filling up.
   void want_room();
-  // For sweep(), which holds its mutex; like it, returns about how much is left to do.
+  // For sweep(), which holds its mutex; returns about how many pieces are left.
   size_t make_room(size_t records_max);
 
   const size_t pieces_per_bucket;  // a power of two
@@ -43,7 +43,7 @@ struct Shard::Impl {
   std::unique_ptr<Piece[]> pieces;
 
   const std::function<void()> on_untidy;
-  std::mutex sweep_mutex;  // the cursors below
+  std::mutex sweep_mutex;  // guards the cursors below
   size_t sweep_piece = 0;
   uint32_t sweep_cell = 0;
   size_t room_piece = 0;

@@ -17,7 +17,7 @@ PieceUpdate::PieceUpdate(Piece& piece, HolderTable& holders, HolderIndex holder,
 PieceUpdate::~PieceUpdate() {
   if (added_ != 0 || removed_ != 0 || room_reserved_ != 0)
     holders_.settle(holder_, added_, removed_, room_reserved_);
-  // Counted before a rebuild may drop some of them: it accounts for what it drops.
+  // Settle before a rebuild drops some of these records; it accounts for what it drops.
   if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_);
 }
 
@@ -39,7 +39,7 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
   return found;
 }
 
-// Flatten: as calls, its steps are a twentieth of a report.
+// Flattened, because calls to its steps would cost 5 % of the time of a report.
 [[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
@@ -100,7 +100,7 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
     count_added();
   } else if (piece_.crowded()) {
     applied_.full += piece_.grow(rows_to_add(), holders_);
-    insert(row, find(row.digest));  // they have moved
+    insert(row, find(row.digest));  // the records have moved
   } else {
     insert(row, siblings);
   }
@@ -130,8 +130,9 @@ void PieceUpdate::count_added() {
   ++applied_.added;
 }
 
-// How many of the rows to come will want room, if they are like those before: a bulk load makes its
-// piece large at once and not in ten steps, and an update of what is there makes it no larger.
+// Estimates how many of the remaining rows need room, from the share of rows so far that did. So a
+// bulk load grows its piece once instead of in ten steps, and updates of stored records do not grow
+// it.
 uint64_t PieceUpdate::rows_to_add() const {
   const size_t rows_done = rows_expected_ - rows_left_;
   return rows_done == 0 ? 0 : room_used_ * rows_left_ / rows_done;

@@ -1,8 +1,8 @@
-// Conditional updates: rows of one holder, applied to one piece.
+// Conditional updates: applies rows of one holder to one piece.
 //
-// The one place that decides whether a row is newer, whether its record goes into the table or to
-// the further holders, and whether there is room. Holds the piece's mutex and settles the counts at
-// its end.
+// Decides whether a row is newer, whether its record goes to the table or the further holders, and
+// whether there is room. Holds the piece's mutex for its lifetime and settles the counts at the
+// end.
 #pragma once
 
 #include <mutex>
@@ -16,24 +16,24 @@ namespace peercached {
 
 class PieceUpdate {
  public:
-  // `holder` is on hold in `holders`. `rows_expected`: how much room to ask for at once.
+  // `holder` must be on hold in `holders`. `rows_expected`: how much room to reserve at once.
   PieceUpdate(Piece& piece, HolderTable& holders, HolderIndex holder, size_t rows_expected,
               ShardApplied& applied);
   ~PieceUpdate();
   PieceUpdate(const PieceUpdate&) = delete;
   PieceUpdate& operator=(const PieceUpdate&) = delete;
 
-  // A representable row. With `as_of`, the row overrules what is stored up to that generation,
-  // newer or not: the holder has said what it has.
+  // Applies a representable row. With `as_of`, the row also replaces a different stored record of
+  // up to that generation: the holder has stated its current content.
   void apply(const RecordRow& row, std::optional<Generation> as_of = std::nullopt);
 
-  // Whether the piece had better be grown before it must be.
+  // Whether the piece should grow soon, before an update must do it.
   bool filling_up() const { return piece_.filling_up(); }
 
   // Removes a record of the holder.
   void withdraw(Place place);
-  // And those of the further holders for which unwanted(const Digest&, const PackedRecord&), which
-  // must be its own. `low_byte` is that of the piece's digests.
+  // Also removes further-holder records for which unwanted(const Digest&, const PackedRecord&); all
+  // must be the holder's. `low_byte` is that of the piece's digests.
   template <typename Unwanted>
   void withdraw_further(unsigned low_byte, Unwanted&& unwanted);
 
@@ -42,10 +42,10 @@ class PieceUpdate {
   struct Siblings {
     PackedRecord own;
     Place own_place = Place::none();
-    PackedRecord* own_further = nullptr;  // where it is, if it is not in the table
-    unsigned others_count = 0;            // in the table, and live
-    bool any = false;                     // in the table, of whomever
-    Place free = Place::none();           // where another could go
+    PackedRecord* own_further = nullptr;  // its location if it is not in the table
+    unsigned others_count = 0;            // live, in the table
+    bool any = false;                     // whether the table has any record of it
+    Place free = Place::none();           // where a new entry could go
 
     bool has_own() const { return own_place || own_further != nullptr; }
   };
