@@ -1,4 +1,4 @@
-"""Keeps namespace epochs on disk, off the event loop; a clear() answers when they are there."""
+"""Writes namespace epochs to disk off the event loop. A clear() answers only after that."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ log = logging.getLogger(__name__)
 
 
 class NotKept(RuntimeError):
-    """They are in force, but a restart would forget them."""
+    """The epochs are in force but not on disk: a restart would forget them."""
 
 
 class EpochKeeper:
-    """One write at a time, of all epochs as they are then; raises in between share the next."""
+    """Runs one write at a time, always of all epochs. Epochs raised during a write share the next
+    one. For one event loop."""
 
     def __init__(self, store: EpochStore, epochs: Callable[[], dict[bytes, int]]) -> None:
         self._store = store
         self._epochs = epochs
         self._wanted = 0  # counts raises
-        self._kept = 0  # the last of them that is on disk
+        self._kept = 0  # the last raise that is on disk
         self._task: asyncio.Task[None] | None = None
-        self.problem = ""  # why the last write failed
+        self.problem = ""  # why the last write failed; empty: it did not
 
     def raised(self) -> None:
-        """An epoch has risen; it is written soon. Without an event loop, by the next kept()."""
+        """An epoch has risen: starts a write. Without an event loop, the next kept() does."""
         self._wanted += 1
         try:
             asyncio.get_running_loop()
@@ -36,11 +37,11 @@ class EpochKeeper:
         self._begin()
 
     async def kept(self) -> None:
-        """Until all that has risen so far is on disk. NotKept if it cannot be."""
+        """Returns once all raises so far are on disk. Raises NotKept if the write fails."""
         wanted = self._wanted
         if self._kept >= wanted:
             return
-        # A write under way may have begun before the last raise, or fail: the next one counts.
+        # A write in progress may lack the last raise, or fail. So wait for a second one.
         for _ in range(2):
             self._begin()
             assert self._task is not None
@@ -67,6 +68,6 @@ class EpochKeeper:
             self._kept = wanted
 
     async def stop(self) -> None:
-        """What has risen is written, if it can be."""
+        """Waits for the write in progress, if there is one."""
         if self._task is not None:
             await self._task

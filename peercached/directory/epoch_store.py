@@ -1,9 +1,9 @@
-"""The epochs of cleared namespaces on disk: without them a restart of the whole cluster would bring
-cleared pages back, from pool_file or from the disk tier.
+"""Keeps the epochs of cleared namespaces on disk. Without them a restart of the whole cluster would
+bring cleared pages back, from pool_file or from the disk tier.
 
 One JSON file, replaced as a whole: {"format": 1, "epochs": {namespace id in hex: epoch}}. Unlike
-the view it is truth: when it is there and cannot be read, nobody knows what was cleared, and pages
-of earlier starts must not be served. 64Ki namespaces, the most there can be, make 3.5 MB.
+the stored view it is no mere hint. If it exists but cannot be read, no page of an earlier start may
+be served: it may be a cleared one. 64Ki namespaces, the maximum, make 3.5 MB.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ FORMAT = 1
 
 
 class EpochStore:
-    """`folder` empty: nothing is kept. Not thread safe; load() and save() block on the disk."""
+    """Stores nothing if `folder` is empty. Not thread safe; load() and save() block on the disk."""
 
     def __init__(self, folder: str, node_id: str) -> None:
         self.path = Path(folder) / f"epochs-{node_id}.json" if folder else None
 
     def load(self) -> tuple[dict[bytes, int], str]:
-        """(epochs, why they are not known): a file that is not there is an empty one."""
+        """Returns the epochs, and why they are unknown ("" if they are known). A missing file means
+        that nothing was cleared."""
         if self.path is None:
             return {}, "no state_dir tells which namespaces were cleared"
         try:
@@ -36,7 +37,7 @@ class EpochStore:
             return {}, f"{self.path}, which tells what was cleared, cannot be read: {error}"
 
     def save(self, epochs: dict[bytes, int]) -> None:
-        """On the medium when this returns. OSError when it cannot be."""
+        """Writes the epochs durably (fsync). Raises OSError on failure."""
         if self.path is None:
             return
         text = json.dumps({"format": FORMAT, "epochs": {n.hex(): e for n, e in epochs.items()}})
@@ -46,7 +47,7 @@ class EpochStore:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path)
-        # The name, too: else a power cut may bring the older file back.
+        # Sync the folder, too, or a power cut may bring the older file back.
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -55,7 +56,7 @@ class EpochStore:
 
 
 def pack_epochs(epochs: dict[bytes, int]) -> bytes:
-    """As the engine takes them: 24 bytes each, id and epoch."""
+    """The engine's format: 24 bytes each, id and little-endian epoch."""
     return b"".join(n + epoch.to_bytes(8, "little") for n, epoch in epochs.items())
 
 

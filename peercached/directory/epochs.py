@@ -1,4 +1,4 @@
-"""Namespace epochs on heartbeats, so that a node that missed a clear() learns of it."""
+"""Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EPOCH_MAX = 1 << 62
-# Epochs are times in microseconds; this one is in the year 2540. A later one that comes unasked is
-# believed only if it is a little above the epoch we know. Otherwise a single message with
-# EPOCH_MAX - 1 would leave no epoch for the next clear.
+# Epochs are times in microseconds; this one is in the year 2540. We believe a later one that comes
+# unasked only if it is a little above the epoch we know. Otherwise one message with EPOCH_MAX - 1
+# would leave no epoch for the next clear.
 EPOCH_TOLD_MAX = 1 << 54
 EPOCH_STEP = 1 << 40
 EPOCHS_PER_MESSAGE_MAX = 64
@@ -30,12 +30,12 @@ class TooManyNamespaces(ValueError):
 
 
 class EpochTooHigh(ValueError):
-    """Out of reach of what is known here."""
+    """The epoch is too far above the one known here."""
 
 
 class Epochs:
-    """The engine has the epochs; this says which to tell next, checks what is told, and keeps
-    them over restarts."""
+    """Picks the epochs to send, checks received ones, and keeps them over restarts. The engine
+    holds the epochs. Not thread safe."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Epochs:
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
-        self._sorted_mark = 0  # that the table had then
+        self._sorted_mark = 0  # epochs_mark() of _sorted
         self._first_clears = FirstClears(clock)
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
@@ -54,10 +54,9 @@ class Epochs:
         return dict(self._engine.namespace_epochs())
 
     def some(self) -> list[tuple[bytes, int]]:
-        """A bounded part of the table, another one each time: after a few heartbeats
-        everybody has heard all."""
+        """A bounded part of the table, in rotation. After enough heartbeats every node has all."""
         mark = self._engine.epochs_mark()
-        if mark != self._sorted_mark:  # sorting a long table for each heartbeat costs a processor
+        if mark != self._sorted_mark:  # sorting per heartbeat would keep a core busy
             self._sorted = sorted(self._engine.namespace_epochs().items())
             self._sorted_mark = mark
         table = self._sorted
@@ -69,7 +68,8 @@ class Epochs:
         return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
 
     def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
-        """`asked`: they come in an answer to us. Skips epochs that cannot be taken."""
+        """Takes the epochs of a message. Skips those that are too high or find no room. `asked`:
+        the message is an answer to us."""
         for namespace_id, epoch in epochs:
             try:
                 self.raise_to(namespace_id, epoch, asked, by)
@@ -79,9 +79,9 @@ class Epochs:
                 log.warning("an epoch is not taken: %s", error)
 
     def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False, by: str = "") -> int:
-        """Returns the epoch that holds here now. `by`: the node or user whose wish that is; empty:
-        somebody without a bound. ValueError for what cannot be one, and where there is no room: an
-        epoch that is not in force must not be reported as if it were."""
+        """Returns the epoch now in force here. `by`: the node or user that wants it, for its rate
+        limit; empty: no limit. Raises ValueError for an invalid or too high epoch, and if there is
+        no room. Then the epoch is not in force, so a clear must not succeed."""
         if len(namespace_id) != DIGEST_BYTES:
             raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
         if not 0 < epoch < EPOCH_MAX:
@@ -106,10 +106,10 @@ class Epochs:
         return known
 
     def next_of(self, namespace_id: bytes, now_us: int) -> int:
-        """For a clear. By the wall clock: a node that was cut off and has ended since may have
-        cleared with an epoch that nobody knows here. Its pages must not count."""
+        """The epoch for a clear. Uses the wall clock: a node that was cut off, and has ended since,
+        may have cleared with an epoch unknown here. This clear must exceed that one, too."""
         return max(self.of(namespace_id) + 1, now_us)
 
     def of(self, namespace_id: bytes) -> int:
-        """The one in force here; 0: it was never cleared. ValueError: no id."""
+        """The epoch in force here; 0: never cleared. Raises ValueError for an invalid id."""
         return self._engine.namespace_epoch(namespace_id)

@@ -1,29 +1,30 @@
-"""How many namespaces a user or a node may have cleared for the first time.
+"""Rate limit on first clears of namespaces, per user or node.
 
-Each of them takes a place for ever in the table of epochs, which every node keeps: a node that
-comes back with pages of long ago must still hear that they are void. So nobody may fill it."""
+A cleared namespace occupies an entry in every node's table of epochs for ever. The reason: a node
+that returns with very old pages must still learn that they are void. So nobody may fill the table
+alone."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-# An eighth of the table (native/engine/namespaces.h), at once and then again within a day.
+# Burst, and refill per day: an eighth of the table (native/engine/namespaces.h).
 FIRST_CLEARS_MAX = 8192
 DAY_S = 86_400.0
 ORIGINS_MAX = 4096
 
 
 class FirstClears:
-    """Of at most ORIGINS_MAX origins: the one that was silent the longest begins anew. `clock`: in
-    seconds."""
+    """A token bucket per origin (user or node), for ORIGINS_MAX of them: the least recently seen is
+    forgotten. `clock` returns seconds. Not thread safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many, and when
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, time
 
     def take(self, origin: str) -> bool:
-        """False: it has had too many lately."""
+        """Takes a token; False if the origin has none left."""
         now = self._clock()
         left, at = self._left.pop(origin, (float(FIRST_CLEARS_MAX), now))
         left = min(left + (now - at) * FIRST_CLEARS_MAX / DAY_S, FIRST_CLEARS_MAX)

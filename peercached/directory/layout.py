@@ -1,7 +1,7 @@
-"""Packed digests and records, as native code and the wire have them (docs/protocol.md).
+"""Packed digests and records, in the format of native code and the wire (docs/protocol.md).
 
-What is done with them here is done by C loops (slices of a cast memoryview): a batch of a
-thousand pages must cost microseconds.
+Use only C loops here (slices of a cast memoryview): a batch of a thousand pages must cost
+microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BUCKETS = 256
 SUMMARY_BYTES = BUCKETS * 16
 ZERO_SUMMARY = bytes(SUMMARY_BYTES)
 FINGERPRINT_BYTES = 16
-HOLDERS_NAMED_MAX = 3  # of a page, by a lookup; the owner knows of all
+HOLDERS_NAMED_MAX = 3  # per page in a lookup's answer; the owner knows all
 SELF = 0  # this daemon's holder index
 NO_HOLDER = 0xFFFF
 
@@ -28,13 +28,13 @@ _ROW_U16 = ROW_BYTES // 2
 
 
 def check_packed(value: bytes, stride: int, what: str) -> None:
-    """ValueError unless `value` is a whole number of items."""
+    """Raises ValueError unless `value` is a whole number of items."""
     if len(value) % stride:
         raise ValueError(f"{what}: {len(value)} bytes is not a multiple of {stride}")
 
 
 def holders_of(rows: bytes) -> set[int]:
-    """The distinct holder fields."""
+    """The distinct holder indices in the rows."""
     return set(memoryview(rows).cast("H")[_HOLDER_AT_U16::_ROW_U16].tolist())
 
 
@@ -48,21 +48,21 @@ def digests_of(rows: bytes) -> bytes:
 
 
 def most_holders(rows: bytes) -> int:
-    """Of one digest."""
+    """The largest number of rows with the same digest."""
     digests = memoryview(digests_of(rows)).cast("B")
     counts = Counter(bytes(digests[at : at + 16]) for at in range(0, len(digests), 16))
     return max(counts.values(), default=0)
 
 
 def withdrawals_of(rows: bytes) -> bytes:
-    """What takes these records back."""
+    """The withdrawals of these records."""
     out = bytearray(rows)
     out[_FLAGS_AT::ROW_BYTES] = bytes([_WITHDRAW]) * (len(rows) // ROW_BYTES)
     return bytes(out)
 
 
 def gone_from_pool(rows: bytes) -> bytes:
-    """Those of the records that take a page back, or say that it is on the holder's disk only."""
+    """The rows for pages no longer in the holder's pool: withdrawn, or on its disk only."""
     flags = rows[_FLAGS_AT::ROW_BYTES]
     resident = flags.count(_RESIDENT)
     if resident in (0, len(flags)):
@@ -72,7 +72,7 @@ def gone_from_pool(rows: bytes) -> bytes:
 
 
 def pack_mapping(mapping: dict[int, int]) -> bytes:
-    """For Engine.map_rows: a u16 per index up to the largest, NO_HOLDER where there is none."""
+    """The mapping format of map_rows: a u16 per index up to the largest; NO_HOLDER in gaps."""
     packed = array("H", [NO_HOLDER]) * (max(mapping, default=-1) + 1)
     for source, target in mapping.items():
         packed[source] = target
@@ -96,7 +96,8 @@ def bucket_counts(summary: bytes) -> list[int]:
 
 
 def bucket_groups(mask: bytes, summary: bytes, rows_max: int) -> list[bytes]:
-    """Splits a mask into masks of about `rows_max` rows each at most, by our own counts."""
+    """Splits a mask into masks of at most `rows_max` rows each, by the counts in `summary`. A
+    larger bucket gets a mask of its own."""
     groups: list[bytes] = []
     if not any(mask):
         return groups

@@ -1,4 +1,4 @@
-"""Our own records in our own shard: no stream between them, but the same resync."""
+"""Our own records in our own shard: without a stream, but with the same resync."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class LocalShard:
-    """Applies our records; repairs our shard after a change of the ring or lost updates.
+    """Applies our records; repairs our shard after a new ring or lost updates. Not thread safe.
 
-    As in stream.py, what is applied while the pool is scanned is applied once more after the
-    buckets, or a withdrawal could be undone by them; neither has what is taken back meanwhile.
+    As in stream.py, records applied during a scan of the pool are applied again after the buckets:
+    the echo. Otherwise a bucket could undo a withdrawal. Buckets and echo omit records withdrawn
+    meanwhile.
     """
 
     def __init__(self, engine: Engine, native: Native) -> None:
@@ -40,10 +41,10 @@ class LocalShard:
         self.in_sync_for = -1
         self.refused_full = 0
         self.resyncs = 0
-        # A record of ours was refused: what our shard does not have proves nothing any more.
+        # Called when our shard refused a record of ours: its misses are no longer final.
         self.on_refused: Callable[[], None] = lambda: None
-        self.exact = True  # nothing is there that our pool has not
-        self._complete = True  # nothing was refused since the last summary
+        self.exact = True  # our shard has no record of a page that our pool lacks
+        self._complete = True  # no refusal since the last summary
         self._refusals = Refusals()
 
     def apply(self, rows: bytes) -> None:
@@ -62,7 +63,7 @@ class LocalShard:
             self.on_refused()
 
     def check(self, now: float) -> None:
-        """Begins a resync when there may be room by now for what was refused."""
+        """Begins a resync when a retry of refused records is due."""
         if self._refusals.due(self.refused_full, not self._resyncing, now):
             self._restart()
 
@@ -71,7 +72,7 @@ class LocalShard:
         self._restart()
 
     def resync(self) -> None:
-        """Changes were lost before they came here."""
+        """Changes were lost on their way here: compare anew."""
         self.exact = False
         self._restart()
 

@@ -1,15 +1,14 @@
-"""One lookup: which owners are asked, in what order, and when an absence is final.
+"""One lookup: chooses the owners to ask, and decides when a miss is final.
 
-Every owner of a digest knows as much as the others, and a call costs far more than a digest in
-it; so as few owners as will do are asked, none of them suspect. A miss is final if the owner
-says that every holder is in sync with it. Otherwise, when the owner fails, and where all owners are
-suspect, the digests that are still missing are asked at all their other owners and at the owners of
-the views before, in parallel. Every digest falls through on its own: a group shares one call, never
-one fate.
+All owners of a digest know the same, and a call costs far more than a digest in it. So a lookup
+asks as few owners as possible, and no suspects. A miss is final if the owner says that every holder
+is in sync with it. Otherwise the lookup falls through: it asks all other owners of the missing
+digests, and the owners by former views, in parallel. It also does so when an owner fails, or when
+all owners are suspect. Digests of one call fall through independently.
 
-An owner that takes longer than it should (patience.py) is not waited for alone: the others
-are asked as if it had failed. What it says still counts if it comes in time; but when the others
-have settled all its digests, nobody waits for it any more.
+If an owner is overdue (patience.py), the lookup asks the others as if it had failed. Its answer
+still counts if it comes in time. Once the others have settled all its digests, the lookup no longer
+waits for it.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-# Lookups that may be overdue at one owner; beyond, it is asked nothing more until one has ended.
+# Overdue lookups at one owner, above which it gets no more until one ends.
 OVERDUE_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """One owner to ask. `tried`: all that were or are being asked for these digests. `former`: it
-    owned them in an earlier view, so that its "not here" says nothing about today."""
+    """A call to one owner. `tried`: all owners asked for these digests so far. `former`: it owned
+    them in an earlier view only, so its misses are never final."""
 
     owner: int
     digests: bytes
@@ -51,15 +50,15 @@ class Ask:
 @dataclass(slots=True)
 class LookupCounters:
     lookups: int = 0
-    asked: int = 0  # owners, by RPC
-    fell_through: int = 0  # groups that needed other owners
+    asked: int = 0  # RPCs to owners
+    fell_through: int = 0  # groups of digests that needed other owners
     overdue: int = 0  # owners that took too long, so that others were asked
-    foreign_holders: int = 0  # holders in replies that are not in our view
+    foreign_holders: int = 0  # holders in answers that are not in our view
 
 
 class Lookup:
-    """Sans-I/O. start() and every answered(), failed() or overdue() return who is to be asked
-    next; it is over when `settled` is, or when the caller's deadline is."""
+    """Sans-I/O; not thread safe. start(), answered(), failed() and overdue() return the calls to
+    make next. The lookup ends when it is `settled`, or at the caller's deadline."""
 
     def __init__(
         self,
@@ -78,9 +77,9 @@ class Lookup:
         self._counters = counters
         self._digests = digests
         self._now = now
-        # Rows, and which node each holder index in them stood for.
+        # Rows, and the node of each holder index in them.
         self._found: list[tuple[bytes, dict[int, Node]]] = []
-        self._overdue: dict[Ask, bytes] = {}  # which digests nobody else has settled
+        self._overdue: dict[Ask, bytes] = {}  # digests that no other owner has settled
         self.outstanding = 0
 
     def start(self) -> list[Ask]:
@@ -90,8 +89,8 @@ class Lookup:
         while remaining:
             chosen = self._largest(self._engine.split(remaining, DIGEST_BYTES))
             if chosen is None:
-                # All owners of these are suspect. Of those before them some may not be: nodes that
-                # come back together own together what others have kept for them.
+                # All owners of these are suspect. Nodes that return together may be the only owners
+                # now, but the former owners still have the records.
                 asks += self._elsewhere(remaining, frozenset())
                 break
             owner, part = chosen
@@ -102,8 +101,8 @@ class Lookup:
         return asks
 
     def _largest(self, parts: list[tuple[int, bytes]]) -> tuple[int, bytes] | None:
-        """The owner that can answer most, one that is overdue only if there is no other; we
-        ourselves cost no call."""
+        """The owner of the most digests. Prefers ourselves (no call), then owners that are not
+        overdue."""
         best: tuple[int, bytes] | None = None
         best_rank = (False, 0)
         for owner, part in parts:
@@ -123,8 +122,8 @@ class Lookup:
     def answered(
         self, ask: Ask, rows: bytes, holders: list[tuple[str, int]], final: bool
     ) -> list[Ask]:
-        """`holders`: (node id, incarnation) by the holder number in `rows`. ValueError, and
-        nothing changed, if the rows do not fit them."""
+        """`holders`: (node id, incarnation) by the holder number in `rows`. Raises ValueError, and
+        changes nothing, if the rows have other holder numbers."""
         mapping: dict[int, int] = {}
         named: dict[int, Node] = {}
         for number, (node_id, incarnation) in enumerate(holders):
@@ -142,23 +141,24 @@ class Lookup:
     def failed(self, ask: Ask) -> list[Ask]:
         self.outstanding -= 1
         if self._overdue.pop(ask, None) is not None:
-            return []  # the others were asked already
+            return []  # overdue() has already asked the others
         return self._elsewhere(ask.digests, ask.tried)
 
     def overdue(self, ask: Ask) -> list[Ask]:
-        """It takes long. Unless `settled`, it must still be answered or failed in the end."""
+        """The call takes long: ask others. The caller must still report answered() or failed(),
+        unless the lookup is `settled` before."""
         self._counters.overdue += 1
         self._overdue[ask] = ask.digests
         return self._elsewhere(ask.digests, ask.tried)
 
     @property
     def settled(self) -> bool:
-        """Nothing is outstanding but what others have settled meanwhile."""
+        """Whether all calls have ended, except overdue ones that others have made superfluous."""
         return self.outstanding == len(self._overdue) and not any(self._overdue.values())
 
     def rows(self) -> bytes:
-        """All records found, of holders that are still in the view: a node that came meanwhile
-        may have the index of one that went."""
+        """All records found. Drops holders that left the view meanwhile: a new node may have their
+        index now."""
         parts = [self._still_there(rows, named) for rows, named in self._found]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -181,13 +181,14 @@ class Lookup:
                 else self._native.missing(open_, rows, ROW_BYTES)
             )
         if final or was_overdue:
-            return []  # if it was overdue, the others were asked already
+            return []  # if it was overdue, overdue() has already asked the others
         readable = self._readable(rows, named)
         missing = self._native.missing(ask.digests, readable, ROW_BYTES)
         return self._elsewhere(missing, ask.tried) if missing else []
 
     def _readable(self, rows: bytes, named: dict[int, Node]) -> bytes:
-        """Not of ourselves, who have evicted it, nor of a suspect: others may know of one more."""
+        """Rows of readable holders. Not ourselves: we have evicted the page. No suspects: another
+        owner may know a live holder."""
         silent = {i for i, node in named.items() if i == SELF or node.suspect}
         if not silent:
             return rows
@@ -208,7 +209,7 @@ class Lookup:
 
     def _elsewhere(self, digests: bytes, tried: frozenset[int]) -> list[Ask]:
         self._counters.fell_through += 1
-        # Who is an owner now and was one before is asked once, if it is for the same digests.
+        # Ask a node only once for the same digests, even if it is also a former owner.
         asked: dict[tuple[int, bytes], bool] = {}
         for owner, part in self._engine.split(digests, DIGEST_BYTES):
             asked[owner, part] = False

@@ -1,4 +1,4 @@
-"""What travels on a record stream: batches to the owner, acknowledgements back."""
+"""Messages of a record stream: batches to the owner, acknowledgements back."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from enum import Enum, auto
 class Kind(Enum):
     HELLO = auto()  # begins a stream epoch; always number 1
     ROWS = auto()  # records to apply
-    FINGERPRINT = auto()  # of the summary, which for most owners is all that they need
-    SUMMARY = auto()  # what we have, by bucket
-    BUCKET = auto()  # one bucket, whole
+    FINGERPRINT = auto()  # of our summary; most owners match it and need no more
+    SUMMARY = auto()  # a hash and a count of our records per bucket
+    BUCKET = auto()  # all records of one bucket
     SYNC_DONE = auto()  # all differing buckets were sent
 
 
 @dataclass(slots=True)
 class Batch:
     kind: Kind
-    epoch: int  # of the stream; on the wire only the hello carries it, the call implies it
+    epoch: int  # of the stream; only the hello carries it on the wire
     sequence: int
     view_number: int
     payload: bytes = b""
     bucket: int = 0
     as_of: int = 0
-    fence: int = 0  # when it was sent: the owner takes no publish frame with a lower one any more
+    fence: int = 0  # the sender's: the owner now rejects publish frames with a lower one
     # Not sent:
     tickets: tuple[int, ...] = ()
     sent_at: float = 0.0
@@ -32,7 +32,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    sequence: int  # all up to here are applied; with an answer: the question's own number
+    sequence: int  # all up to here are applied; in an answer: the question's sequence
     gap: bool = False
     same: bool | None = None  # the answer to a fingerprint
     differing: bytes = b""  # the answer to a summary

@@ -1,4 +1,4 @@
-"""The functions of peercached._native that the directory uses, so that tests can stand in."""
+"""The functions of peercached._native that the directory uses; tests replace them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class RingTable(Protocol):
-    """A ring that is not the engine's current one."""
+    """A ring beside the engine's current one."""
 
     def split(
         self, items: bytes, stride: int, first_only: bool = False
@@ -18,7 +18,7 @@ class MakeRingTable(Protocol):
 
 
 class Native(Protocol):
-    """Described in _native.pyi."""
+    """See _native.pyi."""
 
     @property
     def RingTable(self) -> MakeRingTable: ...

@@ -1,4 +1,4 @@
-"""OwnerSide: the owner's end of all record streams, and what it may call final."""
+"""OwnerSide: the owner's end of all record streams. It decides whether misses are final."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-# What is told to a process that stands still lies in its sockets. A stop of this length is noticed;
-# what came meanwhile is read within this time; and so long what is said to be final stays so.
+# Withdrawals sent to a stopped process wait in its sockets. So after a stop longer than _PAUSE_S
+# nothing is final for _READ_WITHIN_S, while the process reads them. The engine's "final" expires
+# after _KEEP_MS unless renewed: native threads may answer before tend() notices the stop.
 _PAUSE_S = 0.3
 _READ_WITHIN_S = 0.5
 _KEEP_MS = 300
@@ -35,21 +36,21 @@ _QUESTION_BYTES = {Kind.FINGERPRINT: FINGERPRINT_BYTES, Kind.SUMMARY: SUMMARY_BY
 class _Holder:
     epoch: int = 0
     expected: int = 1
-    gap: bool = False  # said so; silent until the next hello
-    fence: int = 0  # of its publish frames: none with a lower one is taken
-    complete: bool = True  # nothing was refused since the last resync began
-    # A question made for a view that we do not have yet: answered when we do.
+    gap: bool = False  # a batch was missing; the stream is useless until the next hello
+    fence: int = 0  # publish frames with a lower one are rejected
+    complete: bool = True  # no refusal since the last resync began
+    # A question for a view that we do not have yet: answered when we do.
     waiting: Batch | None = None
 
 
 class OwnerSide:
-    """Sans-I/O; not thread safe. Holders are local indices, all of them in the view."""
+    """Sans-I/O; not thread safe. Holders are local indices of members of the view."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._view_number = 0
         self._holders: dict[int, _Holder] = {}
-        # "Not here" is final only while nobody is in this set.
+        # "Not here" is final only while this set is empty.
         self._unsynced: set[int] = set()
         self._said_final = False
         self._tended_at: float | None = None
@@ -59,7 +60,7 @@ class OwnerSide:
         self.refused_full = 0
 
     def tend(self, now: float) -> None:
-        """Every 0.1 s. `now`: monotonic seconds."""
+        """Call it every 0.1 s. Detects stops of this process. `now`: monotonic seconds."""
         if self._tended_at is not None and now - self._tended_at > _PAUSE_S:
             self._up_to_date_at = now + _READ_WITHIN_S
         self._tended_at = now
@@ -68,12 +69,12 @@ class OwnerSide:
             self._engine.keep_final(_KEEP_MS)
 
     def view_changes(self) -> None:
-        """Before the engine gets another ring: nothing is final until set_view()."""
+        """Call it before the engine gets another ring: nothing is final until set_view()."""
         self._unsynced.add(SELF)
         self._say_final()
 
     def set_view(self, number: int, holders: Iterable[int]) -> list[tuple[int, int, Ack]]:
-        """The engine has that view's ring. Returns answers that waited for it:
+        """Call it when the engine has that view's ring. Returns the answers that waited for it:
         (holder, stream epoch, acknowledgement)."""
         self._view_number = number
         wanted = set(holders) | {SELF}
@@ -91,7 +92,7 @@ class OwnerSide:
         return answers
 
     def own_records_in_sync(self, view_number: int) -> None:
-        """Our own pool's records are in our own shard (local.py)."""
+        """All records of our own pool are in our own shard (local.py)."""
         if view_number == self._view_number:
             self._unsynced.discard(SELF)
             self._say_final()
@@ -102,19 +103,19 @@ class OwnerSide:
         self._say_final()
 
     def batch(self, holder: int, batch: Batch) -> Ack | None:
-        """Applies one batch; None if it needs no answer. LookupError if the holder is not in
-        our view, ValueError if the batch is malformed."""
+        """Applies one batch; None if it needs no answer. Raises LookupError if the holder is not
+        in our view, ValueError if the batch is malformed."""
         state = self._holders.get(holder)
         if state is None:
             raise LookupError(f"holder {holder} is not in view {self._view_number}")
         if batch.fence > state.fence:
-            # First: what follows may take back what a late frame would bring.
+            # Raise it first: a late frame must not bring back a record that this batch withdraws.
             self._engine.raise_fence(holder, batch.fence)
             state.fence = batch.fence
         if batch.kind is Kind.HELLO:
             return self._hello(holder, state, batch)
         if batch.epoch != state.epoch:
-            return None  # of a connection that is gone
+            return None  # of an earlier connection
         if batch.sequence != state.expected:
             if batch.sequence < state.expected:
                 return Ack(state.expected - 1)
@@ -158,7 +159,7 @@ class OwnerSide:
                 raise ValueError(f"a {what} of {len(payload)} bytes, not {size}")
             state.complete = True
             if batch.view_number > self._view_number:
-                # With our older ring we would compare other digests than the holder did.
+                # Our older ring would select other digests than the holder's: wait for the view.
                 state.waiting = batch
                 return Ack(batch.sequence)
             state.waiting = None
@@ -166,7 +167,7 @@ class OwnerSide:
         elif batch.view_number == self._view_number and state.complete:  # Kind.SYNC_DONE
             self._unsynced.discard(holder)
         if full:
-            # A record was refused, so "not here" proves nothing any more.
+            # A record was refused, so "not here" is not final any more.
             self.refused_full += full
             state.complete = False
             self._unsynced.add(holder)
@@ -177,13 +178,13 @@ class OwnerSide:
         if question.kind is Kind.SUMMARY:
             return Ack(question.sequence, differing=differing_buckets(ours, question.payload))
         same = fingerprint_of(ours) == question.payload
-        whole = state.complete and not state.gap  # it may have waited
+        whole = state.complete and not state.gap  # the question may have waited
         if same and whole and question.view_number == self._view_number:
             self._unsynced.discard(holder)
         return Ack(question.sequence, same=same)
 
     def closed(self, holder: int, epoch: int) -> None:
-        """The connection of that epoch ended: what the holder does now, we do not hear."""
+        """The connection of that epoch ended: we miss the holder's changes from now on."""
         state = self._holders.get(holder)
         if state is not None and state.epoch == epoch:
             self._unsynced.add(holder)
@@ -191,7 +192,7 @@ class OwnerSide:
             state.waiting = None
 
     def final(self, view_number: int) -> bool:
-        """For a reader with that view: what is missing here is nowhere."""
+        """Whether a miss here is final for a reader with that view."""
         return view_number == self._view_number and self._up_to_date and not self._unsynced
 
     def _say_final(self) -> None:
@@ -201,5 +202,5 @@ class OwnerSide:
             self._engine.set_shard_final(final, self._view_number)
 
     def unsynced(self) -> set[int]:
-        """Holders whose records are not all here for the current view, as far as we know."""
+        """Holders that may have records, for the current view, that are not here yet."""
         return self._unsynced

@@ -1,8 +1,8 @@
-"""How long an owner may take for a lookup before the others are asked, too.
+"""Timeout of a lookup at one owner, after which other owners are asked, too.
 
-From what its lookups took lately, as TCP estimates its time-outs (RFC 6298: smoothed mean and
-deviation). Asking twice costs little and waiting for a hung daemon costs the engine its deadline;
-but a machine that is busy for a moment must not double everybody's work, hence the margin.
+Estimated from its latest lookups, as TCP estimates its retransmission timeout (RFC 6298: smoothed
+mean and deviation). A second call costs little; waiting for a hung daemon costs the caller its
+deadline. The margin keeps a briefly busy machine from doubling the load of all.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MARGIN_S = 0.02
-DIGEST_S = 2e-6  # a large batch takes longer, and says nothing about a small one
+DIGEST_S = 2e-6  # allowance per digest: keeps large batches out of the estimate
 DEVIATIONS = 4.0
-FIRST_S = 0.1  # the mean while nothing is known yet
-# What waited out a hang says nothing about the next lookup: an engine does not wait for seconds.
+FIRST_S = 0.1  # the mean before the first answer
+# Upper bound: a hang inflates the estimate, but no caller waits for seconds.
 DELAY_MAX_S = 0.5
 _MEAN_GAIN = 1 / 8
 _DEVIATION_GAIN = 1 / 4
@@ -21,7 +21,7 @@ _DEVIATION_GAIN = 1 / 4
 
 @dataclass(slots=True)
 class Patience:
-    """With one owner. Not thread safe."""
+    """The estimate for one owner. Not thread safe."""
 
     _mean_s: float = FIRST_S
     _deviation_s: float = 0.0
@@ -32,7 +32,7 @@ class Patience:
         return min(usual_s, DELAY_MAX_S) + digests * DIGEST_S
 
     def answered(self, took_s: float, digests: int) -> None:
-        """Also for one that was late: if that is what it takes, it is not overdue."""
+        """Records a lookup's time. Include late ones: the estimate must follow a slow owner."""
         took_s = max(took_s - digests * DIGEST_S, 0.0)
         if not self._asked:
             self._asked = True

@@ -1,4 +1,4 @@
-"""From views to the engine's holder indices and ring, and the rings that were before."""
+"""Maps views to the engine's holder indices and ring, and keeps the former rings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long the owners of an earlier view are asked for what is not found at the new ones, and
-# keep what they no longer own. Far above any resync, far below anybody's patience with memory.
+# How long lookups fall back to the owners by a former view, and how long these keep the records.
+# Far longer than any resync, short enough to bound the memory.
 FORMER_S = 60.0
-# Joins come in bursts, and the records may still be where the view before the burst had them: of
-# the rings before, the last one whose owners had all records is kept, and the latest after it.
+# Joins come in bursts, and the records may still be at the owners from before the burst. So always
+# keep the last fully synced former ring, beside the latest ones.
 FORMER_RINGS_MAX = 3
 
 
@@ -32,17 +32,17 @@ RingBuilder = Callable[[dict[str, int], dict[str, int]], tuple[bytes, bytes]]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A member of the view. The object is the identity: an index is given out again later."""
+    """A member of the view. Compare nodes by object identity: indices are reused."""
 
     index: int
     address: NodeAddress
     suspect: bool = False
-    data_ready: bool = False  # the engine knows where and how to READ from it
-    data_sealed: bool = False  # by TLS, where that is over TCP
-    leaving: bool = False  # it drains: it takes no new pages and will be gone
-    patience: Patience = field(default_factory=Patience)  # with its lookups
-    overdue: int = 0  # lookups there that run and take longer than that
-    since: float = 0.0  # monotonic seconds: when this node saw it in a view first
+    data_ready: bool = False  # the engine can READ from it
+    data_sealed: bool = False  # READs over TCP use TLS
+    leaving: bool = False  # drains: takes no new pages and will leave
+    patience: Patience = field(default_factory=Patience)  # timeout of lookups there
+    overdue: int = 0  # running lookups there that exceeded `patience`
+    since: float = 0.0  # monotonic seconds: when this node first saw it in a view
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _FormerRing:
     nodes: dict[int, Node]
     settled: bool
     until: float
-    in_use: bool = True  # some member may not have a later view yet
+    in_use: bool = True  # some member may still use this view
 
 
 class Placement:
@@ -85,8 +85,8 @@ class Placement:
         self._trim_at: float | None = None
 
     def apply(self, view: View, now: float, settled: bool = False) -> Change:
-        """Gives the engine the new ring; then forgets those who are gone. `settled`: the owners by
-        the ring until now have all records, as far as we know."""
+        """Gives the engine the new ring; then drops the nodes that left. `settled`: the present
+        ring is fully synced, as far as we know."""
         before = dict(self.nodes)
         change = Change()
         keep = {SELF}
@@ -100,7 +100,7 @@ class Placement:
             try:
                 index = self._engine.add_node(member.node_id, member.incarnation)
             except (RuntimeError, ValueError) as error:
-                # Its pages are misses here, and it owns nothing in our eyes.
+                # Without an index its pages are misses here, and our ring leaves it out.
                 log.error("no place for node %s: %s", member.node_id, error)
                 continue
             node = Node(index, member, leaving=record.state is not State.ALIVE, since=now)
@@ -113,8 +113,8 @@ class Placement:
         self._by_id = {node.address.node_id: node for node in self.nodes.values()}
         self._by_endpoint = {node.address.endpoint: node.address for node in self.nodes.values()}
         if len(before) == 1:
-            # We were on our own. The others, very likely, were a cluster without us: some of
-            # what we own from now on is where they had it.
+            # We were alone. The others were probably a cluster without us. Their ring counts as the
+            # former one: it tells where our new records still are.
             others = {i: node for i, node in self.nodes.items() if i != SELF}
             self._remember(others, self._build(others) if others else None, False, now)
         else:
@@ -151,7 +151,8 @@ class Placement:
         self._former.append(_FormerRing(table, nodes, settled, now + FORMER_S))
 
     def trim_due(self, now: float) -> bool:
-        """True once after each change of the ring, when what we no longer own may go."""
+        """True once after each change of the ring, when it is time to drop records that we no
+        longer own."""
         if self._trim_at is None or now < self._trim_at:
             return False
         self._trim_at = None
@@ -159,7 +160,7 @@ class Placement:
 
     @property
     def replicas(self) -> int:
-        """Owners of a digest, where there are as many nodes."""
+        """Owners per digest, if there are that many nodes."""
         return self._replicas
 
     def find(self, node_id: str, incarnation: int) -> Node | None:
@@ -167,12 +168,12 @@ class Placement:
         return node if node is not None and node.address.incarnation == incarnation else None
 
     def find_process(self, address: NodeAddress) -> Node | None:
-        """The member that this is, if it is one: by its key, too."""
+        """The member with that node id, incarnation and key; None if there is none."""
         node = self._by_id.get(address.node_id)
         return node if node is not None and node.address.same_process(address) else None
 
     def member_at(self, endpoint: str) -> NodeAddress | None:
-        """Who is to be called there."""
+        """The member to expect at that endpoint."""
         return self._by_endpoint.get(endpoint)
 
     def suspects(self, address: NodeAddress) -> bool:
@@ -180,7 +181,7 @@ class Placement:
         return node is not None and node.suspect
 
     def former_owners(self, digests: bytes, now: float) -> list[tuple[int, bytes]]:
-        """Digests by those living nodes that owned them in the views before this one."""
+        """The digests by owner in former views. Leaves out nodes that are gone."""
         parts: list[tuple[int, bytes]] = []
         for ring in self._former:
             if now >= ring.until:
@@ -191,14 +192,15 @@ class Placement:
         return parts
 
     def everybody_has_the_view(self) -> None:
-        """No reader goes by an earlier one any more."""
+        """No reader uses a former view any more."""
         for ring in self._former:
             ring.in_use = False
 
     def former_owners_in_use(
         self, rows: bytes, owned: Mapping[int, bytes], now: float
     ) -> list[tuple[int, bytes]]:
-        """Records by those whom readers ask that do not have the view yet."""
+        """Records by former owners that readers with a former view still ask. `owned`: as in
+        former_owners_of()."""
         return self._further(
             rows, owned, [ring for ring in self._former if ring.in_use and now < ring.until]
         )
@@ -206,8 +208,8 @@ class Placement:
     def former_owners_of(
         self, rows: bytes, owned: Mapping[int, bytes], now: float
     ) -> list[tuple[int, bytes]]:
-        """Records by those living nodes, ourselves among them, that owned them before and keep them
-        still. `owned`: the same records by their owners, who are left out if they have them all."""
+        """Records by former owners that still keep them; may include ourselves. `owned`: the same
+        records by present owner. Leaves out nodes that get all their records that way."""
         return self._further(rows, owned, [ring for ring in self._former if now < ring.until])
 
     def _further(

@@ -1,4 +1,4 @@
-"""From a batch of records to the owners, and from their acknowledgements to the answer."""
+"""Sends batches of records to their owners, and answers once the owners have acknowledged."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ class Streams(Protocol):
 
     def offer(self, owner: int, rows: bytes, ticket: int) -> bool:
         """Queues the records; True if the ticket will come back (acknowledged or lost). Without
-        records it comes back when what is on its way has come."""
+        records the ticket comes back when everything queued before is acknowledged."""
 
     def under_way(self) -> Iterable[int]:
-        """Owners that can be reached and have not acknowledged all that they were offered."""
+        """Reachable owners with unacknowledged records."""
 
     def doubtful(self) -> Iterable[int]:
-        """Owners that may have records of ours that we have not, and get no ticket, or none that
-        would prove anything."""
+        """Owners that may have stale records of ours, where no acknowledgement could prove
+        otherwise."""
 
 
 class FormerOwners(Protocol):
-    """Who owned records in the views before; placement.Placement is one. `owned`: the records by
-    their owners of today, of whom only those are named that have not got them all."""
+    """The owners by former views; placement.Placement implements it. `owned`: the records by
+    present owner. Nodes that get all their records that way are left out."""
 
     def former_owners_of(
         self, rows: bytes, owned: Mapping[int, bytes], now: float
     ) -> list[tuple[int, bytes]]:
-        """Those that keep them still."""
+        """Former owners that still keep the records."""
 
     def former_owners_in_use(
         self, rows: bytes, owned: Mapping[int, bytes], now: float
     ) -> list[tuple[int, bytes]]:
-        """Those whom readers ask that have not got the view yet."""
+        """Former owners that readers with a former view still ask."""
 
 
 @dataclass(slots=True)
 class _Pending:
     rows: bytes
     waiting: dict[int, bytes]  # owner -> its part
-    accepted: list[bytes]  # parts that an owner has
+    accepted: list[bytes]  # parts that an owner has applied
     deadline: float
-    fair: bool  # it has the whole time-out
+    fair: bool  # the owners get the whole timeout, so missing it counts against them
     done: Callable[[set[int]], None]
     failed: set[int]  # owners
 
@@ -58,9 +58,9 @@ class _Pending:
 class Publisher:
     """Sans-I/O; not thread safe; `now` is monotonic seconds.
 
-    `done` is called once per batch: when all owners that answer have the records, at the
-    time-out, or when no owner can be reached at all. Then the page is still served from here
-    and the record waits on the streams: caching must not stop because the network did.
+    `done` is called once per batch: when all reachable owners have the records, at the timeout, or
+    at once if no owner is reachable. In the last two cases this node still serves the page, and the
+    record waits on the streams. Caching must not stop because the network did.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Publisher:
         self._tickets = count(1)
         self._pending: dict[int, _Pending] = {}
         self.batches = 0
-        self.unreached = 0  # batches answered although no owner had all their records
+        self.unreached = 0  # batches answered although no owner had applied any part
         self.timeouts = 0
 
     def wait_at_most(self, timeout_ms: float) -> None:
-        """From the next batch on."""
+        """Sets the timeout, from the next batch on."""
         self.timeout_s = timeout_ms / 1000
 
     def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
@@ -94,10 +94,10 @@ class Publisher:
     def take_back(
         self, rows: bytes, now: float, left_s: float, done: Callable[[set[int]], None]
     ) -> None:
-        """Withdrawals, and all that was offered to any owner before. `done` gets the owners that
-        may still name us for what these take back, or for what was taken back before."""
+        """Sends withdrawals; waits for these and for all earlier offers. `done` gets the owners
+        that may still list us as holder of a page withdrawn now or before."""
         parts = self._parts(rows, now)
-        # Behind that: former owners have been offered some of it.
+        # Ask this after _parts(): its offers to former owners may overflow a queue.
         failed = set(self._streams.doubtful())
         if not self._local.exact:
             failed.add(SELF)
@@ -106,7 +106,7 @@ class Publisher:
 
     def _parts(self, rows: bytes, now: float) -> dict[int, bytes]:
         parts = dict(self._engine.split(rows, ROW_BYTES))
-        # A reader that goes by an earlier view asks its owners, who call what they lack nowhere.
+        # A reader with a former view asks the owners by that view, and takes their misses as final.
         for owner, part in self._former_owners.former_owners_in_use(rows, parts, now):
             parts[owner] = parts.get(owner, b"") + part
         self._take_back(rows, parts, now)
@@ -142,15 +142,15 @@ class Publisher:
             self._finish(pending)
 
     def forward(self, rows: bytes, now: float) -> None:
-        """Records that nobody waits for: withdrawals by eviction."""
+        """Sends records without waiting for them: withdrawals after eviction."""
         parts = dict(self._engine.split(rows, ROW_BYTES))
         self._take_back(rows, parts, now)
         self._send(parts.items())
 
     def _take_back(self, rows: bytes, owned: Mapping[int, bytes], now: float) -> None:
-        """Also from those who were owners before. They are asked still, and may be owners again in
-        the next view: a reader that is told of a page that is gone looks no further for another; a
-        page on disk can be READ only after its holder was asked for it."""
+        """Tells former owners, too, which pages have left our pool. Readers still ask them, and
+        they may be owners again. A reader with a stale record searches no further. Nor does it know
+        that a page on disk needs a call to its holder before the READ."""
         if gone := gone_from_pool(rows):
             self._send(self._former_owners.former_owners_of(gone, owned, now))
 
@@ -174,12 +174,12 @@ class Publisher:
                 self._finish(pending)
 
     def lost(self, owner: int, tickets: Iterable[int]) -> None:
-        """The owner's stream broke with these under way."""
+        """The owner's stream broke, or dropped these tickets."""
         for ticket in tickets:
             self._give_up(owner, ticket)
 
     def stop_waiting_for(self, owner: int) -> None:
-        """It is suspect: whoever waits for it need not."""
+        """The owner is suspect: pending batches stop waiting for it."""
         for ticket in [t for t, p in self._pending.items() if owner in p.waiting]:
             self._give_up(owner, ticket)
 
@@ -193,8 +193,8 @@ class Publisher:
             self._finish(pending)
 
     def expire(self, now: float) -> set[int]:
-        """Answers what is overdue. Returns the owners that let the whole time-out pass: the
-        next batch should not wait for them."""
+        """Answers overdue batches. Returns the owners that let the whole timeout pass: the next
+        batch should not wait for them."""
         silent: set[int] = set()
         for ticket in [t for t, p in self._pending.items() if now >= p.deadline]:
             pending = self._pending.pop(ticket)
@@ -206,8 +206,8 @@ class Publisher:
         return silent
 
     def _finish(self, pending: _Pending) -> None:
-        # Marked per part: when an owner failed, only the records another one took are
-        # visible, and only those are "visible when told".
+        # If an owner failed, only the parts that another owner applied are visible to readers. So
+        # mark only those as published.
         if not pending.failed:
             self._engine.mark_published(pending.rows)
         else:

@@ -1,7 +1,7 @@
-"""When to try again what an owner had no room for.
+"""Retries records that a full shard refused, with exponential backoff.
 
-A full shard refuses records and keeps no list of them, so only a whole resync brings them once
-there is room. That costs as much as it is in vain, so it is tried after a while that doubles.
+A full shard keeps no list of the records it refused, so only a whole resync can deliver them later.
+A resync is expensive, and in vain while the shard is still full: hence the backoff.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Refusals:
         self._due: float | None = None
 
     def due(self, refused: int, in_sync: bool, now: float) -> bool:
-        """Called a few times a second with the number of refusals so far and whether the last
-        resync is over. True: resync now."""
+        """True: resync now. Call it a few times a second, with the number of refusals so far and
+        whether the last resync is over."""
         if refused != self._seen:
             self._seen = refused
             if self._due is None:
@@ -28,7 +28,7 @@ class Refusals:
         if not in_sync:
             return False
         if self._due is None:
-            self._pause_s = FIRST_S  # the last resync left nothing out
+            self._pause_s = FIRST_S  # the last resync had no refusals
             return False
         if now < self._due:
             return False

@@ -1,13 +1,13 @@
-"""Consistent hashing: where the nodes of a view stand on the ring.
+"""Consistent hashing: the positions of a view's nodes on the ring.
 
-A node of the view's median weight stands at `vnodes` positions, the others at more or fewer in
-proportion (`vnodes_of`); each is the first 8 bytes, big-endian, of
-BLAKE2b-64("<node id>#<i>"); equal positions are ordered by node id. The owners of a digest are the
-first distinct nodes at or clockwise from its second word (little-endian), wrapping around. All of
-it is a pure function of the view, so every node that has the same view agrees without asking.
+A node of the view's median weight has `vnodes` positions. Others have more or fewer, in proportion
+(`vnodes_of`). Position i is the first 8 bytes, big-endian, of BLAKE2b-64("<node id>#<i>"). Equal
+positions are ordered by node id. The owners of a digest are the first distinct nodes at or
+clockwise from its second word (little-endian), with wrap-around. The ring is a pure function of the
+view, so nodes with the same view agree without a message.
 
-The lookups of the daemon run in native code (native/shard/ring.h) over what `build` packs; `owners`
-here is the same rule in Python, for the simulator and the tests.
+The daemon's lookups run in native code (native/shard/ring.h) on the packed form that `build`
+returns. `owners` here is the same rule in Python, for the simulator and the tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 VNODES = 160
 
-# A node has at most so many times the positions of the median one, and at least such a part.
+# A node has at most this many times the positions of the median node, and at least that fraction.
 WEIGHT_FACTOR_MAX = 8
 
 _SLOT_BITS = 16
@@ -30,7 +30,7 @@ _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 
 def positions(node_id: str, vnodes: int = VNODES) -> list[int]:
-    """Where a node stands, ascending: 64-bit numbers."""
+    """A node's positions, ascending: 64-bit numbers."""
     return sorted(
         int.from_bytes(hashlib.blake2b(f"{node_id}#{i}".encode(), digest_size=8).digest(), "big")
         for i in range(vnodes)
@@ -38,11 +38,11 @@ def positions(node_id: str, vnodes: int = VNODES) -> list[int]:
 
 
 def vnodes_of(weights: Mapping[str, int], vnodes: int = VNODES) -> dict[str, int]:
-    """How many positions each node has. Integers only, so that all nodes come to the same.
+    """The number of positions of each node. Integer arithmetic, so that all nodes agree.
 
-    The weight is the size of the node's pool: who holds more pages keeps more records. Measured
-    against the lower median, which is some node's own weight: it changes seldom, and then nodes
-    only get more positions or lose some. Weight 0 is unknown, and counts as the median.
+    The weight is the node's pool in bytes: a node with more pages keeps more records. It is
+    measured against the lower median. That is the weight of some node, so it seldom changes, and
+    then nodes only gain or lose some positions. Weight 0 is unknown, and counts as the median.
     """
     known = sorted(weight for weight in weights.values() if weight > 0)
     if not known:
@@ -56,12 +56,11 @@ def vnodes_of(weights: Mapping[str, int], vnodes: int = VNODES) -> dict[str, int
 
 
 class Ring:
-    """Builds packed rings. Remembers the last one, so that a new view costs only its differences.
+    """Builds packed rings. Keeps the last one, so that a new view costs only its differences.
 
-    All standings are in one sorted list of numbers, `position << 16 | slot`, where a slot is a
-    local number for a node id: sorting numbers is many times faster than sorting pairs, and a
-    sorted list with a few more at its end is sorted in one pass. The result is the same whatever
-    views came before. Not thread safe.
+    One sorted list has all standings as numbers, `position << 16 | slot`; a slot is a local number
+    for a node id. Numbers sort many times faster than pairs, and a sorted list with a few more at
+    its end sorts in one pass. The result does not depend on earlier views. Not thread safe.
     """
 
     def __init__(self) -> None:
@@ -75,10 +74,11 @@ class Ring:
         vnodes: int = VNODES,
         weights: Mapping[str, int] | None = None,
     ) -> tuple[bytes, bytes]:
-        """Node id -> holder index; gives packed u64 positions, ascending, and packed u16 indices.
+        """Returns packed u64 positions, ascending, and the packed u16 holder index of each.
 
-        `weights`: of each member, see `vnodes_of`; without them all are alike.
-        Both little-endian, as Engine.set_ring takes them. ValueError for more than 65 536 members.
+        `members`: node id -> holder index. `weights`: by node id, see `vnodes_of`; without them all
+        nodes are equal. Both results are little-endian, as Engine.set_ring takes them. Raises
+        ValueError for more than 65 536 members.
         """
         if len(members) > _SLOT_MASK + 1:
             raise ValueError(f"a view of {len(members)} nodes: a ring has room for 65536")
@@ -124,7 +124,7 @@ class Ring:
         self._order_coincidences()
 
     def _order_coincidences(self) -> None:
-        """Slots tell nothing about node ids: where positions are equal, sorts again by those."""
+        """Sorts equal positions by node id: slot numbers differ from daemon to daemon."""
         places = [standing >> _SLOT_BITS for standing in self._standings]
         if any(map(operator.eq, places, itertools.islice(places, 1, None))):
             node_ids = {slot: node_id for node_id, slot in self._slots.items()}
@@ -132,7 +132,7 @@ class Ring:
 
 
 def owners(digest: bytes, places: Sequence[int], nodes: Sequence[int], replicas: int) -> list[int]:
-    """The holder indices that own a digest, in ring order: `replicas`, or all there are."""
+    """The holder indices that own a digest, in ring order: `replicas` of them, if there are."""
     if not places:
         return []
     start = bisect.bisect_left(places, int.from_bytes(digest[8:16], "little"))

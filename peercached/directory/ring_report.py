@@ -1,4 +1,4 @@
-"""What `peercachectl ring` shows (admin/ring.py)."""
+"""The document of `peercachectl ring` (admin/ring.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def document(
     local: LocalShard,
     streams: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """`streams`: the status of each, as Streams.status() gives it."""
+    """`streams`: the result of Streams.status()."""
     first = dict(engine.ring_shares())
     owned = dict(engine.ring_shares(placement.replicas))
     unsynced = owner_side.unsynced()

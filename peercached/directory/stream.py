@@ -1,23 +1,24 @@
-"""HolderStream: our records on their way to one owner.
+"""HolderStream: sends our records to one owner.
 
-Records go out in numbered batches, a window of them at a time, and are acknowledged. When
-the owner may have missed something (a new connection, a gap, a full queue, a new view), a
-*resync* compares and repairs:
+Records travel in numbered, acknowledged batches, a window of them at a time. When the owner may
+have missed something (a new connection, a gap, a full queue, a new view), a *resync* compares and
+repairs:
 
-    fingerprint of what we have, in summary ->   <- the same: that was all
-    summary of 256 buckets ->   <- which differ
-    those buckets, whole   ->
-    what changed meanwhile ->       (the echo, see below)
-    SyncDone               ->   <- acknowledged: the owner has it all for this view
+    fingerprint of our summary   ->   <- same: done
+    summary of 256 buckets       ->   <- mask of the buckets that differ
+    those buckets, whole         ->
+    the changes meanwhile        ->      (the echo, see below)
+    SyncDone                     ->   <- acknowledged: the owner has all records for this view
 
-New records keep flowing during a resync; a publish never waits for it. Records are applied
-conditionally by generation, so an *addition* may arrive twice or late. A *withdrawal* may
-not: owners keep no tombstones. If a page is scanned into a bucket, then evicted, and the
-withdrawal overtakes the bucket, the bucket would bring the record back to stay. So whatever
-was sent since the scan began is sent once more behind the buckets, in order: the echo.
+New records keep flowing during a resync; a publish never waits for it. Owners apply records
+conditionally by generation, so an *addition* may arrive twice or late. A *withdrawal* may not:
+owners keep no tombstones. Suppose a scan puts a page into a bucket, then the page is evicted, and
+its withdrawal overtakes the bucket. The bucket would bring the record back for good. So all records
+sent since the scan began are sent again after the buckets, in order: the *echo*.
 
-And a removal may be answered as soon as the owner has taken its withdrawal: nothing that it takes
-back may come behind it, not for a moment. So buckets and echo leave out what was taken back since.
+A removal is answered as soon as the owner has applied the withdrawal. From then on no stale record
+may arrive, not even for a moment. So buckets and echo omit all records withdrawn since the scan
+began.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ WINDOW_BATCHES = 32
 WINDOW_BYTES = 4 << 20
 QUEUE_BYTES_MAX = 4 << 20
 ECHO_BYTES_MAX = 1 << 20
-# Of records that are not acknowledged: above, those of a `set` queue up behind them.
+# Above this many unacknowledged bytes, `behind` is true: records of a `set` would queue for long.
 BEHIND_BYTES = 256 << 10
 # Rows asked of the pool at once during a resync: 12 MB.
 GROUP_ROWS_MAX = 250_000
@@ -55,38 +56,38 @@ ANSWER_TIMEOUT_S = 10.0
 class _Phase(Enum):
     SYNCED = auto()
     WANT_SUMMARY = auto()
-    SCANNING = auto()  # the driver is asking the pool
+    SCANNING = auto()  # the driver is scanning the pool
     AWAIT_ANSWER = auto()
     WANT_ROWS = auto()
     SENDING = auto()  # a group of buckets, then its echo
-    FINISHING = auto()  # SyncDone is queued or under way
+    FINISHING = auto()  # SyncDone is queued or in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What the stream needs of the pool: a summary, or the rows of the buckets in `mask`.
-    The answer is given with the same `attempt`; an outdated one is dropped."""
+    """A request for a scan of the pool: a summary, or the rows of the buckets in `mask`. Answer
+    with the same `attempt`; an outdated answer is dropped."""
 
     attempt: int
     mask: bytes = b""  # empty: a summary
 
 
 class HolderStream:
-    """Sans-I/O; not thread safe. Tickets are the publisher's; 0 means that nobody waits."""
+    """Sans-I/O; not thread safe. Tickets are the publisher's. Ticket 0: nothing waits for it."""
 
     def __init__(
         self, native: Native, owner: int, view_number: int, fence: Callable[[], int] = lambda: 0
     ) -> None:
-        """`fence`: of the frames that records also travel in (native/engine/fences.h)."""
+        """`fence` returns the present fence of our publish frames (native/engine/fences.h)."""
         self._native = native
         self.owner = owner
         self._fence = fence
         self.connected = False
-        self.broken = ""  # why the connection has to be made anew; "" while it is fine
-        self.overdue = False  # it is because the owner is silent
-        self.has_view = False  # the owner, ours or a later one: it has compared by it
-        # What the owner has of us is what we have, but for what is under way. Not before it has
-        # been compared once: the owner may have heard of us before there was this object.
+        self.broken = ""  # why the driver must reconnect; "" while the connection is fine
+        self.overdue = False  # `broken` because the owner is silent
+        self.has_view = False  # the owner has our view or a later one: it compared by that
+        # The owner has exactly our records, except for batches in flight. False before the first
+        # comparison: the owner may have records from before this object existed.
         self.exact = False
         self.resyncs = 0
         self.overflows = 0
@@ -104,21 +105,21 @@ class HolderStream:
         self._before_summary = 0  # queue entries that must go out before the summary
         self._unacked: deque[Batch] = deque()
         self._unacked_bytes = 0
-        self._control: deque[Batch] = deque()  # hello and resync, not yet sent
+        self._control: deque[Batch] = deque()  # hello and resync batches, not yet sent
         self._phase = _Phase.WANT_SUMMARY
         self._attempt = 0
         self._attempt_at = 0.0
         self._summary = ZERO_SUMMARY
         self._asked_sequence = 0
         self._groups: deque[bytes] = deque()
-        self._echo: deque[bytes] | None = None  # not None: rows that are sent are kept
+        self._echo: deque[bytes] | None = None  # not None: keep all rows sent, for the echo
         self._echo_bytes = 0
         self._as_of = 0
 
     # --- connection
 
     def connect(self, epoch: int) -> None:
-        """A connection is up. `epoch` is above all before it, also of earlier objects."""
+        """A connection is up. `epoch` exceeds all earlier ones, also those of earlier objects."""
         self.connected = True
         self.broken = ""
         self.overdue = False
@@ -130,8 +131,8 @@ class HolderStream:
         self._control.append(self._make(Kind.HELLO))
 
     def disconnect(self) -> list[int]:
-        """Returns the tickets that nobody need wait for here any more. What they stood for
-        stays queued, as far as it fits, and goes out first on the next connection."""
+        """Returns the lost tickets. Their records stay queued, if they fit, and go out first on
+        the next connection."""
         lost = [t for batch in self._unacked for t in batch.tickets]
         lost += [t for _, tickets in self._queue for t in tickets]
         rows = [b.payload for b in self._unacked if b.kind is Kind.ROWS]
@@ -147,19 +148,19 @@ class HolderStream:
         return lost + self.take_lost()
 
     def set_view(self, number: int) -> None:
-        """The ring is another one: what this owner should have has changed."""
+        """The ring has changed, and with it this owner's records: resync."""
         if number != self._view_number:
             self._view_number = number
             self.has_view = False
             self._restart()
 
     def resync(self) -> None:
-        """Changes were lost on our side."""
+        """Changes were lost on our side: compare anew."""
         self.exact = False
         self._restart()
 
     def _restart(self) -> None:
-        # Whatever half a resync has left at the owner, the next whole one finds and repairs.
+        # Safe halfway: the next whole resync repairs whatever this one has left at the owner.
         self._control = deque(b for b in self._control if b.kind is Kind.HELLO and self.connected)
         self._phase = _Phase.WANT_SUMMARY
         self._attempt += 1
@@ -170,8 +171,8 @@ class HolderStream:
     # --- records
 
     def offer(self, rows: bytes, ticket: int = 0) -> bool:
-        """Queues records, or none, behind what is on its way; True if `ticket` will come back from
-        ack() or disconnect()."""
+        """Queues records, perhaps none. True if `ticket` will come back from ack(), disconnect() or
+        take_lost(). ack() returns it once the owner also has all records queued before."""
         if self._queue_bytes + len(rows) > QUEUE_BYTES_MAX:
             self._drop_queue()
             self._restart()
@@ -185,7 +186,7 @@ class HolderStream:
         return track
 
     def _drop_queue(self) -> None:
-        # Bounded memory: the resync finds these records in the pool again.
+        # Bounds the memory: the resync finds these records in the pool again.
         self.overflows += 1
         self.exact = False
         self._lost += [t for _, tickets in self._queue for t in tickets]
@@ -194,7 +195,7 @@ class HolderStream:
         self._before_summary = 0
 
     def take_lost(self) -> list[int]:
-        """Tickets whose records an offer() has pushed out of the queue."""
+        """Tickets of records that offer() dropped from a full queue."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -210,7 +211,7 @@ class HolderStream:
         return None
 
     def scanning(self, want: Want) -> None:
-        """The driver starts to ask the pool, now: changes from here on may be missed by it."""
+        """The driver starts the scan now: the scan may miss changes from here on."""
         if want.attempt != self._attempt:
             return
         self._phase = _Phase.SCANNING
@@ -218,8 +219,8 @@ class HolderStream:
             self._echo = deque()
             self._echo_bytes = 0
         else:
-            # An addition that is queued now and whose withdrawal was lost is not in the
-            # summary any more: should it arrive behind it, nothing would ever remove it.
+            # Send queued records before the summary. An addition may be queued while its withdrawal
+            # was lost. The summary lacks it, so behind the summary nothing would ever remove it.
             self._before_summary = len(self._queue)
 
     def give_summary(self, attempt: int, as_of: int, summary: bytes) -> None:
@@ -236,7 +237,7 @@ class HolderStream:
         self._phase = _Phase.AWAIT_ANSWER
 
     def give_rows(self, attempt: int, as_of: int, buckets: Mapping[int, bytes]) -> None:
-        """`buckets`: the rows of each bucket asked for; one without rows may be left out."""
+        """`buckets`: the rows of each wanted bucket; an empty bucket may be left out."""
         if attempt != self._attempt or self._phase is not _Phase.SCANNING:
             return
         self._as_of = as_of
@@ -252,7 +253,7 @@ class HolderStream:
     # --- the wire
 
     def next_batch(self, now: float) -> Batch | None:
-        """What to send now; None while the window is full or there is nothing."""
+        """The batch to send now; None while the window is full or nothing is queued."""
         if not self.connected or self.broken:
             return None
         if len(self._unacked) >= WINDOW_BATCHES or self._unacked_bytes >= WINDOW_BYTES:
@@ -276,7 +277,7 @@ class HolderStream:
         if self._control and self._control[0].kind is Kind.HELLO:
             return self._control.popleft()
         if self._phase is _Phase.SENDING and not self._control:
-            # The buckets are out: the echo, before any newer record.
+            # The buckets are sent: now the echo, before any newer record.
             assert self._echo is not None
             while self._echo:
                 if rows := self._native.standing(self._echo[0], b"".join(self._echo)):
@@ -289,8 +290,8 @@ class HolderStream:
                 self._phase = _Phase.WANT_ROWS
             else:
                 self._finish()
-        # A full echo holds new records back until the buckets are out; else the two take
-        # turns, so that neither a resync nor a publish waits for the whole of the other.
+        # A full echo holds new records back until the buckets are sent. Else the two take turns, so
+        # that neither a resync nor a publish waits for the whole of the other.
         held = self._echo is not None and self._echo_bytes >= ECHO_BYTES_MAX
         early = self._before_summary > 0
         if self._queue and not held and (early or not (self._control and self._control_turn)):
@@ -337,7 +338,8 @@ class HolderStream:
         return Batch(kind, self._epoch, 0, self._view_number, payload)
 
     def ack(self, ack: Ack) -> list[int]:
-        """Returns the tickets that are done. Sets `broken` when the owner missed something."""
+        """Returns the acknowledged tickets. Sets `broken` if the owner missed a batch or answers
+        nonsense."""
         if not self.connected:
             return []
         if ack.gap:
@@ -381,8 +383,8 @@ class HolderStream:
             self._finish()
 
     def check(self, now: float) -> None:
-        """Sets `broken` when an acknowledgement is overdue; begins a resync when the owner may have
-        room by now for what it refused."""
+        """Sets `broken` if an acknowledgement is overdue. Begins a resync when a retry of refused
+        records is due."""
         if not self.connected or self.broken:
             return
         if self._refusals.due(self.refused_full, self.in_sync, now):
@@ -401,12 +403,12 @@ class HolderStream:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be sent or acknowledged (a resync may be under way)."""
+        """Whether no batch or record is queued or unacknowledged. A resync may be in progress."""
         return not self._queue and not self._unacked
 
     @property
     def at_rest(self) -> bool:
-        """Idle, and no frame of before can come any more."""
+        """Idle, and the owner rejects all earlier publish frames."""
         return self.idle and self._acknowledged_fence == self._fence()
 
     @property
@@ -418,7 +420,7 @@ class HolderStream:
         return self.connected and self._phase is _Phase.SYNCED
 
     def status(self) -> dict[str, object]:
-        """The fields of admin.status.Stream, and more."""
+        """Fields of admin.status.Stream, and more."""
         return {
             "state": self._state(),
             "acknowledged": self._acknowledged,
@@ -430,7 +432,7 @@ class HolderStream:
         }
 
     def lag_s(self, now: float) -> float:
-        """How long ago the oldest batch was sent that is not acknowledged; 0 if all are."""
+        """Age in seconds of the oldest unacknowledged batch; 0 if there is none."""
         return max(now - self._unacked[0].sent_at, 0.0) if self._unacked else 0.0
 
     def _state(self) -> str:

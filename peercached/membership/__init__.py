@@ -1,8 +1,8 @@
-"""Who is in the cluster: numbered views that all nodes agree on.
+"""Cluster membership: numbered views that all nodes agree on.
 
-`Membership` (state.py) is a plain state machine without clock or socket: it takes events and
-`now`, and returns actions (messages.py). `View` (view.py) is what everybody gets. Every node can
-be a master: order.py says who is. peercached/peer/membership/embedded puts it on the network.
+`Membership` (state.py) is a state machine without clock or socket. It takes events and `now`, and
+returns actions (messages.py). It produces views (view.py). Every node can be a master: order.py
+computes the masters from the view. peercached/peer/membership/embedded connects it to the network.
 """
 
 from peercached.membership.messages import (

@@ -1,4 +1,4 @@
-"""Two processes with one node id: a restart, a node that moved, or a copied configuration."""
+"""Decides which process keeps a node id: after a restart, a move, or a copied configuration."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ class Claims:
     def judge(
         self, sender: NodeAddress, first: NodeAddress, heard: float, now: float
     ) -> tuple[Verdict, str]:
-        """`first`: the member with that id, another process, last heard at `heard`."""
+        """Verdict on `sender`, and the reason unless it is ACCEPTED. `first` is the current member
+        with the same node id but another process. It was last heard at `heard`."""
         if (
             first.endpoint == sender.endpoint
             and sender.incarnation > first.incarnation
             and sender.key == first.key
         ):
-            # Only one process can listen there, so the older start is gone.
+            # Only one process can listen at an endpoint, so the older start is gone.
             return self._granted(sender)
-        # Elsewhere: a node that moved, or a second one with a copied configuration. The same
-        # place but a lower number: a late message of an older start, or a clock that was set
-        # back. Only the silence of the first tells them apart. With another key, a start without
-        # the state of the first or somebody who only says where he is, it waits for its end.
+        # Another endpoint: the node moved, or a second one has a copied configuration. The same
+        # endpoint but a lower incarnation: a late message of an older start, or a clock that was
+        # set back. Only silence of `first` tells these apart. Another key: a restart that lost its
+        # state_dir, or an impostor. That one waits until `first` is removed.
         if sender.key == first.key and now - heard >= self._timing.replace_after_s:
             return self._granted(sender)
         claim = self._claims.get(sender.node_id)
         if claim is None or claim.incarnation != sender.incarnation:
             if len(self._claims) >= MEMBERS_MAX:
-                self._claims.clear()  # whoever still claims begins to wait anew
+                self._claims.clear()  # claims still active start their wait anew
             claim = self._claims[sender.node_id] = _Claim(sender.incarnation, now)
         if heard > claim.since:
             return Verdict.DUPLICATE, taken(sender, first)

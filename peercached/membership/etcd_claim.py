@@ -1,4 +1,4 @@
-"""Whose a node id is that another process has in etcd."""
+"""Resolves duplicate node-id claims in etcd."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class EtcdClaim:
         self._claimed: tuple[NodeAddress, float] | None = None
 
     def judge(self, other: Member | None, now: float) -> Verdict:
-        """Of this node's key, which is `other` now. An older start of ours gives way at once, a
-        process elsewhere when its lease is over: WAIT for so long, then DUPLICATE."""
+        """ACCEPTED if this node may write its key; `other` is the key's present value. An older
+        start of this node gives way at once. Any other process keeps the key while its lease
+        lives: WAIT for the time of a lease, then DUPLICATE."""
         if other is None or other.address.same_process(self._own) or self._is_older(other.address):
             self._claimed = None
             return Verdict.ACCEPTED

@@ -1,16 +1,15 @@
-"""From the keys in etcd to views: sans-I/O.
+"""Makes views from the keys in etcd: sans-I/O.
 
-Each node has a key `PREFIX/nodes/NODE_ID`, under its lease, with its Member as value. The key
-`PREFIX/nodes/` itself, under no lease, is the stamp: counter and mark of the newest view. Members
-that the stamp does not fit become a view when somebody has put the next stamp, which etcd takes
-only of a node that knows all keys. So all nodes have the same members under the same number,
-whenever they came and whatever they saw.
+Each node writes its Member to the key `PREFIX/nodes/NODE_ID`, under its lease. The key
+`PREFIX/nodes/` itself, under no lease, is the *stamp*: counter and mark of the newest view. When
+the keys no longer match the stamp, one node writes the next stamp, and that makes the view. etcd
+accepts a stamp only from a node that has seen every key change (compare-and-swap). So all nodes
+have the same members under the same number.
 
-etcd's own revisions would not do. An etcd that was made anew or restored from a backup counts from
-the past, and a key that is put again with the same member, because a lease was lost, would be a new
-number for the same members: a resync of everything for nothing. With the stamp the nodes' views are
-above etcd's: whoever is ahead of it puts its own counter, and members that are all there again are
-the view that everybody has still.
+Why not number views by etcd's revisions? A new etcd, or one restored from a backup, counts from
+the past. And a node that lost its lease writes the same member again: a new revision, hence a
+useless resync of everything. The stamp survives both. A node whose view is ahead of etcd writes
+its own counter. Once all members are back, the stamp matches the view that everybody still has.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ from peercached.membership.view import (
     mark_of,
 )
 
-# One node is to put the next stamp, not all at once: the established ones in order, each so much
-# after the one before; from this many on all together.
+# Nodes write the next stamp in turns, so that they do not all write at once. Established nodes
+# come in order of node id, TURN_S apart. From rank TURNS_MAX on they share one turn.
 TURN_S = 0.25
 TURNS_MAX = 8
-# A newcomer leaves it to them for so long, as they know who else is about to come back.
+# Extra delay of a newcomer: established nodes know which members are about to come back.
 NEWCOMER_S = 1.0
-# Who reads a key differently from us (another version) puts its stamp over ours, and we ours over
-# its: each time after twice as long.
+# A node of another version may read a key differently. Then each overwrites the other's stamp:
+# exponential backoff, with this many doublings at most.
 DOUBLINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """`origin`: which node's start put the first stamp, kept by all that follow. With another one,
-    etcd was made anew. Number 0: there is none."""
+    """`origin` names the process that wrote the first stamp; later stamps keep it. Another origin
+    means that etcd was made anew. Number 0: no stamp."""
 
     number: int = 0
     origin: str = ""
 
     @staticmethod
     def of(value: bytes) -> Stamp:
-        """What is no stamp is put anew."""
+        """A value that does not parse counts as no stamp, so it is overwritten."""
         found = re.fullmatch(rb"(\d{1,12}) ([0-9a-f]{8}) ([!-~]{1,200})", value)
         if found is None:
             return Stamp()
@@ -71,24 +70,25 @@ class EtcdView:
     """Not thread safe; `now` is monotonic seconds."""
 
     def __init__(self, own: NodeAddress, timing: Timing) -> None:
-        self.view = View.alone(own)  # what this node goes by: the newest that has this process
+        self.view = View.alone(own)  # in use: the newest view that has this process
         self._own = own
         self._timing = timing
         self._members: dict[str, Member] = {}
-        self._mark = 0  # of all of them
-        self._missing: set[str] = set()  # of our view, kept up: hundreds may come at once
-        self._left: dict[str, int] = {}  # node id -> incarnation, of those who said so lately
+        self._mark = 0  # of _members
+        # Members of our view without a key. Kept incrementally: hundreds of keys may come at once.
+        self._missing: set[str] = set()
+        self._left: dict[str, int] = {}  # node id -> incarnation, of recent goodbyes
         self._stamp = Stamp()
         self._origin = ""  # of the stamp that made our view
         self._unfit_since: float | None = None  # when the keys began to differ from the stamp
-        self._tries = 0  # stamps put for the same keys
-        self._patient_until = float("-inf")  # for who has been missing since the keys were read
-        self._return_until = float("-inf")  # for who has gone without a word
-        self._is_behind = False  # etcd knew less than this node when that came to it
+        self._tries = 0  # stamps written for the same keys
+        self._patient_until = float("-inf")  # waits for members missing since reset()
+        self._return_until = float("-inf")  # waits for keys deleted without a goodbye
+        self._is_behind = False  # at reset() etcd had an older view than this node
 
     def begin_cold(self, remembered: View) -> View:
-        """Goes by the view of an earlier start until etcd can be asked. Members of it that do
-        not run any more are suspects, not members for long."""
+        """Adopts the view of an earlier start until etcd answers. Its dead members soon become
+        suspects, and the first view from etcd drops them."""
         others = [m for m in remembered.members if m.node_id != self._own.node_id]
         view = View.of(0, [*others, Member(self._own)])
         self._go_by(View.numbered(remembered.counter, view))
@@ -101,8 +101,8 @@ class EtcdView:
     # --- what etcd has
 
     def reset(self, members: Iterable[Member], stamp: Stamp, now: float) -> None:
-        """What the keys hold now. Nobody knows what has happened to them before: for the time of
-        a lease this node makes no view without one who is in its own and may just not be back."""
+        """The keys as just read. Earlier changes are unknown: a member of our view may only be late
+        to register again. So for the time of a lease this node makes no view without it."""
         self._members = {member.node_id: member for member in members}
         self._mark = mark_of(self._members.values())
         self._go_by(self.view)
@@ -117,8 +117,9 @@ class EtcdView:
         self._replace(member.node_id, member, now)
 
     def delete(self, node_id: str, now: float) -> None:
-        """Who ends says so first. A live node whose lease was revoked puts its key again, and is to
-        be in all views: it has a heartbeat's time for it. A dead one was silent for longer."""
+        """A node that stops says goodbye before its key goes. Without a goodbye, the node may be
+        alive with a revoked lease. It gets one heartbeat interval to write its key again, so that
+        no view lacks it."""
         old = self._members.get(node_id)
         self._replace(node_id, None, now)
         has_ended = old is None or old.state >= State.LEAVING
@@ -126,7 +127,7 @@ class EtcdView:
             self._left[node_id] = old.address.incarnation
             if len(self._left) > MEMBERS_MAX:
                 del self._left[next(iter(self._left))]
-        # Who goes meanwhile makes it no longer: others are to be out at last.
+        # Do not extend a running wait: a steady flow of losses would keep dead nodes in the view.
         if not has_ended and self._return_until <= now:
             self._return_until = now + self._timing.heartbeat_interval_s
 
@@ -144,13 +145,13 @@ class EtcdView:
             self._missing.add(node_id)
         self._tries = 0
         if self._stamp.number == self.view.number == self.view.counter << MARK_BITS | self._mark:
-            self._unfit_since = None  # as it was: who lost a lease has a new one
+            self._unfit_since = None  # as before: lost leases were replaced
             self._return_until = float("-inf")
         else:
             self._changed(now)
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
-        """That process said so, and is no member."""
+        """Whether that process has said goodbye."""
         return self._left.get(node_id) == incarnation
 
     def stamped(self, stamp: Stamp, now: float) -> None:
@@ -158,8 +159,8 @@ class EtcdView:
         self._changed(now)
 
     def _changed(self, now: float) -> None:
-        # While members are waited for, each that comes may be the last: not all nodes at once
-        # are to put the stamp then.
+        # While members are missing, each new key may be the last. Restart the turns at each, or all
+        # nodes would write the stamp at once.
         if self._unfit_since is None or now < self._patient_until:
             self._unfit_since = now
 
@@ -168,8 +169,8 @@ class EtcdView:
 
     @property
     def is_without_us(self) -> bool:
-        """The others have gone on without this process. It is not that etcd has lost us and many
-        of them, or what it knew."""
+        """Whether the others have made a view without this process. False if etcd is at fault: it
+        lost its data, or most of the others are missing, too."""
         members = self._there()
         number = View.numbered(self._stamp.number >> MARK_BITS, members).number
         if self._is_behind or not self.view.number < number == self._stamp.number:
@@ -179,7 +180,8 @@ class EtcdView:
         return not members.has(self._own) and 2 * missing <= others
 
     def missing(self, now: float) -> list[str]:
-        """Node ids of our view that are waited for. Older starts in the keys are a backup's."""
+        """Node ids of our view that this node waits for. A key of an older incarnation counts as
+        missing: it comes from a backup of etcd."""
         return sorted(self._missing) if now < self._patient_until else []
 
     def _has_now(self, member: Member) -> bool:
@@ -189,14 +191,14 @@ class EtcdView:
     # --- views
 
     def take(self, now: float) -> View | None:
-        """The view that the stamp makes of the keys, if it is a new one."""
+        """The new view, if stamp and keys match and it is newer than ours."""
         if self._is_behind and self._missing and now < self._patient_until:
-            return None  # a newcomer's, who knows nothing of those who are about to come back
+            return None  # a newcomer's stamp: it does not know which members will come back
         members = self._there()
         number = View.numbered(self._stamp.number >> MARK_BITS, members).number
         if number != self._stamp.number or number < self.view.number:
             return None
-        # One without this process is not gone by: its key comes back.
+        # Never adopt a view that excludes us: our key comes back.
         if not members.has(self._own):
             return None
         self._unfit_since = None
@@ -207,19 +209,19 @@ class EtcdView:
         return self.view
 
     def _is_there(self) -> bool:
-        """This process, among those that can be in a view."""
+        """Whether this process can be in a view of the present keys."""
         if len(self._members) > MEMBERS_MAX:
             return self._there().has(self._own)
         found = self._members.get(self._own.node_id)
         return found is not None and found.address.same_process(self._own)
 
     def _there(self) -> View:
-        ids = sorted(self._members)[:MEMBERS_MAX]  # of too many, the same ones everywhere
+        ids = sorted(self._members)[:MEMBERS_MAX]  # the same subset on all nodes
         return View.of(0, [self._members[node_id] for node_id in ids])
 
     def due_at(self, now: float) -> float:
-        """When this node is to compare keys and stamp, and to put a stamp if take() leaves them
-        unfit; inf: not before they change."""
+        """When to call take() again, and next_stamp() if keys and stamp still differ; inf: not
+        before they change."""
         if self._unfit_since is None or not self._is_there():
             return float("inf")
         since = self._unfit_since
@@ -229,7 +231,7 @@ class EtcdView:
         return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 
     def _turn_s(self) -> float:
-        """How long this node leaves it to others."""
+        """Seconds for which other nodes may write the stamp first."""
         lower = (m for i, m in self._members.items() if i < self._own.node_id)
         if self.view.number == 0:
             before = sum(1 for _ in islice(lower, TURNS_MAX))
@@ -238,8 +240,8 @@ class EtcdView:
         return TURN_S * sum(1 for _ in islice(established, TURNS_MAX))
 
     def next_stamp(self, now: float) -> Stamp:
-        """For the keys as they are, to be put if etcd has none that this node has not heard of: a
-        stamp for what has been before fits nothing, and makes the next view a new number."""
+        """The stamp for the present keys. Write only if our watch is current (compare-and-swap): a
+        stamp for outdated keys matches no members, and wastes a view number."""
         self._tries += 1
         self._unfit_since = now
         members = self._there()
@@ -250,5 +252,5 @@ class EtcdView:
             (max(self.view.number, self._stamp.number) >> MARK_BITS) + 1, members
         ).number
         if members.members == self.view.members and self._stamp.number < self.view.number:
-            number = self.view.number  # they are all there again: the view that everybody has
+            number = self.view.number  # all are back: restore the view that everybody has
         return Stamp(number, origin)

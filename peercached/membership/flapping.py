@@ -1,14 +1,14 @@
-"""Hysteresis: a node that comes and goes does not re-shard the ring each time.
+"""Hysteresis: a flapping node does not re-shard the ring each time it joins.
 
-Every join is remembered with a weight that halves every `flap_half_life_s`. FREE_JOINS of them make
-a node a flapping one, until less than STEADY is left of them (RFC 2439 damps routes so, with these
-two thresholds). A flapping node that comes waits before it is a member again, and serves its own
-pages meanwhile. It has to be there for all of its wait: if it restarts or falls silent, the wait
-begins anew, and its joins weigh what they did.
+Each join has a weight that halves every `flap_half_life_s`. A node flaps from a total weight of
+FREE_JOINS on, until it falls below STEADY (two thresholds, as RFC 2439 damps routes). A flapping
+node waits before it is a member again, and serves its own pages meanwhile. It must stay up for the
+whole wait. If it restarts or falls silent, the wait begins anew, and its joins regain the weight
+they had when the wait began.
 
-The wait is longer than the node usually lasts, or one that restarts every few minutes would serve
-it each time: SPARE times the mean time from join to join, and at least a TTL that doubles with
-each join above those that are free.
+The wait must exceed the node's usual uptime. Otherwise a node that restarts every few minutes would
+sit out each wait and join each time. So it is SPARE times the mean time between joins. It is at
+least one TTL, doubled for each join above FREE_JOINS.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from heapq import nsmallest
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, View
 
-# Upgrades, crashes and a bad hour are normal: only what goes on is damped.
+# In joins. Upgrades, crashes and a bad hour are normal: damp only persistent flapping.
 FREE_JOINS = 6.0
 STEADY = 2.0
-# Below this nobody need be told of a node's joins: one of them, long ago.
+# Lighter joins (a single one, long ago) are not worth sending to a new node.
 WORTH_TELLING = 0.5
-# Of the mean gap: one that goes with some regularity does not last as long.
+# Wait, as a multiple of the mean gap: a fairly regular flapper never stays up that long.
 SPARE = 2.0
 DOUBLINGS_MAX = 16.0
 
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """Of one node id, so far: what they weighed at `weighed_at`, and the mean time from one to
-    the next, in which an old gap counts as little as its join."""
+    """The joins of one node id: their total weight at `weighed_at`, and the mean gap between them.
+    The mean weighs each gap like its join, so old gaps count less. Times are monotonic seconds.
+    `many`: the weight has reached FREE_JOINS."""
 
     weight: float
     gap_s: float
@@ -59,11 +60,11 @@ class Joins:
         return Joins(before + 1.0, gap_s, now, now, many)
 
     def held(self, now: float) -> Joins:
-        """It has come and has to wait: they weigh what they did."""
+        """Cancels the decay since `weighed_at`: the node starts a wait."""
         return replace(self, weighed_at=now)
 
     def wait_s(self, timing: Timing) -> float:
-        """How long a flapping node has to stay before it is a member again."""
+        """Seconds that a flapping node must stay up before it is a member again."""
         doublings = min(max(self.weight - FREE_JOINS, 0.0), DOUBLINGS_MAX)
         least_s = timing.member_ttl_s * math.pow(2.0, doublings)
         return min(max(least_s, SPARE * self.gap_s), timing.flap_wait_max_s)
@@ -71,12 +72,12 @@ class Joins:
 
 @dataclass(frozen=True, slots=True)
 class JoinsTold:
-    """The Joins of a node id, for somebody with another clock."""
+    """The Joins of a node id, for a node with another clock."""
 
     node_id: str
     weight: float  # now
     gap_s: float
-    age_s: float  # of the last one
+    age_s: float  # of the last join
     many: bool = False
 
 
@@ -95,17 +96,17 @@ class _Waiting:
 
 
 class Flapping:
-    """Every node keeps it, from the views, so that a new master knows. Who starts is told of it
-    with its first view. Not thread safe."""
+    """Counts joins in the views. Every node does, so that a new master knows them; a node that
+    starts gets them with its first view. Not thread safe."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._joins: dict[str, Joins] = {}
-        self._waiting: dict[str, _Waiting] = {}  # of those in _joins
+        self._waiting: dict[str, _Waiting] = {}  # node ids from _joins
 
     def saw(self, before: View, after: View, now: float) -> None:
         if before.number == 0:
-            return  # these have been there; we are the new one
+            return  # not joins: the others were there before us
         for node_id, member in after.by_id.items():
             known = before.by_id.get(node_id)
             if known is None or known.address.incarnation != member.address.incarnation:
@@ -117,7 +118,7 @@ class Flapping:
         self._keep_within_bounds()
 
     def told(self, now: float) -> tuple[JoinsTold, ...]:
-        """For a node that has just started."""
+        """The joins to send to a node that has just started."""
         weights = {n: joins.weight_at(now, self._timing) for n, joins in self._joins.items()}
         return tuple(
             JoinsTold(node_id, weights[node_id], joins.gap_s, now - joins.last_at, joins.many)
@@ -126,7 +127,7 @@ class Flapping:
         )
 
     def learn(self, told: Iterable[JoinsTold], now: float) -> None:
-        """Of nodes of which nothing is known here."""
+        """Keeps what this node counted itself; adds joins of other node ids."""
         for one in told:
             joins = Joins(one.weight, one.gap_s, now - one.age_s, now, one.many)
             self._joins.setdefault(one.node_id, joins)
@@ -139,7 +140,7 @@ class Flapping:
             self._waiting.pop(oldest, None)
 
     def wait_s(self, node_id: str, incarnation: int, now: float) -> float:
-        """It would like to be a member, now: how long it has to wait still; 0 if it may join."""
+        """The node asks to join: seconds that it must still wait; 0: it may join now."""
         joins = self._joins.get(node_id)
         if joins is None:
             return 0.0

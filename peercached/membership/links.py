@@ -1,4 +1,4 @@
-"""Whom this node sends heartbeats to, and when: all of them in parallel, each by itself."""
+"""Schedules this node's heartbeats: to all masters in parallel, each with its own timer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from peercached.membership.timing import Timing
 from peercached.membership.view import Verdict
 
 RETRY_FIRST_S = 0.1
-# Before a start goes on without who does not answer. Of a host that refuses they take 0.3 s.
+# Failed attempts before a start goes on without a master: 0.3 s if its host refuses connections.
 TRIES = 3
 
 
 @dataclass(slots=True)
 class Link:
-    """What this node knows of one master, or of an address where one should be."""
+    """State of the heartbeats to one master, or to an address where one should be."""
 
     endpoint: str
     next_at: float
-    heard: float  # last answer as a master; the start counts as one
-    answered: bool = False  # the last attempt was
+    heard: float  # last answer as a master; initially our start
+    answered: bool = False  # the last attempt got an answer
     in_flight: bool = False
     attempts: int = 0
     failures: int = 0  # in a row
@@ -30,12 +30,12 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
-    beat_at: float = 0.0  # the next heartbeat is sent then if there are no signs of life
-    full_at: float = 0.0  # and then in any case
+    beat_at: float = 0.0  # next heartbeat, unless signs of life delay it
+    full_at: float = 0.0  # next heartbeat, in spite of signs of life
 
     @property
     def tried(self) -> bool:
-        """It has answered, or often enough not: one answer may be late on a busy machine."""
+        """It answered, or failed TRIES times: on a busy machine a single answer may be late."""
         return self.answered or self.failures >= TRIES
 
 
@@ -63,8 +63,8 @@ class Links:
         return self._links.get(endpoint)
 
     def aim(self, masters: Iterable[tuple[str, str]], now: float) -> None:
-        """(node id, endpoint) of the masters: they and the heads from now on. A head that is
-        known by another name than its own address is asked once."""
+        """Sends to these masters, as (node id, endpoint), and to the heads from now on. A master
+        that is also a head under another address gets one link, not two."""
         old = self._links
         self._links = {e: link for e, link in old.items() if link.is_head}
         heads = {link.responder for link in self._links.values() if link.answered}
@@ -100,19 +100,19 @@ class Links:
         link.verdict, link.responder, link.problem = verdict, responder, reason
         if verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
             link.heard = now
-        # Jitter keeps a thousand nodes that started together from beating together.
+        # Jitter: a thousand nodes that started together must not send together.
         jitter = self._rng.uniform(0.9, 1.0)
         link.next_at = link.beat_at = now + self._timing.heartbeat_interval_s * jitter
         link.full_at = now + self._timing.full_beat_s * jitter
 
     def has_news(self, node_id: str) -> None:
-        """That master's sign says something else than we know: no sign delays the heartbeat."""
+        """That master's sign differs from our knowledge: stop delaying its heartbeat."""
         for link in self._links.values():
             if link.responder == node_id and link.answered and not link.in_flight:
                 link.next_at = min(link.next_at, link.beat_at)
 
     def gave_sign(self, node_id: str, at: float) -> None:
-        """That master answered us at `at`, and has no news (signs.py)."""
+        """That master answered us at `at`, without news: delay its heartbeat (signs.py)."""
         for link in self._links.values():
             if link.responder != node_id or not link.answered or link.in_flight:
                 continue
@@ -130,12 +130,13 @@ class Links:
         link.next_at = now + pause * self._rng.uniform(0.5, 1.0)
 
     def verdict_of_first(self) -> Link | None:
-        """Of two masters that disagree about a newcomer, the first one that answers is right."""
+        """The first link, in order, with a master's answer. Its verdict counts if masters disagree
+        about a newcomer. None while an earlier link may still answer."""
         for link in self._links.values():
             if link.answered and link.verdict is not Verdict.NOT_A_MASTER:
                 return link
             if link.in_flight and link.failures == 0:
-                return None  # it may still answer
+                return None  # its first attempt may still succeed
         return None
 
     def forgive(self, pause_s: float) -> None:

@@ -1,8 +1,8 @@
-"""Which members a master has heard, whom it suspects, and who is dead.
+"""A master's failure detector (SWIM, Das et al. 2002).
 
-A member that is silent for a while is probed: by this master and, so that one cut line does not
-decide, through other members. One answer is enough to live on; it is dead when its TTL is over
-and a whole round of probes since it became suspect found nobody.
+The master probes a silent member directly, and through other members, so that one broken link
+decides nothing. One answer keeps the member alive. The member is dead when its TTL is over and a
+whole round of probes since it fell silent got no answer.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from peercached.membership.timing import Timing
 from peercached.membership.view import Member
 
-# A round whose answers are lost ends by itself: call deadlines of the prober and of the probed.
+# A round ends after this many call deadlines even if answers are lost: an indirect probe needs two.
 ROUND_DEADLINES = 3.0
-# Of the silence after which a member is probed: a heartbeat that is no older is as good as a ping.
+# Fraction of suspect_after_s: a heartbeat younger than this is as good as a ping.
 JUST_HEARD = 0.5
 
 
 @dataclass(slots=True)
 class _Life:
     incarnation: int
-    heard: float  # the last sign of life, its own or vouched for
-    direct: float  # its last heartbeat or sign here
-    beat: float  # its last heartbeat here
+    heard: float  # last evidence of life: direct, or an answered probe
+    direct: float  # last heartbeat or sign that we received from it
+    beat: float  # last heartbeat that we received from it
     next_round: float
     round: int = 0
-    open: int = 0  # probes of this round that may still answer
+    open: int = 0  # probes of this round without an answer yet
     ends: float = 0.0
-    in_vain: bool = False  # a whole round since `heard`
-    asked_again: bool = False  # since `heard`
+    in_vain: bool = False  # a whole round since `heard` got no answer
+    asked_again: bool = False  # ask_again() since `heard`
 
 
 class Liveness:
@@ -42,7 +42,7 @@ class Liveness:
         self._rounds = 0
 
     def watch(self, members: Iterable[Member], own_id: str, now: float) -> None:
-        """Exactly these from now on; whom we did not know gets a whole TTL."""
+        """Watches exactly these members from now on. A new one gets a whole TTL."""
         lives: dict[str, _Life] = {}
         for member in members:
             node_id = member.address.node_id
@@ -59,7 +59,7 @@ class Liveness:
         return _Life(incarnation, now, now, now, now + self._timing.suspect_after_s)
 
     def heard(self, node_id: str, incarnation: int, now: float) -> None:
-        """A heartbeat of a member."""
+        """A heartbeat of a member has come."""
         life = self._lives.get(node_id)
         if life is None or life.incarnation != incarnation:
             self._lives[node_id] = self._new(incarnation, now)
@@ -68,7 +68,8 @@ class Liveness:
         self._heard(life, now)
 
     def gave_sign(self, node_id: str, incarnation: int, at: float) -> None:
-        """A sign of a member (signs.py)."""
+        """A sign of life of a member has come (signs.py). Ignored if its last heartbeat is too old:
+        signs prove only the data port, not the control plane."""
         life = self._lives.get(node_id)
         if life is None or life.incarnation != incarnation or at <= life.direct:
             return
@@ -90,16 +91,16 @@ class Liveness:
         life.asked_again = False
 
     def ask_again(self, now: float) -> None:
-        """One is back whom nobody reached: very likely a network is. The others get a round of
-        probes over that before they are dead, and no more than one."""
+        """An unreachable member is back, so probably a network is. Every other unreachable member
+        gets one more round of probes, and only one, before it is dead."""
         for life in self._lives.values():
             if life.in_vain and not life.asked_again:
                 life.in_vain, life.asked_again = False, True
-                life.round = life.open = 0  # one that is under way began before
+                life.round = life.open = 0  # a round in progress began too early
                 life.next_round = now
 
     def hears(self, node_id: str, incarnation: int, now: float) -> bool:
-        """We have it from itself that it lives."""
+        """Whether a direct heartbeat or sign of it is fresh."""
         life = self._lives.get(node_id)
         return (
             life is not None
@@ -108,8 +109,8 @@ class Liveness:
         )
 
     def just_heard(self, node_id: str, incarnation: int, now: float) -> bool:
-        """It lives so surely that it need not be asked: whoever heard it last when we did does
-        not suspect it yet."""
+        """Whether we can vouch for it without a ping. A master that last heard it when we did would
+        not even suspect it yet."""
         life = self._lives.get(node_id)
         return (
             life is not None
@@ -118,7 +119,7 @@ class Liveness:
         )
 
     def forgive(self, pause_s: float) -> None:
-        """We were stopped for so long: nobody could be heard."""
+        """Our own process was stopped for `pause_s`: do not count that as silence of others."""
         for life in self._lives.values():
             life.heard += pause_s
             life.direct += pause_s
@@ -127,8 +128,8 @@ class Liveness:
             life.ends += pause_s
 
     def due(self, now: float, patience_s: float) -> list[str]:
-        """Whom to probe now, who has waited longest first: when there are too many for one look,
-        everybody gets his turn. Whoever is probed is to be followed by begin()."""
+        """Node ids to probe now, the longest wait first. So if the caller probes only some of them,
+        all get their turn. Call begin() for each one probed."""
         late = now - patience_s
         found: list[tuple[float, str]] = []
         for node_id, life in self._lives.items():
@@ -140,7 +141,7 @@ class Liveness:
         return [node_id for _, node_id in sorted(found)]
 
     def next_at(self) -> float:
-        """When due() or dead() may have something to say at the earliest."""
+        """The earliest time at which due() or dead() may return more."""
         return min(map(self._life_next_at, self._lives.values()), default=float("inf"))
 
     def _life_next_at(self, life: _Life) -> float:
@@ -148,7 +149,7 @@ class Liveness:
         return min(at, life.heard + self._timing.member_ttl_s) if life.in_vain else at
 
     def begin(self, node_id: str, probes: int, now: float) -> int:
-        """The number of the round, for answered() and silent()."""
+        """Starts a round of so many probes. Returns its number, for probed()."""
         life = self._lives[node_id]
         self._rounds += 1
         life.round, life.open = self._rounds, probes

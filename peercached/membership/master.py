@@ -1,4 +1,4 @@
-"""What a master makes of heartbeats, of other masters' news, and of silence."""
+"""How a master updates the table: from heartbeats, news of other masters, and silence."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from peercached.membership.table import Table
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, State, Verdict
 
-# Other members that are asked to probe one that is silent, beside the master's own probe.
+# Members that probe a silent one on the master's behalf, beside its own probe.
 PROBERS = 3
-# Probes that one look at the clock may send: a rack that dies is found out in turns. They end by
-# themselves, so no more are under way than those of some looks (office.py, SCANS).
+# Bounds the probes of one scan: when a whole rack dies, several scans probe it. Rounds end by
+# themselves, so only the probes of a few scans are ever in flight (office.py, SCANS).
 PROBES_AT_ONCE_MAX = 256
 
 
 class Master:
-    """Changes the table; state.py makes views of it. Not thread safe; `now` is monotonic
+    """Changes the table; office.py makes views of it. Not thread safe; `now` is monotonic
     seconds."""
 
     def __init__(
@@ -38,19 +38,19 @@ class Master:
         self._watched = -1
 
     def begin(self) -> None:
-        """In office (again): what was heard before says nothing."""
+        """This node becomes a master (again): forget silence from before."""
         self.liveness = Liveness(self._timing)
         self._watched = -1
 
     def watch(self, now: float) -> None:
-        """Follows the table: who is new in it gets a whole TTL."""
+        """Watches the members of the table. A new one gets a whole TTL."""
         if self._watched != self._table.changes:
             self._watched = self._table.changes
             self.liveness.watch(self._table.members(), self._own_id, now)
 
     def heard(self, sender: Member, now: float) -> tuple[Verdict, str, int]:
-        """The verdict on a heartbeat, the reason when it is not ACCEPTED, and the sequence up
-        to which the sender is held for dead (0: it is not)."""
+        """Judges a heartbeat: (verdict, reason unless ACCEPTED, accused). `accused` is the sequence
+        up to which we hold the sender dead; 0: we do not."""
         address, node_id = sender.address, sender.address.node_id
         member = self._table.member(node_id)
         if member is not None and member.address.same_process(address):
@@ -71,7 +71,7 @@ class Master:
             if gone.state is State.LEFT:
                 return Verdict.WAIT, "it has said that it leaves", 0
             if sender.sequence <= gone.sequence:
-                # Perhaps a late message of a dead process. A living one will object.
+                # Perhaps a late message of a dead process. A live one will object.
                 return Verdict.WAIT, "it was found silent", max(gone.sequence, 1)
             self.liveness.ask_again(now)
         wait_s = self._flapping.wait_s(node_id, address.incarnation, now)
@@ -102,12 +102,12 @@ class Master:
     def told(
         self, members: Iterable[Member], gone: Iterable[Gone], now: float, by_master: bool = True
     ) -> None:
-        """News of another master (`by_master`), or of a member that knows a newer view.
+        """Merges news of another master (`by_master`), or of a member that knows a newer view.
 
-        A member that we hear ourselves is alive, even if the news says that it is dead. Without
-        this rule two parts of a network would lose members when they meet again: the master of one
-        part has found those of the other dead. For the same reason the news cannot give a member
-        that we hear another key or place. That it has left is believed of masters only."""
+        A fresh direct heartbeat overrides another master's death report. Otherwise two halves of a
+        partition would lose members when they meet: each master has found the other half dead. For
+        the same reason news cannot change the key or address of a member that we hear ourselves.
+        News of a goodbye overrides our own heartbeats only if it comes from a master."""
         for record in members:
             member = self._table.member(record.node_id)
             if (
@@ -132,8 +132,8 @@ class Master:
                 self._table.bury(grave, now)
 
     def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
-        """Whom to ask about the silent. `patience_s`: how much longer than the first master
-        this one waits, so that not all of them ask at once."""
+        """Probes of silent members. `patience_s`: how much longer than the first master this one
+        waits, so that not all masters probe at once."""
         actions: list[Probe] = []
         for node_id in self.liveness.due(now, patience_s):
             if len(actions) >= PROBES_AT_ONCE_MAX:
@@ -148,7 +148,7 @@ class Master:
         return actions
 
     def _vias(self, target: str, masters: Iterable[Member]) -> list[NodeAddress]:
-        """The other masters, who must have heard it, then anybody; nobody who is silent too."""
+        """Members that probe for us. Masters first: they get its heartbeats, too. No suspects."""
         avoid = {target, self._own_id, *self.liveness.suspects()}
         first = [m.address for m in masters if m.address.node_id not in avoid][:PROBERS]
         avoid.update(address.node_id for address in first)
@@ -170,6 +170,6 @@ class Master:
 
 
 def _contradicts(told: NodeAddress, known: NodeAddress) -> bool:
-    """One start is at one place, and a node keeps its key."""
+    """A node keeps its key, and one incarnation keeps its address."""
     same_start = told.incarnation == known.incarnation
     return told.key != known.key or (same_start and told != known)

@@ -1,4 +1,4 @@
-"""What membership says to other nodes and asks of the daemon around it."""
+"""Messages of membership to other nodes, and its actions: requests to the daemon around it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from peercached.membership.view import Member, NodeAddress, Verdict, View
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Of a member to a master; of a master to a member when it pushes a view."""
+    """From a member to a master, or from a master to a member when it pushes a view."""
 
-    sender: Member  # state LEFT: it leaves, this is its last word
-    view_number: int  # the highest the sender knows
+    sender: Member  # state LEFT: its goodbye, the last heartbeat
+    view_number: int  # the highest that the sender knows
     update: ViewUpdate | None = None
 
 
@@ -21,15 +21,15 @@ class Heartbeat:
 class HeartbeatAnswer:
     verdict: Verdict
     reason: str = ""
-    update: ViewUpdate | None = None  # when newer than the sender's
+    update: ViewUpdate | None = None  # if our view is newer than the sender's
     responder: str = ""
-    accused: int = 0  # above 0: the sender is held for dead up to this sequence, and may object
-    wants_view: bool = False  # the sender's is newer: send it
+    accused: int = 0  # above 0: we hold the sender dead up to this sequence; it may object
+    wants_view: bool = False  # the sender's view is newer: it should send it
 
 
 @dataclass(frozen=True, slots=True)
 class SendBeat:
-    """Report `answered` or `failed` for that endpoint, within the call deadline."""
+    """Send `beat`. Call answered() or failed() for the endpoint within the call deadline."""
 
     endpoint: str
     beat: Heartbeat
@@ -37,7 +37,7 @@ class SendBeat:
 
 @dataclass(frozen=True, slots=True)
 class PushView:
-    """Tell a member of a new view at once; if it does not arrive, its next heartbeat brings it."""
+    """Send a member the new view at once. If that is lost, its next heartbeat fetches the view."""
 
     to: NodeAddress
     beat: Heartbeat
@@ -45,8 +45,8 @@ class PushView:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask at once whether `target` lives: itself, within the call deadline, or (`via`) through
-    another member, within two. Report `probed`."""
+    """Ask at once whether `target` lives, and call probed(). Ask it directly, within one call
+    deadline, or through the member `via`, within two."""
 
     target: NodeAddress
     via: NodeAddress | None
@@ -60,8 +60,8 @@ class ViewChanged:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """This node id is alive elsewhere. A daemon that starts must stop; one that runs is on
-    its own until the other is gone."""
+    """Another live process has this node id. A daemon that is starting must stop. A running one
+    is alone until the other is gone."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""What a node does while it is a master: it watches the members and makes views."""
+"""The duties of a master: it watches the members and makes views."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from peercached.membership.roles import Roles
 from peercached.membership.timing import Timing
 from peercached.membership.view import NO_HEAD, State, Verdict
 
-# Joins that come together make one view, not one each: every view is a ring and a resync for
-# every member, so the more there are, the longer they are collected.
+# Joins that come together make one view: each view costs every member a new ring and a resync. So
+# masters collect changes for longer in a larger cluster.
 VIEW_SPACING_S = 0.05
 VIEW_SPACING_PER_MEMBER_S = 0.0005
-# Looks at the clock per heartbeat interval, for who is silent.
+# Scans for silent members per heartbeat interval.
 SCANS = 4
 
 
 class Office:
-    """`cold_rank`: how many others may begin a cluster before this node, which starts at `now`;
-    None if it may not. Not thread safe; `now` is monotonic seconds."""
+    """`cold_rank`: how many other nodes may begin a cluster before this one; None: it never may.
+    Not thread safe; `now` is monotonic seconds."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Office:
         self.held = False
         self._scan_at = now
         self._made_at = float("-inf")
-        self._compared = (-1, -1)  # the table's changes and the view that it was compared with
+        self._compared = (-1, -1)  # table.changes and view number, as last compared
         self._dirty_since: float | None = None  # when the table began to differ from the view
 
     def allowed(self, now: float) -> bool:
@@ -54,14 +54,14 @@ class Office:
         if knowledge.refused or knowledge.own.state is State.LEFT:
             return False
         if any(link.answered and link.verdict is Verdict.WAIT for link in self._links):
-            return False  # the other masters do not want it yet
+            return False  # the other masters have not let it in yet
         if knowledge.latest.number == 0:
             return self._cold_rank is not None
         self._roles.follow(knowledge.latest, knowledge.own)
         return self._roles.within(now)
 
     def take(self, now: float) -> None:
-        """A master is in its own table, and watches the others from now on."""
+        """Takes office if needed: enters itself into the table, and watches the others."""
         if not self.held:
             self.held = True
             self.master.begin()
@@ -69,7 +69,7 @@ class Office:
         self.master.watch(now)
 
     def lead(self, now: float) -> list[Action]:
-        """Probes, deaths, and a new view if the latest is not what is known."""
+        """Probes silent members, buries dead ones, and makes a view if the table has changed."""
         if not self.allowed(now):
             self.held = False
             self._dirty_since = None
@@ -111,23 +111,23 @@ class Office:
         return at
 
     def _stamp_at(self, now: float) -> float:
-        """When the table may become a view."""
+        """When this master may make a view of the table."""
         assert self._dirty_since is not None
         knowledge, timing = self._knowledge, self._timing
         at = self._made_at + VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(knowledge.table)
-        if knowledge.told > knowledge.latest.number:  # its members first, if they can be had
+        if knowledge.told > knowledge.latest.number:  # get that newer view first, if possible
             at = max(at, knowledge.told_at + 2 * timing.heartbeat_interval_s)
         own = knowledge.own.address
         if not knowledge.latest.has(own) and not all(link.tried for link in self._links):
-            # Others may know of a cluster, or why this node must wait.
+            # Masters not asked yet may know of a cluster, or why this node must wait.
             at = max(at, self._started + timing.call_deadline_s)
         if knowledge.latest.number == 0:
             return max(at, self._started + (self._cold_rank or 0) * timing.heartbeat_interval_s)
-        # Later masters give the earlier ones the time to make it.
+        # Later masters give earlier ones time to make the view: saves messages.
         return max(at, self._dirty_since + 0.5 * self._before_us(now) * timing.call_deadline_s)
 
     def stamp(self, now: float) -> list[Action]:
-        """The table as a view, to all its members; the masters first."""
+        """Makes a view of the table and pushes it to all members, masters first."""
         knowledge = self._knowledge
         before = knowledge.latest.number
         view = knowledge.latest.next(knowledge.table.members(), knowledge.told)
@@ -144,7 +144,7 @@ class Office:
 
 
 def cold_rank(head_rank: int, remembered_rank: int | None, max_masters: int) -> int | None:
-    """Heads in their order, then who was a master when it was last a member."""
+    """Heads come in their order, then former masters in theirs; None: this node is neither."""
     if head_rank != NO_HEAD:
         return head_rank
     return None if remembered_rank is None else max_masters + remembered_rank

@@ -1,7 +1,7 @@
-"""Which members are the masters: a calculation that everybody does on the same view.
+"""Computes the masters. Every node does so from the same view, without an election.
 
-Safety does not hang on it: should two nodes disagree, or think wrongly that they are masters,
-their tables merge (table.py) and their views follow each other (view.py).
+Safety does not depend on it. If two nodes disagree, or wrongly act as masters, their tables
+merge (table.py) and the higher view number wins (view.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def _place(member: Member) -> tuple[bool, int, str]:
 
 
 def masters_of(members: Iterable[Member], limit: int) -> tuple[Member, ...]:
-    """Heads in the order of discovery_addr, then the others by node id (by default the host
-    name). One that is about to leave is a master only where all others are, too."""
+    """Heads in the order of discovery_addr, then the others by node id (by default the host name).
+    A leaving member is a master only if every member is leaving."""
     present = [m for m in members if m.state in (State.ALIVE, State.LEAVING)]
     staying = [m for m in present if m.state is State.ALIVE]
     return tuple(nsmallest(limit, staying or present, key=_place))

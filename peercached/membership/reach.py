@@ -1,22 +1,22 @@
-"""How far others may raise the numbers that this node counts with.
+"""Limits how far peers may raise view counters and sequences.
 
-View counters and sequences only grow, and a node goes by the highest that it hears of. So one
-message with the largest possible number would leave no number for the next view, on all nodes and
-for ever. Therefore we believe a number only if it is within reach of the number we know: an honest
-peer is ahead of us by the changes that we missed, and no further.
+These numbers only grow, and a node adopts the highest that it hears of. So one message with the
+largest possible number would leave none for the next view, on all nodes and for ever. Therefore we
+believe a number only within reach of our own. An honest peer is ahead of us only by the changes
+that we missed.
 """
 
 from __future__ import annotations
 
 from peercached.membership.view import MARK_BITS, VIEW_NUMBER_MAX
 
-# Views that others may have made without us, at any time.
+# Views that others may have made without us: always believed.
 STEP = 1 << 10
-# And once in a TTL: a node that was cut off for a year while a view was made every 30 s.
+# Believed once in a TTL: enough for a year cut off while others made a view every 30 s.
 LEAP = 1 << 20
-# A node that knows no view yet takes one from whoever tells it, up to half of all counters; from
-# a master that it has asked itself, nearly all of them. So a cluster whose counters were raised by
-# half while it began still takes new nodes.
+# A node without a view believes counters up to half of all, from any peer. From a master that it
+# asked, it believes nearly all. So a cluster still takes new nodes after a peer raised its counters
+# by half while it began.
 FIRST_MAX = (VIEW_NUMBER_MAX >> MARK_BITS) // 2
 FIRST_ASKED_MAX = (VIEW_NUMBER_MAX >> MARK_BITS) - 2 * LEAP
 
@@ -31,12 +31,12 @@ class ViewReach:
         self._leap_every_s = leap_every_s
         self._leapt_at = float("-inf")
         self._leapt_to = 0
-        self.refused = 0  # numbers, since start
-        self.refused_at = float("-inf")  # the last of them
+        self.refused = 0  # numbers refused since start
+        self.refused_at = float("-inf")  # time of the last refusal
 
     def has(self, number: int, known: int, now: float, asked: bool = False) -> bool:
-        """Whether that view may exist, for a node that has the view `known` (0: none). `asked`: it
-        comes in an answer to us."""
+        """Whether a node with view `known` (0: none) may believe that view `number` exists.
+        `asked`: the number comes in an answer to us. Counts refusals."""
         counter, known_counter = number >> MARK_BITS, known >> MARK_BITS
         if number >= VIEW_NUMBER_MAX:
             reached = False
@@ -62,7 +62,7 @@ class ViewReach:
 
 
 def sequence_within_reach(sequence: int, known: int) -> bool:
-    """`known`: the newest of that node id; below 0: none."""
+    """Whether to believe `sequence`. `known`: the newest one of that node id; below 0: none."""
     if known < 0:
         return sequence <= SEQUENCE_FIRST_MAX
     return sequence <= known + SEQUENCE_STEP

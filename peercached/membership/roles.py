@@ -1,4 +1,4 @@
-"""Whether this node is a master now, and who the others are."""
+"""Computes the acting masters, and whether this node is one of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from peercached.membership.order import masters_of
 from peercached.membership.timing import Timing
 from peercached.membership.view import NO_HEAD, Member, NodeAddress, View
 
-# When nobody answers, more and more nodes take over; not without bound.
+# While no master answers, more and more nodes take over. This bounds the rounds.
 TAKEOVERS_MAX = 8
 
 
 class Roles:
-    """A calculation on the latest view and on who answers. Not thread safe. `suspected`: whether a
-    node does not answer, as far as others than the masters are asked for anything."""
+    """Computes roles from the latest view and from the masters that answer. Not thread safe.
+    `suspected`: whether a node fails to answer READs, lookups or records."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class Roles:
         self._view = View.nothing()
         self._own: Member | None = None
         self._proper: tuple[Member, ...] = ()
-        self._acting: tuple[Member, ...] = ()  # beside them, in the last silence
-        self._acting_as_of = (0, float("-inf"))  # takeovers, time
-        self._own_proper = False  # this node is within the limit
+        self._acting: tuple[Member, ...] = ()  # beside _proper: nodes that took over
+        self._acting_as_of = (0, float("-inf"))  # takeovers and time of _acting
+        self._own_proper = False  # this node is among _proper
         self._endpoints: frozenset[str] = frozenset()  # of the proper masters
 
     def follow(self, view: View, own: Member) -> None:
-        """The latest view and this node, from now on."""
+        """Uses this view and this node's record from now on."""
         if view is self._view and own is self._own:
             return
         self._view, self._own = view, own
@@ -47,7 +47,7 @@ class Roles:
         self._endpoints = frozenset(m.address.endpoint for m in self._proper)
 
     def masters(self, now: float) -> tuple[Member, ...]:
-        """In order. When none of them has answered for long, as many again take over."""
+        """The masters, in order. After a long silence of all, as many more nodes take over."""
         if self._own_proper:
             return self._proper
         heard = [k.heard for k in self._links if k.is_head or k.endpoint in self._endpoints]
@@ -63,12 +63,12 @@ class Roles:
     def _candidates(self) -> tuple[Member, ...]:
         members, own = self._view.members, self._own
         assert own is not None
-        if own.head_rank != NO_HEAD:  # it may begin a cluster, or take its place in one again
+        if own.head_rank != NO_HEAD:  # may begin a cluster, or return to its rank in one
             members = (*(m for m in members if m.node_id != own.node_id), own)
         return members
 
     def _next(self, takeovers: int, now: float) -> tuple[Member, ...]:
-        """Of those who may be alive: a whole rack, or all but a rack, may be gone at once."""
+        """The nodes that take over. Skips suspects: a whole rack may die at once."""
         counted, as_of = self._acting_as_of
         if counted != takeovers or now - as_of > self._timing.heartbeat_interval_s / 10:
             self._acting_as_of = (takeovers, now)
@@ -82,7 +82,7 @@ class Roles:
         return self._acting
 
     def within(self, now: float) -> bool:
-        """This node is one of them."""
+        """Whether this node is a master."""
         if self._own_proper:
             return True
         assert self._own is not None
@@ -90,7 +90,7 @@ class Roles:
         return any(m.address.node_id == own_id for m in self.masters(now))
 
     def before_us(self, now: float) -> int:
-        """How many masters that answer come before this one: they act, it watches."""
+        """Number of answering masters before this one. They act first; this one waits."""
         assert self._own is not None
         answering = {link.responder for link in self._links if link.answered}
         before = 0

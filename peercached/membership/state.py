@@ -1,6 +1,6 @@
-"""Membership as a state machine: events and `now` in, actions out. docs/architecture.md tells
-why it converges. The parts: knowledge.py (what this node knows), links.py (its heartbeats),
-roles.py (who is a master), office.py (what it does as one)."""
+"""Membership as a state machine: events and `now` in, actions out. docs/membership.md tells
+why it converges. Its parts: knowledge.py (this node's knowledge), links.py (its heartbeats),
+roles.py (the masters), office.py (a master's duties)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from peercached.membership.view import (
     View,
 )
 
-# A cold node asks the heads and so many of those who were masters when it was last a member.
+# Former masters that a cold start asks, beside the heads.
 REMEMBERED_ASKED = 8
 
 
@@ -43,10 +43,10 @@ _OF_MASTERS = (Verdict.ACCEPTED, Verdict.WAIT, Verdict.DUPLICATE)
 class Membership:
     """Not thread safe; `now` is monotonic seconds, the same clock in all calls.
 
-    `heads` are the configured endpoints in order; `own_rank` is this node's place among them,
-    None if it is no head. Without heads the node is a cluster of its own. `remembered` is the
-    last view of an earlier start (store.py): whom to ask beside the heads, and whether this
-    node was a master. `suspected`: see roles.py.
+    `heads` are the configured endpoints in order. `own_rank` is this node's index in them, or None
+    if it is no head. Without heads the node is a cluster of its own. `remembered` is the last view
+    of an earlier start (store.py): it names former masters to ask, perhaps this node among them.
+    `suspected`: see roles.py.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Membership:
 
     @property
     def view(self) -> View:
-        """The newest that has this process: what it goes by. Number 0: none yet."""
+        """The view in use: the newest that has this process. Number 0: none yet."""
         return self._knowledge.view
 
     @property
     def latest(self) -> View:
-        """The newest that is known."""
+        """The newest known view, perhaps without this process."""
         return self._knowledge.latest
 
     @property
@@ -107,7 +107,7 @@ class Membership:
     # --- time
 
     def _advance(self, now: float) -> None:
-        """We were stopped ourselves? Then the others were not silent."""
+        """Detects that our own process was stopped: then the others were not silent."""
         gap_s, self._clock = now - self._clock, now
         if gap_s > self._timing.pause_s:
             self._office.master.liveness.forgive(gap_s)
@@ -127,7 +127,7 @@ class Membership:
         return beats + self._lead(now) + self._knowledge.waited(now)
 
     def next_at(self, now: float) -> float:
-        """When to call tick() again at the latest."""
+        """The latest time for the next tick()."""
         at = min(now + self._timing.heartbeat_interval_s, self.links.next_at())
         at = min(at, self._knowledge.waits_until)
         return max(min(at, self._office.next_at(now)), now)
@@ -138,7 +138,7 @@ class Membership:
     # --- masters
 
     def masters(self, now: float) -> tuple[Member, ...]:
-        """In order; who acts when nobody of them answers is in it too (roles.py)."""
+        """The masters, in order, with the nodes that took over from silent ones (roles.py)."""
         self._roles.follow(self.latest, self.own)
         return self._roles.masters(now)
 
@@ -183,14 +183,14 @@ class Membership:
         return self._lead(now)
 
     def _object(self, sequence: int, now: float) -> None:
-        """We are held for dead, and are not. A master says at once whom else it has with it, or
-        its own would be taken in again one after the other."""
+        """Refutes that we are dead. If we are a master, our heartbeats carry our view. Otherwise
+        the members of our half of a partition would return one by one."""
         self._knowledge.object(sequence, now)
         self.links.beat_now(now, with_view=self._office.held)
 
     @property
     def settled(self) -> bool:
-        """Start-up need not wait any longer: in a view, or nobody answers, or refused."""
+        """Whether start-up need not wait longer: we are in a view or refused, or nobody answers."""
         if self.view.number > 0 or self.refused or not self._clustered:
             return True
         tried = all(link.tried for link in self.links)
@@ -202,7 +202,7 @@ class Membership:
 
     @property
     def waits(self) -> str:
-        """Why a master that answers has not taken this node in; empty: it has, or none answers."""
+        """Why an answering master keeps this node out of the view; empty if none does so."""
         if self.view.number > 0:
             return ""
         asked = (k for k in self.links if k.answered and k.verdict in _OF_MASTERS)
@@ -233,7 +233,7 @@ class Membership:
         update = self._knowledge.since(beat.view_number, now) if number > beat.view_number else None
         wants = number < beat.view_number <= self._knowledge.told and now >= self._asked_until
         if wants:
-            # Of the many that tell of a newer view, one is asked for it at a time.
+            # Many senders know the newer view: ask one at a time.
             self._asked_until = now + self._timing.call_deadline_s
         return HeartbeatAnswer(verdict, reason, update, own_id, accused, wants), actions
 
@@ -243,7 +243,7 @@ class Membership:
         return f"{self.address.node_id} is no head: its own discovery_addr does not name it"
 
     def just_heard(self, node: NodeAddress, now: float) -> bool:
-        """As a master: it has just had a heartbeat of that very process."""
+        """Whether this node is a master and has just heard that very process."""
         heard = self._office.master.liveness.just_heard(node.node_id, node.incarnation, now)
         return heard and self.is_master(now)
 
@@ -283,13 +283,13 @@ class Membership:
     # --- signs of life
 
     def own_sign(self, now: float) -> OwnSign:
-        """What to say of this node until the next tick."""
+        """The sign to send until the next tick."""
         if self.refused or not self.latest.has(self.address) or self.own.state is State.LEFT:
             return OwnSign()
         return OwnSign(self.latest.number, self.own.sequence, self.is_master(now))
 
     def hear(self, signs: Iterable[Sign], now: float) -> None:
-        """To be called before tick(): what others have said of themselves meanwhile."""
+        """Takes the signs received since the last call. Call it before tick()."""
         self._advance(now)
         if self.own.state is State.LEFT or not self.latest.has(self.address):
             return
@@ -309,7 +309,7 @@ class Membership:
                 self.links.gave_sign(member.node_id, sign.answered_at)
 
     def _process(self, incarnation: int) -> Member | None:
-        """The member of the latest view that has it."""
+        """The member of the latest view with that incarnation."""
         view, processes = self._processes
         if view is not self.latest:
             processes = {m.address.incarnation: m for m in self.latest.members}
@@ -319,12 +319,12 @@ class Membership:
     # --- what this node announces
 
     def announce_drain(self, now: float) -> list[Action]:
-        """It is about to leave: members see the state LEAVING. It is a master no more, unless all
-        others leave as well."""
+        """Announces that this node will leave: state LEAVING. It is a master no more, unless every
+        other member is leaving, too."""
         return self._announce(State.LEAVING, now)
 
     def announce_stay(self, now: float) -> list[Action]:
-        """It stays after all."""
+        """Cancels announce_drain()."""
         return self._announce(State.ALIVE, now)
 
     def _announce(self, state: State, now: float) -> list[Action]:
@@ -335,7 +335,7 @@ class Membership:
         return actions + self.tick(now)
 
     def announce_leave(self, now: float) -> list[Action]:
-        """The last word: to all masters; as one, a last view without itself to all members."""
+        """Says goodbye to all masters. A master also pushes a last view without itself."""
         if self.own.state is State.LEFT:
             return []
         view = self._last_view(State.LEFT, now)
@@ -343,7 +343,8 @@ class Membership:
         return [*(SendBeat(k.endpoint, beat) for k in self.links if k.answered), *view]
 
     def _last_view(self, state: State, now: float) -> list[Action]:
-        """Of a master that may be none in its new state: perhaps there was no other."""
+        """Takes the new state. A master makes a view of it now: later it may be no master, and
+        there may be no other."""
         master = self.is_master(now) and self.latest.number > 0
         self._knowledge.announce(state)
         if not master:
@@ -355,18 +356,18 @@ class Membership:
 
     @property
     def reach(self) -> ViewReach:
-        """Counts the view numbers and sequences that were out of reach."""
+        """Counts refused view numbers and sequences (reach.py)."""
         return self._knowledge.reach
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
-        """That process said so, and is no member."""
+        """Whether that process has said goodbye."""
         gone = self._knowledge.table.gone(node_id)
         return gone is not None and (gone.incarnation, gone.state) == (incarnation, State.LEFT)
 
     def silence_s(self, now: float) -> dict[str, float]:
-        """As a master: seconds since each member was heard."""
+        """Seconds since each member was last heard; empty if this node is no master."""
         return self._office.master.liveness.silence_s(now) if self.is_master(now) else {}
 
     def endpoints(self) -> set[str]:
-        """Whom it sends heartbeats to."""
+        """The endpoints that get heartbeats of this node."""
         return {link.endpoint for link in self.links}

@@ -1,7 +1,7 @@
-"""The last view on disk, so that a node that starts cold knows whom to ask beside the heads.
+"""Keeps the last view on disk, so that a cold start can ask former masters, beside the heads.
 
-One JSON file, replaced as a whole: {"format": 2, "number": ..., "members": [...]}. It is advice,
-not truth: a file that is missing, torn or of another version is the same as none.
+One JSON file, replaced as a whole: {"format": 2, "number": ..., "members": [...]}. It is only a
+hint: a missing, torn or foreign-version file counts as none.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FORMAT = 2
 
 
 class Store:
-    """`folder` empty: nothing is kept. Not thread safe; save() blocks on the disk."""
+    """Stores nothing if `folder` is empty. Not thread safe; save() blocks on the disk."""
 
     def __init__(self, folder: str, node_id: str) -> None:
         self.path = Path(folder) / f"view-{node_id}.json" if folder else None
-        self.problem = ""  # why the last save failed
+        self.problem = ""  # why the last save failed; empty: it did not
 
     def load(self) -> View | None:
         if self.path is None:

@@ -1,7 +1,7 @@
-"""What is known of every node id, merged from everybody who tells.
+"""The newest record of every node id, merged from the news of all nodes.
 
-For each node id the greatest `age` (sequence, incarnation, state) wins: a join semilattice, so
-masters that hear the same news in whatever order, and how often ever, end with the same table.
+For each node id the greatest `age` (sequence, incarnation, state) wins: a join semilattice. So
+masters that hear the same news end with the same table, in whatever order and however often.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class _Grave:
 
 
 class Table:
-    """Members and those who are gone. Not thread safe; `now` is monotonic seconds."""
+    """Members, and graves (tombstones). Not thread safe; `now` is monotonic seconds."""
 
     def __init__(self, remember_gone_s: float) -> None:
         self._remember_s = remember_gone_s
         self._members: dict[str, Member] = {}
         self._graves: dict[str, _Grave] = {}
-        self.changes = 0  # of the members
+        self.changes = 0  # counts changes of the members
         self.burials = 0
 
     def member(self, node_id: str) -> Member | None:
@@ -43,14 +43,15 @@ class Table:
         return len(self._members)
 
     def newest(self, node_id: str) -> tuple[int, int, int]:
-        """The age of what is known; (-1, 0, 0): nothing."""
+        """The age of our record of that node id; (-1, 0, 0): we have none."""
         member, grave = self._members.get(node_id), self._graves.get(node_id)
         if member is not None:
             return member.age
         return (-1, 0, 0) if grave is None else grave.gone.age
 
     def take(self, member: Member, now: float) -> bool:
-        """True if that was news. A member whose state says that it is gone is buried."""
+        """Merges a record; True if it was news. A record with state DEAD or LEFT becomes a grave. A
+        new node id does not fit into a full table."""
         node_id = member.address.node_id
         if member.age <= self.newest(node_id):
             return False
@@ -68,7 +69,7 @@ class Table:
         return True
 
     def bury(self, gone: Gone, now: float) -> bool:
-        """True if that was news. Ages travel instead of times, so that clocks need not agree."""
+        """Merges a grave; True if it was news. It carries its age, not a time: clocks differ."""
         if gone.age <= self.newest(gone.node_id) or gone.age_s > self._remember_s:
             return False
         self.changes += self._members.pop(gone.node_id, None) is not None
@@ -79,7 +80,7 @@ class Table:
         return True
 
     def only(self, members: Iterable[Member]) -> None:
-        """A node that is no master knows of members what the view says, no more."""
+        """Replaces all members: a node that is no master trusts the view alone."""
         self._members = {m.address.node_id: m for m in members}
         for node_id in self._members:
             self._graves.pop(node_id, None)
@@ -88,7 +89,8 @@ class Table:
     def graves(
         self, now: float, since_burial: int = 0, also: Collection[str] = ()
     ) -> tuple[Gone, ...]:
-        """Who is gone, of the burials after that one, and of those; forgets what is too old."""
+        """Graves after burial number `since_burial`, and those of the node ids in `also`. Drops
+        expired graves."""
         old = [n for n, g in self._graves.items() if now - g.since > self._remember_s]
         for node_id in old:
             del self._graves[node_id]

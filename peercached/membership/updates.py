@@ -1,4 +1,4 @@
-"""Views on the wire: whole, or as the difference to one that the receiver has."""
+"""Views on the wire: whole, or as the difference to a base view that the receiver has."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from peercached.membership.flapping import JoinsTold
 from peercached.membership.table import Table
 from peercached.membership.view import Gone, Member, View
 
-# A node that was away for more views than this gets the next one whole.
+# A node that missed more views than this gets a whole one.
 VIEWS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ViewUpdate:
     number: int
-    members: tuple[Member, ...]  # all, or those that are not in the base like this
-    base: int = 0  # the view that this one changes; 0: it is whole
+    members: tuple[Member, ...]  # all, or those that the base lacks or has otherwise
+    base: int = 0  # number of the base view; 0: this update is whole
     without: tuple[str, ...] = ()  # node ids of the base that are not in this view
     gone: tuple[Gone, ...] = ()
-    joins: tuple[JoinsTold, ...] = ()  # of a whole one: who has come and gone lately
+    joins: tuple[JoinsTold, ...] = ()  # only in a whole update: recent joins (flapping.py)
 
 
 class History:
-    """The last views, to tell differences from. Not thread safe."""
+    """The last views, as bases for differences. Not thread safe."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[int, tuple[View, int]] = OrderedDict()  # with the burials then
+        self._views: OrderedDict[int, tuple[View, int]] = OrderedDict()  # and table.burials then
         self._differences: dict[int, ViewUpdate] = {}  # by base, to the newest
 
     @property
@@ -35,14 +35,14 @@ class History:
         return next(reversed(self._views.values()), (View.nothing(), 0))[0]
 
     def add(self, view: View, burials: int) -> None:
-        """`burials`: of the table (table.py), up to this view."""
+        """`burials`: Table.burials when this view was adopted."""
         self._views[view.number] = (view, burials)
         self._differences.clear()
         while len(self._views) > VIEWS_KEPT:
             self._views.popitem(last=False)
 
     def update_for(self, number: int, table: Table, now: float) -> ViewUpdate:
-        """The newest view for somebody who has the view `number`."""
+        """The newest view, for a receiver that has view `number`."""
         newest = self.newest
         if number not in self._views or number == newest.number:
             return ViewUpdate(newest.number, newest.members, gone=table.graves(now))
@@ -53,13 +53,13 @@ class History:
             without = tuple(n for n in base.by_id if n not in newest.by_id)
             found = ViewUpdate(newest.number, changed, number, without)
             self._differences[number] = found
-        # The graves before it were told with that view, unless it is another master's, who has
-        # not heard that somebody in it is dead and may know better.
+        # The receiver got earlier graves with its base. But another master may have made that base
+        # and not know that one of its members is dead. It must hear so, to bury or refute it.
         gone = table.graves(now, burials, frozenset(found.without))
         return ViewUpdate(found.number, found.members, number, found.without, gone)
 
     def resolve(self, update: ViewUpdate) -> View | None:
-        """The whole view; None if its base is not known here or the mark does not fit."""
+        """The whole view; None if its base is unknown here or its mark does not match."""
         if update.base == 0:
             view = View.of(update.number, update.members)
         else:

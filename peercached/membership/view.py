@@ -1,8 +1,8 @@
-"""A view: the numbered list of members that the ring is built from.
+"""A view: a numbered list of members. The ring is built from it.
 
-A number is a counter and, in its low 32 bits, a mark of the members (the XOR of their hashes).
-So two views of one number have the same members whoever made them, of two views one is always
-the higher, and the number alone says whether a difference can be applied to what a node has.
+A number is a counter and, in its low 32 bits, a mark of the members (the XOR of their hashes). So
+views with the same number have the same members, whichever node made them. Of two different views
+one is always higher. The number alone tells whether a difference applies to a node's view.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from operator import xor
 # Holder indices are 16 bits, and no table may grow without bound.
 MEMBERS_MAX = 4096
 MARK_BITS = 32
-# A number from a confused or hostile peer must not be able to exhaust the numbers.
+# A confused or hostile peer must not be able to exhaust the numbers.
 VIEW_NUMBER_MAX = 1 << 62
 SEQUENCE_MAX = 1 << 62
 NO_HEAD = -1
 
 
 class Verdict(IntEnum):
-    """What a node says to a heartbeat; the numbers are those of peer.proto."""
+    """Answer to a heartbeat; the numbers are those of peer.proto."""
 
     UNSPECIFIED = 0
     ACCEPTED = 1
@@ -34,12 +34,12 @@ class Verdict(IntEnum):
 
 
 class State(IntEnum):
-    """Of one process, in the order in which news replace each other; as in peer.proto."""
+    """State of one process, as in peer.proto. At equal sequence and incarnation the higher wins."""
 
     ALIVE = 1
-    LEAVING = 2  # it drains: still a member, soon gone
-    DEAD = 3  # masters found it silent
-    LEFT = 4  # it said so itself
+    LEAVING = 2  # drains: still a member, soon gone
+    DEAD = 3  # a master found it silent
+    LEFT = 4  # said goodbye
 
 
 def join_host_port(host: str, port: int) -> str:
@@ -49,7 +49,7 @@ def join_host_port(host: str, port: int) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeAddress:
-    """One daemon start (node id and incarnation) and where it is reached."""
+    """One daemon start (node id and incarnation) and its address."""
 
     node_id: str
     incarnation: int
@@ -58,14 +58,14 @@ class NodeAddress:
     data_port: int
     pool_bytes: int = 0
     rails: int = 0  # of RDMA; 0: pages over TCP only
-    key: bytes = b""  # public, by which it proves itself (peer/rpc/node_key.py); empty: it has none
+    key: bytes = b""  # public key that proves its identity (peer/rpc/node_key.py); empty: none
 
     @property
     def endpoint(self) -> str:
         return join_host_port(self.host, self.peer_port)
 
     def same_process(self, other: NodeAddress) -> bool:
-        """Which has proved it: another one may say that it has this name and number."""
+        """Compares the keys, too: any process may claim a node id and an incarnation."""
         return (self.node_id, self.incarnation, self.key) == (
             other.node_id,
             other.incarnation,
@@ -75,13 +75,13 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What is known of one node id. `sequence` grows with everything that happens to it: the
-    newer of two members is the one with the greater `age`, whoever tells."""
+    """The record of one node id. `sequence` grows with every change. Of two records the one with
+    the greater `age` is newer, whichever node sent it."""
 
     address: NodeAddress
     sequence: int = 0
     state: State = State.ALIVE
-    head_rank: int = NO_HEAD  # its place in discovery_addr
+    head_rank: int = NO_HEAD  # its index in discovery_addr
 
     @property
     def node_id(self) -> str:
@@ -93,20 +93,20 @@ class Member:
 
     @property
     def weight(self) -> int:
-        """Bytes of its pool: its part of the work, should the ring be weighted."""
+        """Its weight on the ring: the bytes of its pool."""
         return self.address.pool_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A process that is no member any more. `age_s`: for how long, by nobody's clock."""
+    """A tombstone of a former member. `age_s`: time since it went; a duration, as clocks differ."""
 
     node_id: str
     incarnation: int
     sequence: int
     state: State
     age_s: float = 0.0
-    key: bytes = b""  # of its address
+    key: bytes = b""  # of NodeAddress
 
     @property
     def age(self) -> tuple[int, int, int]:
@@ -129,8 +129,8 @@ def mark_of(members: Iterable[Member]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`members` ascend by node id, one process each. Number 0: nobody made it, it is a node on
-    its own."""
+    """`members` ascend by node id, one process each. Number 0: a node on its own, outside any
+    cluster."""
 
     number: int
     members: tuple[Member, ...]
@@ -150,22 +150,22 @@ class View:
         return View.of(0, ())
 
     def next(self, members: Iterable[Member], told: int = 0) -> View:
-        """The view that follows this one and every number up to `told`."""
+        """A view of `members`, numbered above this one and above `told`."""
         return View.numbered((max(self.number, told) >> MARK_BITS) + 1, View.of(0, members))
 
     @staticmethod
     def numbered(counter: int, view: View) -> View:
-        """The same members under that counter."""
+        """The same members, numbered with that counter."""
         return View(counter << MARK_BITS | mark_of(view.members), view.members, view.by_id)
 
     @property
     def counter(self) -> int:
-        """The number as people say it."""
+        """The part of the number that people read."""
         return self.number >> MARK_BITS
 
     @property
     def mark(self) -> str:
-        """The rest of it: two nodes with the same counter and mark have the same view."""
+        """The rest of the number, in hex. Nodes with equal counter and mark have the same view."""
         return f"{self.number & ((1 << MARK_BITS) - 1):08x}"
 
     def member(self, node_id: str) -> Member | None:
@@ -177,5 +177,5 @@ class View:
 
     @property
     def is_what_it_says(self) -> bool:
-        """The number's mark is that of the members."""
+        """Whether the number's mark matches the members."""
         return self.number & ((1 << MARK_BITS) - 1) == mark_of(self.members)
