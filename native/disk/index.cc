@@ -10,7 +10,7 @@ constexpr double kFilledMax = 0.85;
 constexpr double kGrowth = 1.5;
 }  // namespace
 
-Index::Index(NamespaceTable& namespaces)
+Index::Index(NamespaceNumbers& namespaces)
     : namespaces_(namespaces), shards_(std::make_unique<Shard[]>(kShards)) {}
 Index::~Index() = default;
 
@@ -58,7 +58,7 @@ void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const 
 }
 
 DiskPage Index::page_of(const IndexEntry& entry) const {
-  const NamespaceTable::Name name = namespaces_.name(entry.namespace_number);
+  const NamespaceNumbers::Name name = namespaces_.name(entry.namespace_number);
   return {entry.digest, name.id, name.epoch, entry.checksum, entry.length, entry.set_at};
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "disk/disk_tier.h"
-#include "disk/namespace_table.h"
+#include "disk/namespace_numbers.h"
 
 namespace peercached::disk {
 
@@ -45,7 +45,7 @@ class Index {
  public:
   enum class Verdict : uint8_t { keep, erase };
 
-  explicit Index(NamespaceTable& namespaces);
+  explicit Index(NamespaceNumbers& namespaces);
   ~Index();
 
   // find() skips entries of dropped epochs; change() and scan() see them until they are erased.
@@ -95,7 +95,7 @@ class Index {
   void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry);
   void erase(Shard& shard, IndexEntry* entry);
 
-  NamespaceTable& namespaces_;
+  NamespaceNumbers& namespaces_;
   std::unique_ptr<Shard[]> shards_;
 };
 

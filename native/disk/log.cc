@@ -116,7 +116,7 @@ bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
   int error;
   {
     InIo in_io(clock);
-    error = create_segment(io_, config_.directory, number, config_.segment_bytes, config_.identity,
+    error = create_segment(io_, config_.folder, number, config_.segment_bytes, config_.identity,
                            config_.sync != SyncPolicy::never, open->segment);
   }
   if (error == 0) {

@@ -43,7 +43,7 @@ struct LogItem {
 };
 
 struct LogConfig {
-  std::string directory;  // path of the segment files
+  std::string folder;  // path of the segment files
   uint64_t size_bytes = 0, segment_bytes = 0;
   SyncPolicy sync = SyncPolicy::segment;
   Identity identity = {};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "disk/directory.h"
+#include "disk/folder.h"
 
 namespace peercached::disk {
 namespace {
@@ -12,14 +12,14 @@ constexpr auto kLookApart = std::chrono::seconds(1);
 
 }  // namespace
 
-Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory,
+Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Folder& folder,
                          Log& log, SegmentSet& segments, Index& index, Health& health,
                          DiskEvicted on_evicted, GiveUp give_up,
                          std::function<void()> writable_again)
     : io_(io),
       config_(config),
       carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
-      watch_(io, directory),
+      watch_(io, folder),
       log_(log),
       segments_(segments),
       index_(index),
@@ -115,7 +115,7 @@ bool Maintenance::directory_is_there() {
 void Maintenance::write_note(const TierNote& note) {
   if (note.life == written_note_.life && note.position == written_note_.position) return;
   InIo in_io(clock_);
-  if (disk::write_note(io_, config_.directory, note) == 0) written_note_ = note;
+  if (disk::write_note(io_, config_.folder, note) == 0) written_note_ = note;
 }
 
 bool Maintenance::stopping() {
@@ -143,11 +143,10 @@ bool Maintenance::evict_oldest() {
   int error;
   {
     InIo in_io(clock_);
-    error = io_.unlink(segment_path(config_.directory, segment->number));
+    error = io_.unlink(segment_path(config_.folder, segment->number));
     if (error == -ENOENT) error = 0;
     segment->unlinked = segment->unlinked || error == 0;
-    if (error == 0 && config_.sync != SyncPolicy::never)
-      error = io_.sync_directory(config_.directory);
+    if (error == 0 && config_.sync != SyncPolicy::never) error = io_.sync_directory(config_.folder);
   }
   if (error != 0) {
     health_.cannot_make_room("deleting segment " + std::to_string(segment->number), -error);

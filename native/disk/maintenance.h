@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "disk/directory_watch.h"
+#include "disk/folder_watch.h"
 #include "disk/log.h"
 #include "disk/record_read.h"
 
@@ -21,7 +21,7 @@ class Maintenance {
   // the current one.
   using GiveUp = std::function<void(const Digest&, uint64_t sequence, uint32_t segment)>;
 
-  Maintenance(Io& io, const LogConfig& config, double carry, const Directory& directory, Log& log,
+  Maintenance(Io& io, const LogConfig& config, double carry, const Folder& folder, Log& log,
               SegmentSet& segments, Index& index, Health& health, DiskEvicted on_evicted,
               GiveUp give_up, std::function<void()> writable_again);
 
@@ -49,7 +49,7 @@ class Maintenance {
   Io& io_;
   const LogConfig config_;
   const uint64_t carry_bytes_max_;
-  const DirectoryWatch watch_;
+  const FolderWatch watch_;
   TimePoint look_at_{};
   bool is_there_ = true;
   Log& log_;

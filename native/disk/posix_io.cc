@@ -62,13 +62,13 @@ class PosixIo final : public Io {
     return or_error(::mkdir(path.c_str(), 0700));
   }
   int list(const std::string& path, std::vector<std::string>& names) override {
-    DIR* directory = ::opendir(path.c_str());
-    if (directory == nullptr) return -errno;
+    DIR* folder = ::opendir(path.c_str());
+    if (folder == nullptr) return -errno;
     errno = 0;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread reads this stream.
-    while (const dirent* entry = ::readdir(directory)) names.emplace_back(entry->d_name);
+    while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
     const int error = errno;
-    ::closedir(directory);
+    ::closedir(folder);
     return -error;
   }
   int look_at(const std::string& path, FileNode& found) override {

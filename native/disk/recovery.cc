@@ -18,10 +18,10 @@ namespace {
 
 class Recovery {
  public:
-  Recovery(Io& io, const Directory& directory, const Identity& identity, bool sync,
-           SegmentSet& segments, Index& index)
+  Recovery(Io& io, const Folder& folder, const Identity& identity, bool sync, SegmentSet& segments,
+           Index& index)
       : io_(io),
-        directory_(directory),
+        folder_(folder),
         identity_(identity),
         sync_(sync),
         segments_(segments),
@@ -29,11 +29,11 @@ class Recovery {
 
   void scan_all() {
     const size_t threads =
-        std::min<size_t>(directory_.segments.size(), 2 * std::thread::hardware_concurrency() + 1);
+        std::min<size_t>(folder_.segments.size(), 2 * std::thread::hardware_concurrency() + 1);
     std::vector<std::jthread> running;
     for (size_t i = 0; i < threads; ++i) running.emplace_back([this] { scan_some(); });
     running.clear();
-    if (deleted_ && sync_) io_.sync_directory(directory_.inside);
+    if (deleted_ && sync_) io_.sync_directory(folder_.inside);
   }
 
   Recovered result;
@@ -44,9 +44,9 @@ class Recovery {
   void scan_some() {
     for (;;) {
       const size_t i = next_.fetch_add(1);
-      if (i >= directory_.segments.size()) return;
-      const uint32_t number = directory_.segments[i];
-      ScannedSegment scanned = scan_segment(io_, directory_.inside, number, identity_);
+      if (i >= folder_.segments.size()) return;
+      const uint32_t number = folder_.segments[i];
+      ScannedSegment scanned = scan_segment(io_, folder_.inside, number, identity_);
       if (scanned.verdict == ScannedSegment::Verdict::refused) {
         refuse(number, scanned.error);
         continue;
@@ -92,7 +92,7 @@ class Recovery {
                                    ? "let the daemon's user read and write it"
                                    : "raise the limit (LimitNOFILE= of the unit), or free memory";
     std::lock_guard lock(mutex_);
-    refusal = segment_path(directory_.path, number) + " cannot be opened: " + error_text(-error) +
+    refusal = segment_path(folder_.path, number) + " cannot be opened: " + error_text(-error) +
               "; " + remedy;
   }
 
@@ -100,7 +100,7 @@ class Recovery {
   void settle(ScannedSegment& scanned, uint32_t number) {
     const bool walked = scanned.verdict != ScannedSegment::Verdict::by_footer;
     if (scanned.segment == nullptr || (walked && scanned.entries.empty())) {
-      io_.unlink(segment_path(directory_.inside, number));
+      io_.unlink(segment_path(folder_.inside, number));
       deleted_ = true;
       return;
     }
@@ -117,7 +117,7 @@ class Recovery {
   }
 
   Io& io_;
-  const Directory& directory_;
+  const Folder& folder_;
   const Identity& identity_;
   const bool sync_;
   SegmentSet& segments_;
@@ -129,11 +129,11 @@ class Recovery {
 
 }  // namespace
 
-Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
-                  SegmentSet& segments, Index& index, NamespaceTable& namespaces,
+Recovered recover(Io& io, const Folder& folder, const Identity& identity, bool sync,
+                  SegmentSet& segments, Index& index, NamespaceNumbers& namespaces,
                   const RemovalJudge& is_void) {
   const TimePoint begin = Clock::now();
-  Recovery recovery(io, directory, identity, sync, segments, index);
+  Recovery recovery(io, folder, identity, sync, segments, index);
   recovery.scan_all();
   if (!recovery.refusal.empty()) throw DiskError(recovery.refusal);
   for (const auto& [id, epoch] : recovery.floors) namespaces.raise_floor(id, epoch);

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <string>
 
-#include "disk/directory.h"
 #include "disk/disk_tier.h"
+#include "disk/folder.h"
 #include "disk/index.h"
 #include "disk/segment.h"
 
@@ -31,8 +31,8 @@ struct Recovered {
 // `is_void`: see DiskConfig. `sync`: see write_footer; also makes deletions durable. Counts
 // segments that cannot be used. Throws DiskError if one cannot be opened for a reason other than
 // the disk.
-Recovered recover(Io& io, const Directory& directory, const Identity& identity, bool sync,
-                  SegmentSet& segments, Index& index, NamespaceTable& namespaces,
+Recovered recover(Io& io, const Folder& folder, const Identity& identity, bool sync,
+                  SegmentSet& segments, Index& index, NamespaceNumbers& namespaces,
                   const RemovalJudge& is_void);
 
 }  // namespace peercached::disk

@@ -24,10 +24,10 @@ uint64_t random_salt() {
 
 }  // namespace
 
-std::string segment_path(const std::string& directory, uint32_t number) {
+std::string segment_path(const std::string& folder, uint32_t number) {
   char digits[16];
   std::snprintf(digits, sizeof digits, "%010u", number);
-  return directory + "/" + std::string(kPrefix) + digits + std::string(kSuffix);
+  return folder + "/" + std::string(kPrefix) + digits + std::string(kSuffix);
 }
 
 uint32_t segment_number(const std::string& name) {
@@ -48,13 +48,13 @@ int open_direct(Io& io, const std::string& path, int flags, bool& direct) {
   return io.open(path, flags & ~O_EXCL, 0600);
 }
 
-int create_segment(Io& io, const std::string& directory, uint32_t number, uint64_t bytes,
+int create_segment(Io& io, const std::string& folder, uint32_t number, uint64_t bytes,
                    const Identity& identity, bool sync, std::shared_ptr<Segment>& made) {
   auto segment = std::make_shared<Segment>();
   segment->number = number;
   segment->salt = random_salt();
   segment->file_bytes = bytes;
-  const std::string path = segment_path(directory, number);
+  const std::string path = segment_path(folder, number);
   const int fd = open_direct(io, path, O_RDWR | O_CREAT | O_EXCL, segment->direct);
   if (fd < 0) return fd;
   segment->file = File(io, fd);
@@ -70,7 +70,7 @@ int create_segment(Io& io, const std::string& directory, uint32_t number, uint64
   int error = io.allocate(fd, bytes);
   if (error == 0) error = write_all(io, fd, block.data(), kBlockBytes, 0);
   if (error == 0 && sync) error = io.fdatasync(fd);
-  if (error == 0 && sync) error = io.sync_directory(directory);
+  if (error == 0 && sync) error = io.sync_directory(folder);
   if (error != 0) {
     io.unlink(path);
     return error;

@@ -34,7 +34,7 @@ struct FileRange {
   uint64_t end() const { return offset + bytes; }
 };
 
-std::string segment_path(const std::string& directory, uint32_t number);
+std::string segment_path(const std::string& folder, uint32_t number);
 // The number in a file's name; 0: not a segment's name.
 uint32_t segment_number(const std::string& name);
 
@@ -44,7 +44,7 @@ int open_direct(Io& io, const std::string& path, int flags, bool& direct);
 
 // Makes the file, reserves its blocks and writes the header. Deletes it on failure if the disk
 // allows. `sync`: header and name are on the medium when this returns. 0 or -errno.
-int create_segment(Io& io, const std::string& directory, uint32_t number, uint64_t bytes,
+int create_segment(Io& io, const std::string& folder, uint32_t number, uint64_t bytes,
                    const Identity& identity, bool sync, std::shared_ptr<Segment>& made);
 
 // Writes the footer at `records_end` (a multiple of kBlockBytes) and truncates the file behind it.

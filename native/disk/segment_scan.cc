@@ -166,12 +166,12 @@ void walk(Io& io, ScannedSegment& scanned) {
 
 }  // namespace
 
-ScannedSegment scan_segment(Io& io, const std::string& directory, uint32_t number,
+ScannedSegment scan_segment(Io& io, const std::string& folder, uint32_t number,
                             const Identity& identity) {
   ScannedSegment scanned;
   auto segment = std::make_shared<Segment>();
   segment->number = number;
-  const std::string path = segment_path(directory, number);
+  const std::string path = segment_path(folder, number);
   int fd = open_direct(io, path, O_RDWR, segment->direct);
   scanned.writable = fd >= 0;
   if (fd < 0) fd = open_direct(io, path, O_RDONLY, segment->direct);

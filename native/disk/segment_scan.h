@@ -27,7 +27,7 @@ struct ScannedSegment {
   uint64_t corrupt = 0;                  // records with a good header and a bad payload
 };
 
-ScannedSegment scan_segment(Io& io, const std::string& directory, uint32_t number,
+ScannedSegment scan_segment(Io& io, const std::string& folder, uint32_t number,
                             const Identity& identity);
 
 }  // namespace peercached::disk

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "disk/directory.h"
 #include "disk/faulty_io.h"
+#include "disk/folder.h"
 #include "disk/maintenance.h"
 #include "disk/reader.h"
 #include "disk/recovery.h"
@@ -52,14 +52,14 @@ class SegmentStore final : public ColdTier {
         size_bytes_(config.size_bytes),
         segment_bytes_(segment_bytes_of(config)),
         on_evicted_(std::move(on_evicted)),
-        directory_(open_directory(io_, config.path, config.identity)),
+        folder_(open_folder(io_, config.path, config.identity)),
         emptied_(judge(config)),
         index_(namespaces_),
-        recovered_(recover(io_, directory_, config.identity, config.sync != SyncPolicy::never,
+        recovered_(recover(io_, folder_, config.identity, config.sync != SyncPolicy::never,
                            segments_, index_, namespaces_, config.is_void)),
         recovered_pages_(index_.totals().pages),
         health_(config.path, times),
-        log_config_{directory_.inside, config.size_bytes, segment_bytes_, config.sync,
+        log_config_{folder_.inside, config.size_bytes, segment_bytes_, config.sync,
                     config.identity},
         log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,
              [this] { maintenance_.wake(); }),
@@ -67,8 +67,7 @@ class SegmentStore final : public ColdTier {
             io_, health_,
             [this](const IndexEntry& entry) { lose(entry.digest, entry.sequence, entry.segment); }),
         maintenance_(
-            io_, log_config_, config.carry, directory_, log_, segments_, index_, health_,
-            on_evicted_,
+            io_, log_config_, config.carry, folder_, log_, segments_, index_, health_, on_evicted_,
             [this](const Digest& digest, uint64_t sequence, uint32_t segment) {
               lose(digest, sequence, segment);
             },
@@ -173,8 +172,8 @@ class SegmentStore final : public ColdTier {
  private:
   // Why the directory was emptied; "" if it was not.
   std::string judge(const DiskConfig& config) {
-    std::string why = config.why_not ? config.why_not(directory_.removals) : "";
-    if (!why.empty()) empty(io_, directory_);
+    std::string why = config.why_not ? config.why_not(folder_.removals) : "";
+    if (!why.empty()) empty(io_, folder_);
     return why;
   }
 
@@ -190,9 +189,9 @@ class SegmentStore final : public ColdTier {
   const uint64_t size_bytes_;
   const uint64_t segment_bytes_;
   const DiskEvicted on_evicted_;
-  Directory directory_;
+  Folder folder_;
   const std::string emptied_;
-  NamespaceTable namespaces_;
+  NamespaceNumbers namespaces_;
   SegmentSet segments_;
   Index index_;
   const Recovered recovered_;

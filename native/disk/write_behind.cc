@@ -9,7 +9,7 @@
 
 namespace peercached::disk {
 
-WriteBehind::WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Health& health,
+WriteBehind::WriteBehind(Log& log, Index& index, NamespaceNumbers& namespaces, Health& health,
                          const DiskConfig& config, uint64_t segment_bytes, uint64_t last_sequence)
     : log_(log),
       index_(index),

@@ -23,7 +23,7 @@ namespace peercached::disk {
 
 class WriteBehind {
  public:
-  WriteBehind(Log& log, Index& index, NamespaceTable& namespaces, Health& health,
+  WriteBehind(Log& log, Index& index, NamespaceNumbers& namespaces, Health& health,
               const DiskConfig& config, uint64_t segment_bytes, uint64_t last_sequence);
 
   // See ColdTier.
@@ -65,7 +65,7 @@ class WriteBehind {
 
   Log& log_;
   Index& index_;
-  NamespaceTable& namespaces_;
+  NamespaceNumbers& namespaces_;
   Health& health_;
   const uint64_t queue_bytes_max_;
   const uint64_t hurry_bytes_;  // with this many waiting, no writer lingers

@@ -62,8 +62,8 @@ Digest digest_of_page(uint64_t number) {
 
 class Bench {
  public:
-  Bench(std::string directory, uint64_t bytes) : directory_(std::move(directory)), bytes_(bytes) {
-    std::filesystem::create_directory(directory_);
+  Bench(std::string folder, uint64_t bytes) : folder_(std::move(folder)), bytes_(bytes) {
+    std::filesystem::create_directory(folder_);
     source_.reserve(kSourceBytes);
     std::mt19937_64 random(1);
     for (uint64_t at = 0; at < kSourceBytes; at += 8) {
@@ -71,18 +71,18 @@ class Bench {
       std::memcpy(source_.data() + at, &word, 8);
     }
   }
-  ~Bench() { std::filesystem::remove_all(directory_); }
+  ~Bench() { std::filesystem::remove_all(folder_); }
 
   void open(uint64_t size_bytes) {
     DiskConfig config;
-    config.path = directory_ + "/tier";
+    config.path = folder_ + "/tier";
     config.size_bytes = size_bytes;
     tier_ = open_disk_tier(config, [](auto) {});
   }
   void close() { tier_.reset(); }
   void remove() {
     close();
-    std::filesystem::remove_all(directory_ + "/tier");
+    std::filesystem::remove_all(folder_ + "/tier");
   }
 
   // GB/s from the first put until all is written.
@@ -139,7 +139,7 @@ class Bench {
   // GB/s, or 0 where there is no fio. `write`: 2 MiB blocks, as the tier's batches are.
   double fio(bool write, uint32_t page_bytes) {
     std::ostringstream command;
-    command << "fio --minimal --name=x --directory=" << directory_
+    command << "fio --minimal --name=x --directory=" << folder_
             << " --direct=1 --size=" << bytes_ / 2 << " --numjobs=2 --group_reporting"
             << " --refill_buffers=0 --filename_format='fio.$jobnum'";
     if (write) {
@@ -163,7 +163,7 @@ class Bench {
   }
   void forget_fio_files() {
     for (int job = 0; job < 2; ++job)
-      std::filesystem::remove(directory_ + "/fio." + std::to_string(job));
+      std::filesystem::remove(folder_ + "/fio." + std::to_string(job));
   }
 
   // What was deleted is given back to the disk, as with the mount option "discard", not while the
@@ -177,7 +177,7 @@ class Bench {
 
  private:
   static constexpr uint64_t kSourceBytes = 64 * kMiB;
-  const std::string directory_;
+  const std::string folder_;
   const uint64_t bytes_;
   AlignedBuffer source_;
   std::unique_ptr<ColdTier> tier_;

@@ -68,7 +68,7 @@ inline DiskPage page_for(uint64_t number, std::span<const std::byte> payload, ui
 class DiskFixture : public ::testing::Test {
  protected:
   DiskFixture() {
-    config.path = directory.path() + "/tier";
+    config.path = folder.path() + "/tier";
     config.size_bytes = 16 * kMiB;
     config.segment_bytes = kMiB;
     times.stall_ms = 60'000;  // a busy machine is not a stalled disk
@@ -160,7 +160,7 @@ class DiskFixture : public ::testing::Test {
     return true;
   }
 
-  TemporaryDirectory directory;
+  TemporaryDirectory folder;
   DiskConfig config;
   HealthTimes times;
   std::mutex mutex;

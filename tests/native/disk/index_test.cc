@@ -17,7 +17,7 @@ struct ByLo {
 };
 
 TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
-  NamespaceTable namespaces;
+  NamespaceNumbers namespaces;
   Index index(namespaces);
   std::unordered_map<Digest, IndexEntry, ByLo> model;
   std::mt19937_64 random(11);
@@ -70,7 +70,7 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
 }
 
 TEST(DiskIndex, NeedsAtMost115BytesAPage) {
-  NamespaceTable namespaces;
+  NamespaceNumbers namespaces;
   Index index(namespaces);
   std::mt19937_64 random(3);
   for (uint64_t n = 1; n <= 300'000; ++n) {
@@ -87,7 +87,7 @@ TEST(DiskIndex, NeedsAtMost115BytesAPage) {
 }
 
 TEST(DiskIndex, ADroppedEpochIsNotFound) {
-  NamespaceTable namespaces;
+  NamespaceNumbers namespaces;
   Index index(namespaces);
   for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
     DiskPage page;

@@ -228,10 +228,10 @@ TEST_F(DiskStore, RefusesDirectoriesThatAreNotItsOwn) {
   const std::string path = config.path;
   config.path = path + "/below/nothing";
   EXPECT_THROW(open(), DiskError) << "no parent";
-  config.path = directory.path();
-  ::close(::open((directory.path() + "/diary.txt").c_str(), O_CREAT | O_WRONLY, 0600));
+  config.path = folder.path();
+  ::close(::open((folder.path() + "/diary.txt").c_str(), O_CREAT | O_WRONLY, 0600));
   EXPECT_THROW(open(), DiskError) << "somebody's files";
-  config.path = directory.path() + "/diary.txt";
+  config.path = folder.path() + "/diary.txt";
   EXPECT_THROW(open(), DiskError) << "a file";
   config.path = path;
   config.size_bytes = kMiB;

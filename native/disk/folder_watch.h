@@ -1,18 +1,18 @@
-// Checks that the tier's directory is still the one that was opened, at its path and with its
+// Checks that the tier's folder is still the one that was opened, at its path and with its
 // files. It may have been unmounted, mounted over, renamed, replaced or emptied. Open files keep
 // working then. But a restart would not find them, and another daemon could start at the same path.
 #pragma once
 
 #include <string>
 
-#include "disk/directory.h"
+#include "disk/folder.h"
 #include "disk/segment.h"
 
 namespace peercached::disk {
 
-class DirectoryWatch {
+class FolderWatch {
  public:
-  DirectoryWatch(Io& io, const Directory& directory) : io_(io), directory_(directory) {}
+  FolderWatch(Io& io, const Folder& folder) : io_(io), folder_(folder) {}
 
   // Returns the problem and its remedy as a sentence, or "". Blocks on the disk; call it on the
   // housekeeping thread.
@@ -22,7 +22,7 @@ class DirectoryWatch {
   bool is_deleted(int fd) const;
 
   Io& io_;
-  const Directory& directory_;
+  const Folder& folder_;
 };
 
 }  // namespace peercached::disk

@@ -1,4 +1,4 @@
-// The directory is taken away, replaced or emptied under a running tier.
+// The folder is taken away, replaced or emptied under a running tier.
 #include <fstream>
 
 #include "disk_fixture.h"
@@ -8,14 +8,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class DirectoryWatchTest : public DiskFixture {
+class FolderWatchTest : public DiskFixture {
  protected:
-  DirectoryWatchTest() {
+  FolderWatchTest() {
     times.probe_ms_min = 10;
     open();
     for (uint64_t i = 0; i < 5; ++i) store(i, 50'000);
   }
-  ~DirectoryWatchTest() override { close(); }
+  ~FolderWatchTest() override { close(); }
 
   void expect_stopped(const std::string& mention) {
     ASSERT_TRUE(eventually([&] { return tier->stats().state == DiskState::read_only; }));
@@ -24,10 +24,10 @@ class DirectoryWatchTest : public DiskFixture {
     for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(read(i, 50'000), PageStatus::ok) << i;
   }
 
-  const std::string elsewhere = directory.path() + "/elsewhere";
+  const std::string elsewhere = folder.path() + "/elsewhere";
 };
 
-TEST_F(DirectoryWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
+TEST_F(FolderWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
   fs::rename(config.path, elsewhere);
   fs::create_directory(config.path);
   // More than a segment, before anybody has looked: it goes where the tier's files are.
@@ -38,7 +38,7 @@ TEST_F(DirectoryWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
   EXPECT_TRUE(fs::is_empty(config.path));
 }
 
-TEST_F(DirectoryWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
+TEST_F(FolderWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
   fs::rename(config.path, elsewhere);
   expect_stopped("the directory is gone");
   fs::rename(elsewhere, config.path);
@@ -49,7 +49,7 @@ TEST_F(DirectoryWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
   EXPECT_EQ(read(100, 50'000), PageStatus::ok);
 }
 
-TEST_F(DirectoryWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
+TEST_F(FolderWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
   for (const auto& file : segment_files()) fs::remove(file);
   expect_stopped("its files were deleted by somebody else");
   reopen();
@@ -57,12 +57,12 @@ TEST_F(DirectoryWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
   store(0, 50'000);
 }
 
-TEST_F(DirectoryWatchTest, WithoutItsLockAnotherDaemonCouldBegin) {
+TEST_F(FolderWatchTest, WithoutItsLockAnotherDaemonCouldBegin) {
   fs::remove(config.path + "/lock");
   expect_stopped("its files were deleted by somebody else");
 }
 
-TEST_F(DirectoryWatchTest, AStrangersFileWithTheHighestNumberDoesNotUseTheNumbersUp) {
+TEST_F(FolderWatchTest, AStrangersFileWithTheHighestNumberDoesNotUseTheNumbersUp) {
   close();
   std::ofstream(config.path + "/segment-4294967295.log") << "not a segment";
   open();

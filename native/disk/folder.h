@@ -1,4 +1,4 @@
-// The tier's directory: locked by one daemon, and marked as belonging to one identity.
+// The tier's folder: locked by one daemon, and marked as belonging to one identity.
 //
 // The daemon keeps it open and reaches its files through that descriptor, not by path. So nothing
 // mounted over it or put in its place later receives any of the tier's files.
@@ -12,22 +12,22 @@
 
 namespace peercached::disk {
 
-struct Directory {
+struct Folder {
   std::string path;                // for messages
-  File held;                       // the directory itself
+  File held;                       // the folder itself
   std::string inside;              // path of its files while `held` is open
-  File lock;                       // the directory is ours while this is open
+  File lock;                       // the folder is ours while this is open
   std::vector<uint32_t> segments;  // numbers of the segment files found, ascending
   TierNote removals;               // newest removal it has seen; zero: none
 };
 
-// Makes the directory if only its last part is missing. Throws DiskError with the remedy.
-Directory open_directory(Io& io, const std::string& path, const Identity& identity);
+// Makes the folder if only its last part is missing. Throws DiskError with the remedy.
+Folder open_folder(Io& io, const std::string& path, const Identity& identity);
 
 // Deletes all segments, because none of their pages may be served.
-void empty(Io& io, Directory& directory);
+void empty(Io& io, Folder& folder);
 
-// `inside` is Directory::inside. 0 or -errno.
+// `inside` is Folder::inside. 0 or -errno.
 int write_note(Io& io, const std::string& inside, const TierNote& note);
 
 }  // namespace peercached::disk

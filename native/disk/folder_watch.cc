@@ -1,13 +1,13 @@
-#include "disk/directory_watch.h"
+#include "disk/folder_watch.h"
 
 #include <cerrno>
 
 namespace peercached::disk {
 
-std::string DirectoryWatch::trouble(const SegmentSet& segments) const {
+std::string FolderWatch::trouble(const SegmentSet& segments) const {
   FileNode held, there;
-  if (io_.look_at(directory_.held.fd(), held) != 0) return "";
-  const int error = io_.look_at(directory_.path, there);
+  if (io_.look_at(folder_.held.fd(), held) != 0) return "";
+  const int error = io_.look_at(folder_.path, there);
   if (error == -ENOENT || error == -ENOTDIR) {
     return "the directory is gone; put it back (is it mounted?), or restart the daemon";
   }
@@ -16,7 +16,7 @@ std::string DirectoryWatch::trouble(const SegmentSet& segments) const {
     return "another directory is at that path now; put the former one back (is it mounted?), or "
            "restart the daemon";
   }
-  bool deleted = is_deleted(directory_.lock.fd());
+  bool deleted = is_deleted(folder_.lock.fd());
   for (const auto& segment : segments.all()) {
     deleted = deleted || (!segment->unlinked && is_deleted(segment->file.fd()));
   }
@@ -24,7 +24,7 @@ std::string DirectoryWatch::trouble(const SegmentSet& segments) const {
   return "";
 }
 
-bool DirectoryWatch::is_deleted(int fd) const {
+bool FolderWatch::is_deleted(int fd) const {
   FileNode node;
   return io_.look_at(fd, node) == 0 && node.names == 0;
 }

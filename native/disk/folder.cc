@@ -1,4 +1,4 @@
-#include "disk/directory.h"
+#include "disk/folder.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ std::string remedy_at_start(int error) {
   refuse(path, what + ": " + error_text(-error) + remedy_at_start(error));
 }
 
-// Opens the directory, and makes it if it does not exist.
+// Opens the folder, and makes it if it does not exist.
 File hold(Io& io, const std::string& path) {
   const int error = io.make_directory(path);
   if (error == -ENOENT) refuse(path, "its parent directory does not exist; make it, or mount it");
@@ -49,9 +49,9 @@ File hold(Io& io, const std::string& path) {
   return {io, fd};
 }
 
-File take_lock(Io& io, const Directory& directory) {
-  const std::string& path = directory.path;
-  const int fd = io.open(directory.inside + "/" + kLockName, O_RDWR | O_CREAT, 0600);
+File take_lock(Io& io, const Folder& folder) {
+  const std::string& path = folder.path;
+  const int fd = io.open(folder.inside + "/" + kLockName, O_RDWR | O_CREAT, 0600);
   if (fd < 0) refuse(path, "the daemon cannot write there", fd);
   File file(io, fd);
   const int error = io.lock(fd);
@@ -69,8 +69,8 @@ File take_lock(Io& io, const Directory& directory) {
   return file;
 }
 
-void write_superblock(Io& io, const Directory& directory, const Identity& identity) {
-  const std::string &path = directory.path, &inside = directory.inside;
+void write_superblock(Io& io, const Folder& folder, const Identity& identity) {
+  const std::string &path = folder.path, &inside = folder.inside;
   Superblock block;
   block.identity = identity;
   seal(block);
@@ -85,10 +85,10 @@ void write_superblock(Io& io, const Directory& directory, const Identity& identi
   if (error != 0) refuse(path, "the daemon cannot write there", error);
 }
 
-// False: there is no superblock. Refuses the directory if the superblock does not match.
-bool check_superblock(Io& io, const Directory& directory, const Identity& identity) {
-  const std::string& path = directory.path;
-  const int fd = io.open(directory.inside + "/" + kFormatName, O_RDONLY, 0);
+// False: there is no superblock. Refuses the folder if the superblock does not match.
+bool check_superblock(Io& io, const Folder& folder, const Identity& identity) {
+  const std::string& path = folder.path;
+  const int fd = io.open(folder.inside + "/" + kFormatName, O_RDONLY, 0);
   if (fd == -ENOENT) return false;
   if (fd < 0) refuse(path, "its file 'format' cannot be read", fd);
   File file(io, fd);
@@ -111,9 +111,9 @@ bool check_superblock(Io& io, const Directory& directory, const Identity& identi
   return true;
 }
 
-TierNote read_note(Io& io, const Directory& directory) {
-  const std::string& path = directory.path;
-  const int fd = io.open(directory.inside + "/" + kRemovalsName, O_RDONLY, 0);
+TierNote read_note(Io& io, const Folder& folder) {
+  const std::string& path = folder.path;
+  const int fd = io.open(folder.inside + "/" + kRemovalsName, O_RDONLY, 0);
   if (fd == -ENOENT) return {};
   if (fd < 0) refuse(path, "its file 'removals' cannot be read", fd);
   File file(io, fd);
@@ -126,47 +126,47 @@ TierNote read_note(Io& io, const Directory& directory) {
 
 }  // namespace
 
-Directory open_directory(Io& io, const std::string& path, const Identity& identity) {
+Folder open_folder(Io& io, const std::string& path, const Identity& identity) {
   if (path.empty()) throw DiskError("disk_path is empty: name a directory for the disk tier");
-  Directory directory;
-  directory.path = path;
-  directory.held = hold(io, path);
-  // This name follows the open directory itself, wherever it is mounted or renamed to.
-  directory.inside = "/proc/self/fd/" + std::to_string(directory.held.fd());
-  directory.lock = take_lock(io, directory);
+  Folder folder;
+  folder.path = path;
+  folder.held = hold(io, path);
+  // This name follows the open folder itself, wherever it is mounted or renamed to.
+  folder.inside = "/proc/self/fd/" + std::to_string(folder.held.fd());
+  folder.lock = take_lock(io, folder);
 
   std::vector<std::string> names;
-  const int error = io.list(directory.inside, names);
+  const int error = io.list(folder.inside, names);
   if (error != 0) refuse(path, "it cannot be listed", error);
   std::string stranger;
   for (const std::string& name : names) {
-    if (const uint32_t number = segment_number(name)) directory.segments.push_back(number);
+    if (const uint32_t number = segment_number(name)) folder.segments.push_back(number);
     const bool known = name == kLockName || name == kFormatName || name == kNewFormatName ||
                        name == kRemovalsName || name == "lost+found" || name.starts_with('.');
     if (!known) stranger = name;
   }
-  std::ranges::sort(directory.segments);
-  if (!check_superblock(io, directory, identity)) {
+  std::ranges::sort(folder.segments);
+  if (!check_superblock(io, folder, identity)) {
     if (!stranger.empty()) {
       refuse(path, "it has files (" + stranger +
                        ") but no file 'format', so it is not the disk tier's; name an empty or a "
                        "new directory");
     }
-    write_superblock(io, directory, identity);
+    write_superblock(io, folder, identity);
   }
-  directory.removals = read_note(io, directory);
-  return directory;
+  folder.removals = read_note(io, folder);
+  return folder;
 }
 
-void empty(Io& io, Directory& directory) {
-  for (const uint32_t number : directory.segments) {
-    const int error = io.unlink(segment_path(directory.inside, number));
+void empty(Io& io, Folder& folder) {
+  for (const uint32_t number : folder.segments) {
+    const int error = io.unlink(segment_path(folder.inside, number));
     if (error != 0 && error != -ENOENT)
-      refuse(directory.path, "segment " + std::to_string(number) + " cannot be deleted", error);
+      refuse(folder.path, "segment " + std::to_string(number) + " cannot be deleted", error);
   }
-  if (const int error = io.sync_directory(directory.inside); error != 0)
-    refuse(directory.path, "it cannot be synced", error);
-  directory.segments.clear();
+  if (const int error = io.sync_directory(folder.inside); error != 0)
+    refuse(folder.path, "it cannot be synced", error);
+  folder.segments.clear();
 }
 
 int write_note(Io& io, const std::string& inside, const TierNote& note) {

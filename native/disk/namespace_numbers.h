@@ -17,7 +17,7 @@
 
 namespace peercached::disk {
 
-class NamespaceTable {
+class NamespaceNumbers {
  public:
   struct Name {
     Digest id;

@@ -1,4 +1,4 @@
-#include "disk/namespace_table.h"
+#include "disk/namespace_numbers.h"
 
 #include <mutex>
 
@@ -6,7 +6,7 @@
 
 namespace peercached::disk {
 
-uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t length) {
+uint32_t NamespaceNumbers::acquire(const Digest& id, uint64_t epoch, uint32_t length) {
   std::lock_guard lock(mutex_);
   const auto [place, is_new] = numbers_.try_emplace({id, epoch}, 0);
   if (is_new) {
@@ -25,7 +25,7 @@ uint32_t NamespaceTable::acquire(const Digest& id, uint64_t epoch, uint32_t leng
   return place->second;
 }
 
-void NamespaceTable::release(uint32_t number, uint32_t length) {
+void NamespaceNumbers::release(uint32_t number, uint32_t length) {
   std::lock_guard lock(mutex_);
   Slot& slot = slots_[number];
   slot.room_bytes -= page_room(length);
@@ -34,23 +34,23 @@ void NamespaceTable::release(uint32_t number, uint32_t length) {
   free_.push_back(number);
 }
 
-NamespaceTable::Name NamespaceTable::name(uint32_t number) const {
+NamespaceNumbers::Name NamespaceNumbers::name(uint32_t number) const {
   std::shared_lock lock(mutex_);
   return slots_[number].name;
 }
 
-bool NamespaceTable::live(uint32_t number) const {
+bool NamespaceNumbers::live(uint32_t number) const {
   std::shared_lock lock(mutex_);
   return slots_[number].live;
 }
 
-bool NamespaceTable::live(const Digest& id, uint64_t epoch) const {
+bool NamespaceNumbers::live(const Digest& id, uint64_t epoch) const {
   std::shared_lock lock(mutex_);
   const auto floor = floors_.find(id);
   return floor == floors_.end() || epoch >= floor->second;
 }
 
-bool NamespaceTable::raise_floor(const Digest& id, uint64_t epoch) {
+bool NamespaceNumbers::raise_floor(const Digest& id, uint64_t epoch) {
   std::lock_guard lock(mutex_);
   uint64_t& floor = floors_[id];
   if (epoch <= floor) return false;
@@ -62,17 +62,17 @@ bool NamespaceTable::raise_floor(const Digest& id, uint64_t epoch) {
   return true;
 }
 
-std::map<Digest, uint64_t> NamespaceTable::floors() const {
+std::map<Digest, uint64_t> NamespaceNumbers::floors() const {
   std::shared_lock lock(mutex_);
   return floors_;
 }
 
-void NamespaceTable::set_quota(const Digest& id, uint64_t bytes) {
+void NamespaceNumbers::set_quota(const Digest& id, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   quotas_[id].bytes = bytes;
 }
 
-bool NamespaceTable::admit(const Digest& id, uint32_t length) {
+bool NamespaceNumbers::admit(const Digest& id, uint32_t length) {
   std::lock_guard lock(mutex_);
   const auto quota = quotas_.find(id);
   if (quota == quotas_.end() || bytes_of(id) + page_room(length) <= quota->second.bytes)
@@ -81,7 +81,7 @@ bool NamespaceTable::admit(const Digest& id, uint32_t length) {
   return false;
 }
 
-DiskNamespaceUse NamespaceTable::use_of(const Digest& id) const {
+DiskNamespaceUse NamespaceNumbers::use_of(const Digest& id) const {
   std::shared_lock lock(mutex_);
   DiskNamespaceUse use;
   use.room_bytes = bytes_of(id);
@@ -93,7 +93,7 @@ DiskNamespaceUse NamespaceTable::use_of(const Digest& id) const {
 }
 
 // Cheap: few epochs of a namespace have pages at a time, the live ones and those being swept.
-uint64_t NamespaceTable::bytes_of(const Digest& id) const {
+uint64_t NamespaceNumbers::bytes_of(const Digest& id) const {
   uint64_t bytes = 0;
   for (auto at = numbers_.lower_bound({id, 0}); at != numbers_.end() && at->first.first == id;
        ++at) {
