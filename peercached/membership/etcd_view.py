@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from peercached.membership.office import VIEW_SPACING_PER_MEMBER_S, VIEW_SPACING_S
+from peercached.membership.master_role import VIEW_SPACING_PER_MEMBER_S, VIEW_SPACING_S
 from peercached.membership.timing import Timing
 from peercached.membership.view import (
     MARK_BITS,

@@ -51,7 +51,7 @@ class Knowledge:
         if update.number == 0 or not self._within_reach(update.number, now, asked):
             return None
         told = [(m.node_id, m.sequence) for m in update.members]
-        told += [(grave.node_id, grave.sequence) for grave in update.gone]
+        told += [(tombstone.node_id, tombstone.sequence) for tombstone in update.gone]
         if not all(self.sequence_within_reach(*one) for one in told):
             self.reach.refuse(now)
             return None
@@ -77,7 +77,7 @@ class Knowledge:
         """Makes `view` the latest, and the one in use if that loses no live member."""
         self.flapping.saw(self.latest, view, now)
         self.latest = view
-        self._history.add(view, self.table.burials)
+        self._history.add(view, self.table.last_serial)
         # Never use a view that excludes us. It is older than our last heartbeat to its maker, or we
         # were removed. Either way our next heartbeat gets us into a view. Until then our present
         # view serves better than none.
@@ -91,7 +91,7 @@ class Knowledge:
         lost = self._lost(view)
         if not waiting and any(self.table.gone(node_id) is None for node_id in lost):
             self._return(now)  # nobody reported them dead: the view's master may not know them yet
-        return [] if lost and now < self._returns_until else self._go_by_next()
+        return [] if lost and now < self._returns_until else self._adopt_pending_view()
 
     @property
     def waits_until(self) -> float:
@@ -99,9 +99,9 @@ class Knowledge:
         return self._returns_until if self._next is not None else float("inf")
 
     def waited(self, now: float) -> list[Action]:
-        return self._go_by_next() if now >= self.waits_until else []
+        return self._adopt_pending_view() if now >= self.waits_until else []
 
-    def _go_by_next(self) -> list[Action]:
+    def _adopt_pending_view(self) -> list[Action]:
         assert self._next is not None
         self.view, self._next = self._next, None
         self.refused = ""
@@ -111,7 +111,9 @@ class Knowledge:
         """Members of our view that `view` lacks, except those that said goodbye."""
         lost = [node_id for node_id in self.view.by_id if node_id not in view.by_id]
         gone = {node_id: self.table.gone(node_id) for node_id in lost}
-        return [n for n in lost if (grave := gone[n]) is None or grave.state is not State.LEFT]
+        return [
+            n for n in lost if (tombstone := gone[n]) is None or tombstone.state is not State.LEFT
+        ]
 
     def refuse(self, reason: str) -> list[Action]:
         first, self.refused = not self.refused, reason

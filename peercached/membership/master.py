@@ -17,12 +17,12 @@ from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, S
 # Members that probe a silent one on the master's behalf, beside its own probe.
 PROBERS = 3
 # Bounds the probes of one scan: when a whole rack dies, several scans probe it. Rounds end by
-# themselves, so only the probes of a few scans are ever in flight (office.py, SCANS).
+# themselves, so only the probes of a few scans are ever in flight (master_role.py, SCANS).
 PROBES_AT_ONCE_MAX = 256
 
 
 class Master:
-    """Changes the table; office.py makes views of it. Not thread safe; `now` is monotonic
+    """Changes the table; master_role.py makes views of it. Not thread safe; `now` is monotonic
     seconds."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Master:
 
     def _void(self, member: Member, now: float) -> None:
         address = member.address
-        self._table.bury(
+        self._table.add_tombstone(
             Gone(
                 address.node_id,
                 address.incarnation,
@@ -119,17 +119,17 @@ class Master:
                 self._table.take(replace(member, sequence=record.sequence + 1), now)
             else:
                 self._table.take(record, now)
-        for grave in gone:
-            member = self._table.member(grave.node_id)
+        for tombstone in gone:
+            member = self._table.member(tombstone.node_id)
             if (
                 member is not None
-                and (grave.state is State.DEAD or not by_master)
-                and grave.age > member.age
-                and self.liveness.hears(grave.node_id, grave.incarnation, now)
+                and (tombstone.state is State.DEAD or not by_master)
+                and tombstone.age > member.age
+                and self.liveness.hears(tombstone.node_id, tombstone.incarnation, now)
             ):
-                self._table.take(replace(member, sequence=grave.sequence + 1), now)
+                self._table.take(replace(member, sequence=tombstone.sequence + 1), now)
             else:
-                self._table.bury(grave, now)
+                self._table.add_tombstone(tombstone, now)
 
     def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
         """Probes of silent members. `patience_s`: how much longer than the first master this one
@@ -162,7 +162,7 @@ class Master:
                 avoid.add(address.node_id)
         return first
 
-    def bury_dead(self, now: float) -> None:
+    def declare_dead(self, now: float) -> None:
         for node_id in self.liveness.dead(now):
             member = self._table.member(node_id)
             if member is not None:

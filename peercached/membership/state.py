@@ -1,6 +1,6 @@
 """Membership as a state machine: events and `now` in, actions out. docs/membership.md tells
 why it converges. Its parts: knowledge.py (this node's knowledge), links.py (its heartbeats),
-roles.py (the masters), office.py (a master's duties)."""
+roles.py (the masters), master_role.py (a master's duties)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from peercached.membership.claims import taken
 from peercached.membership.knowledge import Knowledge
 from peercached.membership.links import Links
+from peercached.membership.master_role import MasterRole, cold_rank
 from peercached.membership.messages import (
     Action,
     Heartbeat,
@@ -17,7 +18,6 @@ from peercached.membership.messages import (
     Probe,
     SendBeat,
 )
-from peercached.membership.office import Office, cold_rank
 from peercached.membership.order import masters_of
 from peercached.membership.reach import ViewReach
 from peercached.membership.roles import Roles
@@ -78,7 +78,9 @@ class Membership:
         self._roles = Roles(max_masters, timing, self.links, suspected)
         ranks = (i for i, m in enumerate(then[:max_masters]) if m.node_id == address.node_id)
         rank = cold_rank(own.head_rank, next(ranks, None), max_masters)
-        self._office = Office(self._knowledge, self.links, self._roles, timing, rank, now, rng)
+        self._master_role = MasterRole(
+            self._knowledge, self.links, self._roles, timing, rank, now, rng
+        )
         self._clock = now
         self._asked_until = now
         self.beats_sent = 0
@@ -110,7 +112,7 @@ class Membership:
         """Detects that our own process was stopped: then the others were not silent."""
         gap_s, self._clock = now - self._clock, now
         if gap_s > self._timing.pause_s:
-            self._office.master.liveness.forgive(gap_s)
+            self._master_role.master.liveness.forgive(gap_s)
             self.links.forgive(gap_s)
 
     def tick(self, now: float) -> list[Action]:
@@ -130,10 +132,10 @@ class Membership:
         """The latest time for the next tick()."""
         at = min(now + self._timing.heartbeat_interval_s, self.links.next_at())
         at = min(at, self._knowledge.waits_until)
-        return max(min(at, self._office.next_at(now)), now)
+        return max(min(at, self._master_role.next_at(now)), now)
 
     def _lead(self, now: float) -> list[Action]:
-        return self._office.lead(now) if self._clustered else []
+        return self._master_role.lead(now) if self._clustered else []
 
     # --- masters
 
@@ -143,7 +145,7 @@ class Membership:
         return self._roles.masters(now)
 
     def is_master(self, now: float) -> bool:
-        return self._clustered and self._office.allowed(now)
+        return self._clustered and self._master_role.allowed(now)
 
     def _aim(self, now: float) -> None:
         """Heartbeats go to the masters of the latest view, and to the heads."""
@@ -186,7 +188,7 @@ class Membership:
         """Refutes that we are dead. If we are a master, our heartbeats carry our view. Otherwise
         the members of our half of a partition would return one by one."""
         self._knowledge.object(sequence, now)
-        self.links.beat_now(now, with_view=self._office.held)
+        self.links.beat_now(now, with_view=self._master_role.held)
 
     @property
     def settled(self) -> bool:
@@ -226,8 +228,8 @@ class Membership:
             verdict = Verdict.WAIT
             reason = f"sequence {sender.sequence} is far above what is known of {sender.node_id}"
         elif self.is_master(now):
-            self._office.take(now)
-            verdict, reason, accused = self._office.master.heard(sender, now)
+            self._master_role.take(now)
+            verdict, reason, accused = self._master_role.master.heard(sender, now)
             actions += self._lead(now)
         number = self.latest.number
         update = self._knowledge.since(beat.view_number, now) if number > beat.view_number else None
@@ -244,12 +246,12 @@ class Membership:
 
     def just_heard(self, node: NodeAddress, now: float) -> bool:
         """Whether this node is a master and has just heard that very process."""
-        heard = self._office.master.liveness.just_heard(node.node_id, node.incarnation, now)
+        heard = self._master_role.master.liveness.just_heard(node.node_id, node.incarnation, now)
         return heard and self.is_master(now)
 
     def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
         self._advance(now)
-        self._office.master.liveness.probed(probe.target.node_id, probe.round, alive, now)
+        self._master_role.master.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
     def _is_known_master(self, sender: Member, now: float) -> bool:
@@ -263,16 +265,16 @@ class Membership:
         if view is None:
             return []
         knowledge.flapping.learn(update.joins, now)
-        office = self.is_master(now)
-        if office:
-            self._office.take(now)
-            self._office.master.told(view.members, update.gone, now, by_master)
+        is_master = self.is_master(now)
+        if is_master:
+            self._master_role.take(now)
+            self._master_role.master.told(view.members, update.gone, now, by_master)
         else:
-            for grave in update.gone:
-                knowledge.table.bury(grave, now)
+            for tombstone in update.gone:
+                knowledge.table.add_tombstone(tombstone, now)
         actions: list[Action] = []
         if view.number > self.latest.number:
-            if not office:
+            if not is_master:
                 knowledge.table.only(view.members)
             actions += knowledge.adopt(view, now)
             self._aim(now)
@@ -302,8 +304,8 @@ class Membership:
                 self.links.has_news(member.node_id)
                 continue
             self.signs_counted += 1
-            if self._office.held:
-                liveness = self._office.master.liveness
+            if self._master_role.held:
+                liveness = self._master_role.master.liveness
                 liveness.gave_sign(member.node_id, sign.incarnation, sign.at)
             if sign.in_office and sign.answered_at > NEVER:
                 self.links.gave_sign(member.node_id, sign.answered_at)
@@ -350,7 +352,7 @@ class Membership:
         if not master:
             return []
         self._knowledge.table.take(self.own, now)
-        return self._office.stamp(now)
+        return self._master_role.stamp(now)
 
     # --- for status
 
@@ -366,7 +368,7 @@ class Membership:
 
     def silence_s(self, now: float) -> dict[str, float]:
         """Seconds since each member was last heard; empty if this node is no master."""
-        return self._office.master.liveness.silence_s(now) if self.is_master(now) else {}
+        return self._master_role.master.liveness.silence_s(now) if self.is_master(now) else {}
 
     def endpoints(self) -> set[str]:
         """The endpoints that get heartbeats of this node."""

@@ -73,7 +73,7 @@ class Timing:
 
     @property
     def remember_gone_s(self) -> float:
-        """How long graves are kept. Longer than any message can be in flight."""
+        """How long tombstones are kept. Longer than any message can be in flight."""
         return 20 * self.member_ttl_s
 
     @property

@@ -27,16 +27,18 @@ class History:
     """The last views, as bases for differences. Not thread safe."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[int, tuple[View, int]] = OrderedDict()  # and table.burials then
+        self._views: OrderedDict[int, tuple[View, int]] = (
+            OrderedDict()
+        )  # and table.last_serial then
         self._differences: dict[int, ViewUpdate] = {}  # by base, to the newest
 
     @property
     def newest(self) -> View:
         return next(reversed(self._views.values()), (View.nothing(), 0))[0]
 
-    def add(self, view: View, burials: int) -> None:
-        """`burials`: Table.burials when this view was adopted."""
-        self._views[view.number] = (view, burials)
+    def add(self, view: View, last_serial: int) -> None:
+        """`last_serial`: Table.last_serial when this view was adopted."""
+        self._views[view.number] = (view, last_serial)
         self._differences.clear()
         while len(self._views) > VIEWS_KEPT:
             self._views.popitem(last=False)
@@ -45,17 +47,17 @@ class History:
         """The newest view, for a receiver that has view `number`."""
         newest = self.newest
         if number not in self._views or number == newest.number:
-            return ViewUpdate(newest.number, newest.members, gone=table.graves(now))
-        base, burials = self._views[number]
+            return ViewUpdate(newest.number, newest.members, gone=table.tombstones(now))
+        base, last_serial = self._views[number]
         found = self._differences.get(number)
         if found is None:
             changed = tuple(m for m in newest.members if base.by_id.get(m.address.node_id) != m)
             without = tuple(n for n in base.by_id if n not in newest.by_id)
             found = ViewUpdate(newest.number, changed, number, without)
             self._differences[number] = found
-        # The receiver got earlier graves with its base. But another master may have made that base
-        # and not know that one of its members is dead. It must hear so, to bury or refute it.
-        gone = table.graves(now, burials, frozenset(found.without))
+        # The receiver got earlier tombstones with its base. Another master may have made that base
+        # and not know that one of its members is dead. It must hear so, to confirm or refute it.
+        gone = table.tombstones(now, last_serial, frozenset(found.without))
         return ViewUpdate(found.number, found.members, number, found.without, gone)
 
     def resolve(self, update: ViewUpdate) -> View | None:

@@ -99,9 +99,9 @@ def table_of(told: list[Member | Gone]) -> dict[str, tuple[int, int, int]]:
         if isinstance(one, Member):
             table.take(one, NOW)
         else:
-            table.bury(one, NOW)
+            table.add_tombstone(one, NOW)
     found = {m.node_id: m.age for m in table.members()}
-    return found | {g.node_id: g.age for g in table.graves(NOW)}
+    return found | {g.node_id: g.age for g in table.tombstones(NOW)}
 
 
 @settings(max_examples=200, deadline=None)
@@ -132,21 +132,21 @@ def test_the_table_and_the_memory_of_the_gone_are_bounded() -> None:
         table.take(member(f"n{number}"), NOW)
     assert len(table) == MEMBERS_MAX
     for number in range(MEMBERS_MAX + 5):
-        table.bury(gone(f"g{number}"), NOW + number)
-    assert len(table.graves(NOW)) == MEMBERS_MAX
+        table.add_tombstone(gone(f"g{number}"), NOW + number)
+    assert len(table.tombstones(NOW)) == MEMBERS_MAX
     assert table.gone("g0") is None
 
 
 def test_the_gone_are_forgotten_by_their_age_however_often_they_are_told_of() -> None:
     one, other = Table(100.0), Table(100.0)
-    one.bury(gone("x"), NOW)
+    one.add_tombstone(gone("x"), NOW)
     for step in range(1, 12):
         now = NOW + 10.0 * step
         for source, sink in ((one, other), (other, one)):
-            for grave in source.graves(now):
-                sink.bury(grave, now)
-    assert not one.graves(NOW + 120.0)
-    assert not other.graves(NOW + 120.0)
+            for tombstone in source.tombstones(now):
+                sink.add_tombstone(tombstone, now)
+    assert not one.tombstones(NOW + 120.0)
+    assert not other.tombstones(NOW + 120.0)
 
 
 # --- views and how they travel ----------------------------------------------------------------
@@ -198,11 +198,11 @@ def test_who_has_an_old_view_gets_the_new_one_whole() -> None:
 
 def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
     history, table = History(), Table(100.0)
-    table.bury(gone("long ago"), NOW)
+    table.add_tombstone(gone("long ago"), NOW)
     first = View.nothing().next([member("a")])
-    history.add(first, table.burials)
-    table.bury(gone("in between"), NOW)
-    history.add(first.next([member("a", 1)]), table.burials)
+    history.add(first, table.last_serial)
+    table.add_tombstone(gone("in between"), NOW)
+    history.add(first.next([member("a", 1)]), table.last_serial)
     update = history.update_for(first.number, table, NOW)
     assert [g.node_id for g in update.gone] == ["in between"]
 
@@ -210,10 +210,10 @@ def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
 def test_a_difference_says_of_everybody_it_takes_out_how_he_has_gone() -> None:
     """The view that it changes may be another master's, to whom nobody has said it."""
     history, table = History(), Table(100.0)
-    table.bury(gone("b"), NOW)
+    table.add_tombstone(gone("b"), NOW)
     theirs = View.nothing().next([member("a"), member("b")])
-    history.add(theirs, table.burials)
-    history.add(theirs.next([member("a")]), table.burials)
+    history.add(theirs, table.last_serial)
+    history.add(theirs.next([member("a")]), table.last_serial)
     update = history.update_for(theirs.number, table, NOW)
     assert (update.without, [g.node_id for g in update.gone]) == (("b",), ["b"])
 
@@ -385,9 +385,9 @@ class Returning:
         self.told([member("x"), member("y")])
         self.own_part = self.node.view
 
-    def told(self, members: list[Member], *graves: Gone, now: float = NOW) -> View:
+    def told(self, members: list[Member], *tombstones: Gone, now: float = NOW) -> View:
         self._latest = self._latest.next(members)
-        update = ViewUpdate(self._latest.number, self._latest.members, gone=graves)
+        update = ViewUpdate(self._latest.number, self._latest.members, gone=tombstones)
         self.node.on_heartbeat(Heartbeat(member("a"), self._latest.number, update), now)
         return self._latest
 
@@ -470,7 +470,7 @@ def test_a_member_that_says_it_leaves_is_out_at_once_and_cannot_be_told_back_in(
 def test_who_is_held_for_dead_objects_and_is_back() -> None:
     b = membership("b", ["a"])
     head, now = head_with("b", "c")
-    head._knowledge.table.bury(gone("b", 0), now)
+    head._knowledge.table.add_tombstone(gone("b", 0), now)
     head.tick(now + 1.0)
     assert ids(head.view) == ["a", "c"]
     answer, _ = head.on_heartbeat(Heartbeat(b.own, 0), now + 1.0)

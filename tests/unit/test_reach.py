@@ -127,9 +127,9 @@ def test_what_is_remembered_cannot_use_up_the_numbers() -> None:
 @pytest.mark.parametrize("sequence", [SEQUENCE_MAX - 1, 2 * SEQUENCE_STEP])
 def test_a_grave_out_of_reach_buries_nobody(sequence: int) -> None:
     head = head_with_b()
-    grave = Gone("b", 1, sequence, State.DEAD)
+    tombstone = Gone("b", 1, sequence, State.DEAD)
     view = head.latest.next([Member(address("a"))])
-    update = ViewUpdate(view.number, view.members, gone=(grave,))
+    update = ViewUpdate(view.number, view.members, gone=(tombstone,))
     head.on_heartbeat(Heartbeat(Member(address("c")), view.number, update), NOW + 1)
     head.tick(NOW + 1)
     assert "b" in ids(head)

@@ -20,7 +20,7 @@ VIEW_SPACING_PER_MEMBER_S = 0.0005
 SCANS = 4
 
 
-class Office:
+class MasterRole:
     """`cold_rank`: how many other nodes may begin a cluster before this one; None: it never may.
     Not thread safe; `now` is monotonic seconds."""
 
@@ -80,7 +80,7 @@ class Office:
             self._scan_at = now + self._timing.heartbeat_interval_s / SCANS
             patience_s = self._before_us(now) * self._timing.heartbeat_interval_s
             actions += self.master.probes(self._roles.masters(now), patience_s, now)
-            self.master.bury_dead(now)
+            self.master.declare_dead(now)
         self._compare(now)
         if self._dirty_since is not None and now >= self._stamp_at(now):
             actions += self.stamp(now)
