@@ -1,4 +1,4 @@
-"""The composition root: builds the node out of its parts, starts and stops it in order."""
+"""The composition root: builds the node from its parts, and starts and stops them in order."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1
 FLUSH_S = 1.0
 LEAVE_S = 0.5
-# At start, until the others have told their records. A member that hangs is not waited for longer.
+# How long a start waits for the others' records, so that a hanging member cannot block it.
 START_SYNC_S = 0.5
 START_LOOK_S = 0.01
 SERVER_GRACE_S = 0.2
 
 
 class StartRefused(RuntimeError):
-    """The cluster does not take this node; the text says why and what to do."""
+    """The cluster refuses this node; the text says why and what to do."""
 
 
 class Daemon:
-    """One node. start() and stop() once each; everything on one event loop."""
+    """One node. Call start() and stop() once each, on one event loop."""
 
     def __init__(
         self,
@@ -317,8 +317,8 @@ class Daemon:
         return found
 
     def _take_sets_or_not(self) -> None:
-        """The others' removals do not reach a node that they have not taken in: what was set there
-        meanwhile would be read there after it was removed."""
+        """Takes sets only while the cluster accepts this node. Removals do not reach a node that is
+        out, so a page set here meanwhile could be read after its removal."""
         is_out = bool(self.cluster.waits) or self.removal_catch_up.is_held_out
         self.engine.set_taking(self.drain.takes_sets and not is_out)
 
@@ -329,7 +329,7 @@ class Daemon:
     # --- life
 
     async def start(self) -> None:
-        """OSError or RuntimeError with the remedy when the node cannot start."""
+        """OSError or RuntimeError with the remedy if the node cannot start."""
         self.views.apply(self.cluster.view)
         self._ticker.start()
         self.events.start()
@@ -346,26 +346,26 @@ class Daemon:
             await self.removal_catch_up.run()
         else:
             self.removals.vouch()
-        # From here on the others may find what an earlier start has left.
+        # Only now may others find pages of an earlier start: missed clears and removals are known.
         self.engine.begin_serving()
         self.streams.start()
         await self._hear_of_all_pages()
         self.removal_driver.start()
         self._starting = False
-        self.epochs.keeper.raised()  # recovered pages may have told of some
+        self.epochs.keeper.raised()  # recovered pages may carry newer epochs: store them
         self._take_sets_or_not()
         serve_workers(self.engine, self.config)
 
     async def _learn_what_was_cleared(self) -> None:
-        """No worker may get a page of an earlier start that was cleared while we were away."""
+        """Catches up on clears, or workers would get pages that were cleared while we were away."""
         others = [n for n in self.placement.nodes.values() if n is not self.placement.own]
         masters = {str(master["node_id"]) for master in self.cluster.document()["masters"]}
         timeout_s = self.config.rpc_timeout_ms / 1000
         await catch_up(self.epochs, self.peers, others, masters, timeout_s)
 
     async def _hear_of_all_pages(self) -> None:
-        """Others may have come at the same time, and own both copies of a record with us before
-        anybody has told them: workers would miss pages that were found all the time."""
+        """Waits for all holders' records. If two nodes start together, they may own both copies of
+        a record before they hear of it, and workers would miss a page that is there."""
         deadline = time.monotonic() + START_SYNC_S
         while self.owner_side.unsynced():
             if time.monotonic() >= deadline:
@@ -373,18 +373,18 @@ class Daemon:
             await asyncio.sleep(START_LOOK_S)
 
     async def stop(self) -> None:
-        """Leaves, flushes the streams, ends what runs; each within a bound."""
+        """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
         if self.config.clustered and not self._starting:
             await self.drain.stop()
             await self._flush()
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
-            # Who has left is not asked about removals any more.
+            # Serve nothing once we have left: removals reach members only.
             self.engine.end_serving()
             await self._leave()
         await self.cluster.stop()
         self.overview.stop()
         self.events.stop()
-        # Off the loop: worker threads that end may still be answered by it.
+        # Off the loop: the stop joins threads that may still need an answer from it.
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
         await self.server.stop(SERVER_GRACE_S)
         self.accepts.stop()
@@ -411,8 +411,8 @@ class Daemon:
             self.cluster.announce_stay()
 
     async def _leave_for_good(self) -> None:
-        """Out of the cluster, and alone until the end of this process. Nobody finds anything here
-        any more: removals are not told to who has left."""
+        """Leaves the cluster; the process stays alone until it ends. It serves no pages any more,
+        because removals reach members only."""
         await self._flush()
         self.engine.end_serving()
         await self._leave()
@@ -460,7 +460,7 @@ class Daemon:
             log.error("out of the cluster: %s", reason)
 
     def take(self, settings: Settings) -> None:
-        """The keys that may change while it runs."""
+        """Follows changes of the keys that may change at run time."""
         self.settings = settings
         settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
 

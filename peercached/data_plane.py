@@ -1,4 +1,4 @@
-"""The data plane as it is configured: made, guarded and started."""
+"""Makes the data plane from the configuration, guards it and starts it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
 
 
 def _removals_path(config: Config) -> str:
-    """Of the journal of removals; empty without a state_dir."""
+    """The path of the removals journal; empty without a state_dir."""
     if not config.state_dir:
         return ""
     return str(Path(config.state_dir) / f"removals-{config.node_id}.log")

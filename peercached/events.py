@@ -1,7 +1,7 @@
-"""Takes the engine's events off its queue and hands them to whoever answers them.
+"""Takes events off the engine's queue and hands each to its handler.
 
-A publish is handled here and now: records and withdrawals must stay in order, and nothing
-about them waits. What waits for peers becomes a task; the workers' connections bound them.
+Publishes are handled at once: records and withdrawals must stay in order, and none of them blocks.
+Events that wait for peers become tasks; the number of worker connections bounds them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Events:
             log.error("the data plane sent an event of unknown kind %d", kind)
 
     async def _remove(self, question: bytes, left_s: float) -> bytes:
-        """A RemovalAnswer, and what follows it."""
+        """Returns a RemovalAnswer, followed by the held digests and a text."""
         epoch = _REMOVE.unpack_from(question)
         digests = question[_REMOVE.size :]
         status, held, text = await self._removals.remove(digests, left_s, epoch)
@@ -145,7 +145,7 @@ class Events:
         self._tasks.spawn(self._answer(ticket, work))
 
     async def _answer(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
-        # An empty answer says something: cleared everywhere, or found nowhere.
+        # On failure give up: an empty answer would mean "cleared everywhere" or "found nowhere".
         try:
             self._engine.answer(ticket, await work)
         except asyncio.CancelledError:

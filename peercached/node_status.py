@@ -1,4 +1,4 @@
-"""The status document (admin/status.py) of a running node, and its health in sentences."""
+"""The status document (admin/status.py) of a running node, with its health findings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from peercached.warm_restart import recovery_of, say_recovery
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
 
-# Below this, a stream that is not in sync is just being made.
+# A stream that is out of sync for less than this is usually just starting: no finding.
 BEHIND_S = 10.0
 UNREACHED_S = 600.0
 
 
 def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
-    """How that peer's pages come here: RDMA if both have it."""
+    """The protocol for that peer's pages: "rdma" if both nodes have rails."""
     return "rdma" if own.rails and peer.rails else "tcp"
 
 
@@ -33,13 +33,13 @@ def _refused_by_drain(stats: dict[str, Any]) -> int:
 
 
 class NodeStatus:
-    """Reads the parts of the daemon; changes none. On the event loop's thread."""
+    """Reads the daemon's parts and changes none. On the event loop's thread."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._behind_since: dict[str, float] = {}
-        self._unreached = 0  # batches, at the last look
-        self._unreached_at = float("-inf")  # when there was one more
+        self._unreached = 0  # batches, at the last check
+        self._unreached_at = float("-inf")  # when the number last rose
 
     def document(self) -> dict[str, Any]:
         daemon, config = self._daemon, self._daemon.config
@@ -91,14 +91,14 @@ class NodeStatus:
         }
 
     def _unreached_lately(self, count: int) -> bool:
-        """Whether there was one more within the last minutes: what is over needs no attention."""
+        """Whether the count rose in the last UNREACHED_S; an old problem needs no attention."""
         now = time.monotonic()
         if count != self._unreached:
             self._unreached, self._unreached_at = count, now
         return now - self._unreached_at < UNREACHED_S
 
     def line(self) -> str:
-        """For the service manager's one line."""
+        """One line for the service manager."""
         now = self.document()
         members, pool = now["membership"]["members"], now["pool"]
         used = pool.get("used_bytes", 0) / max(pool.get("capacity_bytes", 0), 1)
@@ -189,7 +189,7 @@ class NodeStatus:
         }
 
     def members(self) -> list[dict[str, Any]]:
-        """The view's, ascending by node id (admin/status.py's Member)."""
+        """The view's members (admin/status.py's Member), ascending by node id."""
         placement = self._daemon.placement
         shares = dict(self._daemon.engine.ring_shares())
         return [

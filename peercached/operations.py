@@ -1,4 +1,4 @@
-"""What operators see and do of a running node, whichever way they come: the `StatusSource`."""
+"""Operators' requests to a running node, through any interface: the `StatusSource`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peercached.service.settings import Settings
 if TYPE_CHECKING:
     from peercached.daemon import Daemon
 
-# Keys of one evict; their digests are made on the event loop.
+# Keys per evict. Their digests are computed on the event loop, so more would block it.
 EVICT_KEYS_MAX = 4096
 
 
@@ -24,7 +24,7 @@ class Operations:
         self._daemon = daemon
         self._settings = settings
 
-    # --- to look
+    # --- reads
 
     def status(self) -> Mapping[str, Any]:
         return self._daemon.status()
@@ -56,7 +56,7 @@ class Operations:
             seconds,
         )
 
-    # --- to steer
+    # --- changes
 
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self._daemon.start_drain(bytes_max, seconds, stay)

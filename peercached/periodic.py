@@ -1,4 +1,4 @@
-"""Work that is due every so often, on the event loop."""
+"""Periodic work on the event loop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
 
-Work = Callable[[float], object]  # of monotonic seconds; must not block
+Work = Callable[[float], object]  # gets the time in monotonic seconds; must not block
 
 
 class Periodic:
-    """Calls each of `works`, in order, every `every_s` seconds. An exception is logged; it stops
+    """Calls each of `works`, in order, every `every_s` seconds. An exception is logged and stops
     neither the other works nor the next tick."""
 
     def __init__(self, every_s: float, works: Sequence[Work]) -> None:
@@ -22,7 +22,7 @@ class Periodic:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        # A timer, and not a task that sleeps: an idle daemon spends a third less on it.
+        # A timer costs an idle daemon a third less than a sleeping task.
         self._timer = asyncio.get_running_loop().call_later(self._every_s, self._tick)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""One life of the daemon: from the configuration to the last good-bye."""
+"""Runs the daemon once, from the configuration to the clean stop."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of a start that takes its time.
+# How often the log reports a slow start.
 SAY_EVERY_S = 10.0
-# What stop() may take, with room for a busy machine.
+# The longest stop(), with reserve for a busy machine.
 STOP_S = 20.0
 
 
 async def _told_of_waiting(made: asyncio.Future[Engine], config: Config) -> Engine:
-    """The engine; the log says what it waits for, now and then."""
+    """Awaits the engine, and logs the reason for the wait every SAY_EVERY_S seconds."""
     began = time.monotonic()
     while not (await asyncio.wait([made], timeout=SAY_EVERY_S))[0]:
         disk = f", what is on the disk at {config.disk_path} read" if config.disk_enabled else ""
@@ -57,9 +57,9 @@ async def run(
     ready: Callable[[Callable[[], str]], None],
     stopping: Callable[[float], None],
 ) -> None:
-    """Runs the node until `stop` is asked for. `ready` is told how to describe it in a line,
-    `stopping` how long the end may take. What is wrong at start is an OSError, RuntimeError or
-    ValueError that says what to do."""
+    """Runs the node until `stop` is asked for. `ready` gets a function that describes the node in
+    one line. `stopping` gets the longest time that the stop may take, in seconds. A failed start
+    raises OSError, RuntimeError or ValueError with the remedy."""
     from peercached import _native
 
     expect_lost_callers(asyncio.get_running_loop())
@@ -71,13 +71,13 @@ async def run(
     rank = await own_rank(config)
     remembered = Store(config.state_dir, config.node_id).load()
     loop = asyncio.get_running_loop()
-    # Maps and touches the whole pool, and reads what is on the disk, which takes seconds: signals
-    # must work meanwhile.
+    # In a thread: mapping the pool and reading the disk take seconds, and signals must work
+    # meanwhile.
     made = loop.run_in_executor(None, make_engine, config, incarnation, secret.cluster_key())
     engine = await _told_of_waiting(made, config)
     for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
         log.info("%s", line)
-    # Peers are told of the data port, and ask there for records from the view on that has us in it.
+    # Listen before joining: peers ask the data port for records once a view includes this node.
     listen(engine, config)
     ring = Ring()
     daemon = Daemon(
@@ -105,7 +105,7 @@ async def run(
             await daemon.web.start()
         ready(daemon.node_status.line)
         await stop.asked.wait()
-        # With a pool_file the pages wait for the next start where they are.
+        # With a pool_file the pages survive the restart, so do not hand them over.
         hand_over = stop.hand_over and not config.pool_file
         seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)

@@ -1,4 +1,4 @@
-"""Who was kept out, and how safe the doors are: the `security` part of the status document."""
+"""Authentication, encryption and refused callers: the `security` part of the status document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new view, a new session or a suspect means to each part of the node."""
+"""Tells each part of the node about a new view, a new session or a suspect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GREETINGS_AT_ONCE_MAX = 64
 
 
 class ViewChanges:
-    """Tells the parts, in the order that they need. On the event loop."""
+    """Tells the parts in the order of their dependencies. On the event loop."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -31,11 +31,11 @@ class ViewChanges:
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
 
     def stop(self) -> None:
-        """Greetings under way are given up."""
+        """Cancels handshakes and closings under way."""
         self._tasks.cancel()
 
     def apply(self, view: View) -> None:
-        """The view in force from now on."""
+        """Puts this view in force."""
         daemon = self._daemon
         settled = daemon.owner_side.final(daemon.placement.view.number)
         daemon.owner_side.view_changes()
@@ -64,7 +64,7 @@ class ViewChanges:
         daemon.keeper.keep(view)
 
     def on_session(self, link: PeerLink) -> None:
-        """A handshake is done: its token opens the peer's data port."""
+        """A handshake has finished: its token opens the peer's data port."""
         daemon, who = self._daemon, link.identity
         node = daemon.placement.find_process(who) if who is not None else None
         if who is None or node is None or node is daemon.placement.own:
@@ -82,12 +82,12 @@ class ViewChanges:
         node.data_ready = True
 
     def on_suspect(self, node: Node) -> None:
-        """Nobody waits for it any more."""
+        """Ends all waits for this node."""
         self._daemon.publisher.stop_waiting_for(node.index)
         self._daemon.lookups.stop_waiting_for(node)
 
     async def _greet(self, node: Node) -> None:
-        """Shakes hands with a new member at once, so that the first READ need not wait."""
+        """Does the handshake with a new member now, so that the first READ need not wait for it."""
         link = self._daemon.peers.link(node.address.endpoint)
         async with self._greeting:
             try:

@@ -1,4 +1,4 @@
-"""What needs an operator's attention. Each finding is of a kind, and the kind has a code."""
+"""Findings that need an operator's attention. Each finding has a kind; each kind has a code."""
 
 from peercached.health.findings import Findings, Say
 from peercached.health.kind import Kind, Severity

@@ -23,7 +23,7 @@ A finding is left out while its cause is shown for the same node.
 
 
 def document() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [_HEAD]
     for section, kinds in SECTIONS.items():
         parts.append(f"\n## {section}\n\n| code | severity | what it means |\n|---|---|---|\n")

@@ -1,4 +1,4 @@
-"""The findings of one look at a node."""
+"""Collects the findings of one health check of a node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from peercached.health.kind import Kind
 
 
 class Say(Protocol):
-    """Reports a finding: a sentence with the values, and what to do. `about` is the subject, such
-    as a peer, for findings that may have a cause which says it all."""
+    """Reports a finding: a sentence with the values, and the remedy. `about` names the subject,
+    such as a peer: a finding is hidden while a cause of it is found for the same subject."""
 
     def __call__(self, kind: Kind, sentence: str, remedy: str = "", *, about: str = "") -> None: ...
 
@@ -32,8 +32,8 @@ class Findings:
         self._all.append(_Finding(kind, sentence, remedy, about))
 
     def document(self) -> list[dict[str, str]]:
-        """The fields of admin.status.Health, in the order in which they were said, without those
-        that have their cause beside them."""
+        """The findings as admin.status.Health, in the order of reporting. Omits a finding if its
+        cause is found too."""
         found = {(one.kind.code, one.about) for one in self._all}
         return [
             {

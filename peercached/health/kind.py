@@ -14,5 +14,5 @@ class Kind:
     code: str  # for programs: never changes its meaning
     severity: Severity
     meaning: str
-    # Codes of its possible causes. While one of them is found of the same subject, this is not.
+    # Codes of possible causes. A cause with the same subject hides this finding.
     caused_by: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""All kinds of findings, by subject. docs/health.md is made of them."""
+"""All kinds of findings, by subject. docs/health.md is generated from them."""
 
 from __future__ import annotations
 

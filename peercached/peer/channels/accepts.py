@@ -1,6 +1,6 @@
 """RDMA channels, the holder's side: gives a member a queue pair that may READ our pool.
 
-A peer gets one only for itself (its session says who it is) and only while it is in the view.
+A peer gets one only for itself (its session proves its identity) and only while in the view.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of one reader at a time; more than a reader asks for at once (connects.py).
+# Concurrent calls of one reader. More than connects.py sends at once, because a call that timed out
+# at the reader may still run here.
 ACCEPTS_PER_PEER_MAX = 8
 
 
@@ -33,9 +34,10 @@ class Accepts:
         self.refused = 0
 
     async def accept(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
-        """A packed ChannelAnswer for the caller's packed ChannelEnd; `closed`: packed u32 numbers
-        of the caller's channels that are no more. LookupError: the caller is not in our view.
-        ValueError: the data plane can make nothing of it. Unable."""
+        """Returns a packed ChannelAnswer for the caller's packed ChannelEnd.
+
+        `closed`: packed u32 numbers of channels that the caller has closed. LookupError: the caller
+        is not in our view. ValueError: the data plane rejects the end. Unable: not now."""
         try:
             answer = await self._accept(self._member(caller), end, closed)
         except Exception as error:
@@ -46,11 +48,11 @@ class Accepts:
         return answer
 
     def stop(self) -> None:
-        """After the server has stopped: what is at work ends by itself, and nothing begins."""
+        """Call after the server has stopped. Running calls end by themselves; no others begin."""
         self._threads.stop()
 
     def forget(self, node: Node) -> None:
-        """A node that is out of the view."""
+        """The node left the view."""
         self._threads.forget(node)
 
     def _member(self, caller: NodeAddress) -> Node:
@@ -83,14 +85,14 @@ class Accepts:
         return self._placement.nodes.get(node.index) is node
 
     def _make(self, node: Node, end: bytes, closed: bytes) -> bytes:
-        """In a thread."""
+        """Runs in a device thread."""
         address = node.address
         try:
             answer = self._engine.accept_channel(address.node_id, address.incarnation, end, closed)
         except RuntimeError as error:
             raise Unable(str(error)) from error
         if not self._in_view(node):
-            # It left the view meanwhile: its queue pairs were freed before this one was made. Here,
-            # and not where the answer is awaited: the caller may have given up the call.
+            # The node left the view, and its queue pairs were freed before this one was made. Free
+            # it here, not after the await: the caller may have given up the call.
             self._engine.expel_reader(address.node_id, address.incarnation)
         return answer

@@ -1,7 +1,7 @@
 """RDMA channels, the reader's side: the data plane has made its end and wants the holder's.
 
-Each wish (EVENT_CONNECT_CHANNEL) is answered exactly once, with `channel_connected` or
-`channel_refused`, whatever becomes of the call: the data plane keeps a queue pair until then.
+Each wish (EVENT_CONNECT_CHANNEL) gets exactly one answer, even if the call fails: either
+`channel_connected` or `channel_refused`. The data plane keeps a queue pair until then.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Calls to one holder at a time. Below what a holder takes (accepts.py): a call that has timed out
-# here may still be at work there.
+# Concurrent calls to one holder. Fewer than a holder accepts (accepts.py), because a call that
+# timed out here may still run there.
 CONNECTS_PER_PEER_MAX = 4
 _WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
 
 
 class Connects:
-    """`timeout_s` bounds each wish, its wait for a turn included."""
+    """`timeout_s` bounds each wish, including its wait for a turn."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class Connects:
         self.refused = 0
 
     def wish(self, payload: bytes) -> None:
-        """An event's payload. On the event loop's thread."""
+        """Takes an event's payload. On the event loop's thread."""
         index, connect_id = _WISH.unpack_from(payload)
         closed_at = _WISH.size + channel_ends.END.size
         end, closed = payload[_WISH.size : closed_at], payload[closed_at:]
         task = asyncio.ensure_future(self._connect(index, end, closed))
         self._tasks.add(task)
 
-        # Not in the task itself: one that is cancelled before it has begun would answer nothing.
+        # A callback, because a task that is cancelled before its first step would never answer.
         def done(task: asyncio.Task[tuple[Node, bytes]]) -> None:
             self._tasks.discard(task)
             self._answer(connect_id, task)
@@ -76,11 +76,11 @@ class Connects:
             task.cancel()
 
     def end(self) -> None:
-        """After stop(), when all wishes have their answers."""
+        """Call after stop(), once all wishes are answered."""
         self._threads.stop()
 
     def forget(self, node: Node) -> None:
-        """A node that is out of the view."""
+        """The node left the view."""
         self._turns.pop(node, None)
         self._threads.forget(node)
 
@@ -105,7 +105,7 @@ class Connects:
             await self._threads.run(
                 node, channel_ends.rail_of(answer[: channel_ends.END.size]), connected
             )
-        except RuntimeError as error:  # no thread is to be had
+        except RuntimeError as error:  # no thread available
             self._refused(connect_id, str(error))
 
     def _refused(self, connect_id: int, why: str) -> None:
@@ -113,7 +113,7 @@ class Connects:
         self._engine.channel_refused(connect_id, why)
 
     async def _connect(self, index: int, end: bytes, closed: bytes) -> tuple[Node, bytes]:
-        """The holder and its packed ChannelAnswer, or _Refused."""
+        """Returns the holder and its packed ChannelAnswer. _Refused if there is none."""
         node = self._placement.nodes.get(index)
         if node is None or node is self._placement.own:
             raise _Refused("it is no longer in the view")
@@ -127,7 +127,7 @@ class Connects:
         except asyncio.TimeoutError as error:
             raise _Refused(str(TimedOut(endpoint, self._timeout_s))) from error
         except TimedOut as error:
-            # It may live, and look in vain for our address on that rail.
+            # Do not suspect it: it may live, but fail to resolve our address on that rail.
             raise _Refused(str(error)) from error
         except Unreachable as error:
             self._failures.failed(node, error)

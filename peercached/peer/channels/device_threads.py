@@ -1,8 +1,8 @@
-"""Calls into RDMA devices, in threads of their own.
+"""Runs calls into RDMA devices in separate threads.
 
-To connect a queue pair the kernel may have to ask the network who has the peer's address, and where
-nobody answers that takes seconds. So each peer has one call at a time for each of its
-rails, in a thread that nobody else waits for.
+To connect a queue pair, the kernel may have to resolve the peer's address over the network. Without
+an answer that takes seconds. So each rail of each peer runs one call at a time, in a thread that
+delays no other rail or peer.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from peercached.directory.placement import Node
 
 T = TypeVar("T")
 
-# Threads that wait cost no more than their stacks.
+# High, because a waiting thread costs only its stack.
 THREADS_MAX = 256
 
 
 class DeviceThreads:
-    """On one event loop."""
+    """Use it from one event loop."""
 
     def __init__(self, name: str) -> None:
         self._threads = ThreadPoolExecutor(THREADS_MAX, name)
         self._turns: dict[Node, dict[int, asyncio.Lock]] = {}
 
     async def run(self, node: Node, rail: int, call: Callable[[], T]) -> T:
-        """After the calls for this rail of that node that came before. One whose caller gives up
-        before its turn is never made; one that has begun keeps the turn until it has ended."""
+        """Runs `call` after earlier calls for this rail of the node. If the caller gives up before
+        its turn, the call never runs. A call that has begun keeps its turn until it ends."""
         turn = self._turns.setdefault(node, {}).setdefault(rail, asyncio.Lock())
         await turn.acquire()
         try:
@@ -41,9 +41,9 @@ class DeviceThreads:
         return await asyncio.shield(work)
 
     def forget(self, node: Node) -> None:
-        """A node that is out of the view."""
+        """The node left the view."""
         self._turns.pop(node, None)
 
     def stop(self) -> None:
-        """What is at work ends by itself, and nothing begins."""
+        """Running calls end by themselves; no others begin."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,9 +1,8 @@
-"""What the two ends of an RDMA channel tell each other: packed, as the data plane makes and takes
-it (native/transfer/rdma/handshake.h), and as messages of peer.proto. The layouts are in
+"""Converts messages between the two ends of an RDMA channel. The data plane packs them into bytes
+(native/transfer/rdma/handshake.h); peers send them as messages of peer.proto. The layouts are in
 docs/protocol.md, "ConnectChannel".
 
-Values are checked where they come from a peer: in `end_of`, `offer_of` and `answer_of`.
-ValueError names the field that cannot be.
+`end_of`, `offer_of` and `answer_of` check a peer's values. ValueError names the invalid field.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from peercached.peer.rpc.wire import RAILS_MAX
 from peercached.proto import peer_pb2 as pb
 
 END = struct.Struct("<IIIHBB16sB3xI")  # 40 bytes
-_ACCESS = struct.Struct("<QQQQI")  # behind the holder's end; the rkeys follow
+_ACCESS = struct.Struct("<QQQQI")  # between the holder's end and the rkeys
 _GID_BYTES = 16
 _CLOSED_MAX = 4096
-_MULTICAST = 0xFF  # the first byte of such an IPv6 address
+_MULTICAST = 0xFF  # first byte of an IPv6 multicast address
 _CHUNKS_MAX = 1 << 16
 
 _ETHERNET = pb.RdmaEndpoint.ETHERNET
@@ -25,13 +24,13 @@ _INFINIBAND = pb.RdmaEndpoint.INFINIBAND
 
 
 def rail_of(packed: bytes) -> int:
-    """Of a packed ChannelEnd, in its owner's numbering."""
+    """The rail of a packed ChannelEnd, in its owner's numbering."""
     rail: int = END.unpack(packed)[0]
     return rail
 
 
 def end_message(packed: bytes) -> pb.RdmaEndpoint:
-    """Of a packed ChannelEnd of our own data plane."""
+    """The message for a packed ChannelEnd of our own data plane."""
     rail, qpn, psn, lid, mtu, rd_atomic, gid, link_layer, channel = END.unpack(packed)
     return pb.RdmaEndpoint(
         rail=rail,
@@ -47,7 +46,7 @@ def end_message(packed: bytes) -> pb.RdmaEndpoint:
 
 
 def end_of(message: pb.RdmaEndpoint) -> bytes:
-    """A peer's end, checked and packed."""
+    """Checks a peer's end and packs it."""
     _within("rail", message.rail, 0, RAILS_MAX - 1)
     _within("qpn", message.qpn, 1, (1 << 24) - 1)
     _within("psn", message.psn, 0, (1 << 24) - 1)
@@ -82,20 +81,21 @@ def _within(field: str, value: int, low: int, high: int) -> None:
 
 
 def offer_message(end: bytes, closed: bytes) -> pb.ConnectChannelRequest:
-    """The reader's: a packed ChannelEnd and packed u32 numbers of closed channels."""
+    """The reader's request. `end`: a packed ChannelEnd; `closed`: packed u32 channel numbers."""
     numbers = (number for (number,) in struct.iter_unpack("<I", closed))
     return pb.ConnectChannelRequest(reader=end_message(end), closed=numbers)
 
 
 def offer_of(message: pb.ConnectChannelRequest) -> tuple[bytes, bytes]:
-    """(packed ChannelEnd, packed u32 numbers of closed channels)"""
+    """Checks a reader's request. Returns the packed ChannelEnd and the packed u32 numbers of
+    closed channels."""
     if len(message.closed) > _CLOSED_MAX:
         raise ValueError(f"{len(message.closed)} closed channels; {_CLOSED_MAX} are the limit")
     return end_of(message.reader), struct.pack(f"<{len(message.closed)}I", *message.closed)
 
 
 def answer_message(packed: bytes) -> pb.ConnectChannelReply:
-    """Of a packed ChannelAnswer of our own data plane."""
+    """The message for a packed ChannelAnswer of our own data plane."""
     incarnation, address, pool_bytes, chunk_bytes, count = _ACCESS.unpack_from(packed, END.size)
     return pb.ConnectChannelReply(
         holder=end_message(packed[: END.size]),
@@ -108,7 +108,7 @@ def answer_message(packed: bytes) -> pb.ConnectChannelReply:
 
 
 def answer_of(message: pb.ConnectChannelReply, incarnation: int) -> bytes:
-    """The answer of the holder's process `incarnation`, packed."""
+    """Checks the answer of the holder's `incarnation` and packs it."""
     if message.incarnation != incarnation:
         raise ValueError(
             f"incarnation {message.incarnation} answered for the pool of {incarnation}"

@@ -1,14 +1,17 @@
-"""Calls between daemons: authentication, TLS, limits on strangers, deadlines, and the failure
-detector.
+"""Calls between daemons: authentication, TLS, limits on strangers, timeouts, failure detector.
 
 auth             the two-step handshake, sessions
-node_key         the key pair by which a node proves its name
-tls              certificates of both sides, loaded again when the files change
-certificates     what is wrong with such files; authority makes them
-client           one channel per peer address, with its handshake and deadlines
-failures         why a call failed, as types
-failure_detector makes suspects of failed calls, and clears who answers a ping
+node_key         the key pair that proves a node's identity
+tls              certificates of both sides, reloaded when the files change
+certificates     checks the files of a node
+authority        makes certificates
+client           one channel per peer address, with its handshake and timeouts
+failures         exception types for failed calls
+failure_detector suspects a peer after a failed call, clears it after an answered ping
+suspects         the state of the failure detector, without I/O
+pings            asks a peer whether this very process lives
 gate             reads nothing of a call before its session is known
 doors            closes connections that do not authenticate
 wire             protobuf messages <-> plain values, with every bound checked
+tasks            background tasks
 """

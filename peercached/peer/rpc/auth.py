@@ -1,15 +1,14 @@
-"""Proof of the cluster secret, and the sessions it opens.
+"""The handshake: both sides prove the cluster secret, and the caller gets a session.
 
     caller -> {caller, nonce}                             server -> {server, server_nonce}
     caller -> {caller, nonce, server_nonce, proof}        server -> {proof, session, read_token}
 
-Each proof is an HMAC-SHA256 under the cluster secret over a word for the role, the protocol
-version, the prover's address and both nonces: it cannot be replayed, nor reflected to its
-maker. Behind it stands a signature of the same text, by the key that is in the prover's address:
-so whoever knows the secret speaks for itself only. The other side's key is in the text, too: who
-is called cannot pass a proof on to a third. The session goes into the metadata of every
-later call; the read token opens the data port to the caller's incarnation. Without TLS both can be
-read by whoever reads the network.
+Each proof is an HMAC-SHA256 under the cluster secret. It covers the role, the protocol version, the
+prover's address and both nonces, so it cannot be replayed, nor reflected to its maker. A signature
+of the same text follows, by the key in the prover's address: a node that knows the secret can speak
+only for itself. The text also holds the other side's key, so a server cannot relay the caller's
+proof to a third node. The session goes into the metadata of every later call. The read token opens
+the data port to the caller's incarnation. Without TLS an eavesdropper can read both.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ TOKEN_BYTES = 32
 MAC_BYTES = 32
 SESSION_KEY = "peercached-session"
 HANDSHAKES_MAX = 1024  # begun and not finished
-HANDSHAKES_PER_HOST_MAX = 128  # of them: who begins without end only spoils its own
+HANDSHAKES_PER_HOST_MAX = 128  # a flood displaces only handshakes of its own host
 HANDSHAKE_S = 10.0
 SESSIONS_MAX = 4096
 
 
 class AuthError(Exception):
-    """The other side did not prove what it had to; the text is for people."""
+    """The other side failed to prove its identity; the text is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a proof is of: this is `prover`, in this handshake. `towards`: the other side's public
-    key; empty if it has none."""
+    """The statement that a proof covers: this is `prover`, in this handshake. `towards` is the
+    other side's public key, or empty if it has none."""
 
     role: str  # "caller" or "server"
     prover: NodeAddress
@@ -81,10 +80,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What a node proves itself with: the cluster secret, and its own key.
+    """A node's credentials: the cluster secret and its own key.
 
-    `value` empty: whoever likes may be a member, and `status` says so. `key`: None where an address
-    has none.
+    With an empty `value` anyone can join, and `status` warns of it. `key` is None if the node's
+    address has no key.
     """
 
     value: bytes
@@ -102,17 +101,17 @@ class Secret:
         return bool(self.value)
 
     def cluster_key(self) -> bytes:
-        """16 bytes that key the digests: the same on all nodes, unknown outside."""
+        """The 16-byte key of the page digests: equal on all nodes, secret outside the cluster."""
         return hashlib.blake2b(self.value, digest_size=16, person=b"peercached keys").digest()
 
     def proof(self, claim: Claim) -> bytes:
-        """The claim's prover is this node."""
+        """Proves the claim; its prover must be this node."""
         text = claim.text()
         signature = self.key.sign(text) if claim.prover.key and self.key is not None else b""
         return self._mac(text) + signature
 
     def check(self, proof: bytes, claim: Claim) -> None:
-        """AuthError unless the claim's prover has made it."""
+        """AuthError unless the claim's prover made this proof."""
         text, prover = claim.text(), claim.prover
         if not hmac.compare_digest(proof[:MAC_BYTES], self._mac(text)):
             raise AuthError(
@@ -134,7 +133,7 @@ def _sized(value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One caller (a node incarnation) that has proved itself."""
+    """A caller (one node incarnation) that has proved its identity."""
 
     caller: NodeAddress
     token: str  # hexadecimal, as in the metadata
@@ -149,11 +148,11 @@ class _Begun:
 
 
 class Sessions:
-    """The server's side of handshakes. Bounded: the session that was longest of no use gives
-    way, and its owner shakes hands again. Not thread safe; `now` is monotonic seconds.
+    """The server's side of handshakes. Not thread safe; `now` is monotonic seconds.
 
+    When full, it drops the least recently used session; the caller then repeats the handshake.
     `admit` and `expel` open and shut the data port to (node id, incarnation): a session and its
-    read token come and go together.
+    read token begin and end together.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Sessions:
         expel: Callable[[str, int], None],
         member: Callable[[NodeAddress], NodeAddress | None] = lambda _: None,
     ) -> None:
-        """`member`: that of our view which has the node id and incarnation of this caller."""
+        """`member` finds the member of our view with the caller's node id and incarnation."""
         self._member = member
         self._secret = secret
         self._own = own
@@ -177,7 +176,7 @@ class Sessions:
         self.refused = 0
 
     def begin(self, nonce: bytes, now: float, host: str = "") -> bytes:
-        """The server's nonce for a caller's, who calls from `host`. ValueError if that is none."""
+        """Returns the server's nonce. ValueError if the caller's nonce has a wrong length."""
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
         while self._begun and (
@@ -203,7 +202,7 @@ class Sessions:
     def finish(
         self, caller: NodeAddress, nonce: bytes, server_nonce: bytes, proof: bytes, now: float
     ) -> tuple[Session, bytes]:
-        """The session and our own proof. AuthError if the caller's is wrong."""
+        """Returns the session and our own proof. AuthError if the caller's proof is wrong."""
         begun = self._forget(server_nonce)
         if begun is None or begun.nonce != nonce or now - begun.at > HANDSHAKE_S:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
@@ -228,22 +227,22 @@ class Sessions:
         return session, self._secret.proof(Claim("server", own, nonce, server_nonce, caller.key))
 
     def _check_only(self, caller: NodeAddress) -> None:
-        """AuthError if another process is who `caller` says it is, as far as we know."""
+        """AuthError if our view has another process under the caller's name."""
         member = self._member(caller)
         if member is not None and not member.same_process(caller):
             raise AuthError(
                 f"{caller.node_id} at {caller.endpoint} shows another key than "
                 f"{member.node_id} at {member.endpoint}, which it says it is"
             )
-        # While nobody knows which of them it is, the last one has the session: whoever came first
-        # must not keep the true one out.
+        # The view does not know this name yet, so the latest claim wins: an impostor that came
+        # first must not keep the real node out.
         session = self._by_caller.get((caller.node_id, caller.incarnation))
         if session is not None and not session.caller.same_process(caller):
             log.warning("%s at %s was another process", caller.node_id, session.caller.endpoint)
             self.drop(session.caller)
 
     def expel_impostors_of(self, member: NodeAddress) -> None:
-        """It is in our view from now on: who came before and only said to be it, is not."""
+        """Ends the session of another process that claimed to be this new member of our view."""
         session = self._by_caller.get((member.node_id, member.incarnation))
         if session is not None and not session.caller.same_process(member):
             log.warning("%s at %s was another process", member.node_id, session.caller.endpoint)
@@ -252,7 +251,7 @@ class Sessions:
     def find(self, token: str) -> Session | None:
         session = self._by_token.get(token)
         if session is not None:
-            # A daemon that is refused and restarted for ever must not wear out the members'.
+            # LRU order: a daemon that restarts in a loop must not evict the members' sessions.
             self._by_token.move_to_end(token)
         return session
 

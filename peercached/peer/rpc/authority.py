@@ -1,4 +1,4 @@
-"""A small certificate authority: enough for tests and for a site without one of its own."""
+"""A small certificate authority, for tests and for sites without their own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from peercached.peer.rpc.certificates import NODE_URI, Files
 
 CA_DAYS = 3650
 NODE_DAYS = 365
-# Clocks of hosts differ.
+# A host with a slow clock must not find a new certificate "not yet valid".
 BACKDATED = timedelta(minutes=10)
 
 
 class Authority:
-    """Its key and certificate. OSError where files cannot be written or are there already."""
+    """A key and its certificate. OSError if a file cannot be written or already exists."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -41,7 +41,7 @@ class Authority:
 
     @staticmethod
     def load(certificate: Path, key: Path) -> Authority:
-        """ValueError if they are no authority's, or do not belong together."""
+        """ValueError if a file cannot be parsed, or the key does not fit the certificate."""
         loaded = serialization.load_pem_private_key(key.read_bytes(), None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key} is no key that this command has made")
@@ -63,8 +63,8 @@ class Authority:
         lifetime: timedelta = timedelta(days=NODE_DAYS),
         replace: bool = False,
     ) -> None:
-        """A node's certificate, for both sides of a connection, and its key. `replace`: over the
-        files that are there, as a rotation does it."""
+        """Writes a node's key, and its certificate for both ends of a connection. `replace`
+        overwrites existing files, for a rotation."""
         own = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node_id[:64])])
         names: list[x509.GeneralName] = [_name(host) for host in hosts]
@@ -92,7 +92,7 @@ class Authority:
 
 
 def files_of(folder: Path, node_id: str) -> Files:
-    """Where `peercachectl certs` puts a node's files."""
+    """The paths that `peercachectl certs` uses for a node's files."""
     return Files(*(str(folder / name) for name in ("ca.crt", f"{node_id}.crt", f"{node_id}.key")))
 
 
@@ -146,9 +146,9 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int, replace: bool = False) -> None:
-    """Whole or not at all, and never over a file unless asked to. FileExistsError."""
+    """Writes atomically. FileExistsError if the file exists, unless `replace`."""
     if not replace:
-        # The name is taken first: two who make the same file at once do not both succeed.
+        # Reserve the name, so that only one of two concurrent writers succeeds.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     part = path.with_name(f".{path.name}.part")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:

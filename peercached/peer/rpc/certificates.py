@@ -1,7 +1,7 @@
-"""Reads a node's three TLS files and says in one sentence what is wrong with them.
+"""Reads a node's three TLS files, and explains in one sentence why they cannot be used.
 
-A file that is being replaced is half written, or does not fit its key yet; a set of files is
-taken only if peers would accept it: then a slip in a rotation cuts nobody off.
+During a rotation a file may be half written, or not fit its key yet. A set of files is used only if
+peers would accept it, so a mistake in a rotation disconnects no node.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-# In a certificate it says which node the bearer is, as a URI among its names.
+# The prefix of a URI among a certificate's names; the node id follows.
 NODE_URI = "peercached://node/"
 FILE_BYTES_MAX = 1 << 20
-_DOMAIN_LABELS_MIN = 3  # of a name that `*` may stand in
+_DOMAIN_LABELS_MIN = 3  # so that `*.com` is not valid for example.com
 
 
 class CertificateProblem(Exception):
@@ -33,21 +33,21 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the files held. `names`: hosts, addresses and URIs that the certificate is for."""
+    """The files' contents. `names`: the certificate's hosts, addresses and URIs."""
 
     ca: bytes
     certificate: bytes
     key: bytes
     names: tuple[str, ...]
     not_before: datetime
-    not_after: datetime  # the first end: of this node's certificate, or of the authority's
+    not_after: datetime  # the earliest expiry from this node's certificate up to its authority's
 
     def __repr__(self) -> str:
         return f"Credentials({self.names}, until {self.not_after:%Y-%m-%d})"
 
 
 def covers(names: Iterable[str], host: str) -> bool:
-    """Whether a certificate with these names is one for `host` (RFC 6125: `*` is one label)."""
+    """Whether a certificate with these names is valid for `host` (RFC 6125: `*` is one label)."""
     wanted = _plain(host)
     for name in names:
         if _plain(name) == wanted:
@@ -67,10 +67,10 @@ def _plain(host: str) -> str:
 
 
 def misfit(names: Iterable[str], node_id: str, host: str) -> str:
-    """Why the bearer of a certificate with these names is not that node; empty if it may be.
+    """Why a certificate with these names does not fit that node; empty if it fits.
 
-    The host must be among the names. Where the certificate names nodes (NODE_URI), the node id
-    must be one of them; a certificate that names none leaves that to the cluster secret.
+    The host must be among the names. If the certificate names nodes (NODE_URI), the node id must be
+    one of them. Otherwise only the cluster secret protects the node id.
     """
     names = tuple(names)
     if not covers(names, host):
@@ -86,7 +86,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def read(files: Files, node_id: str, host: str, now: datetime | None = None) -> Credentials:
-    """The files' contents, if that node can serve with them. CertificateProblem if not."""
+    """Reads the files. CertificateProblem if this node cannot serve with them."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import serialization
@@ -112,7 +112,7 @@ def read(files: Files, node_id: str, host: str, now: datetime | None = None) -> 
     if private.public_key().public_bytes(*form) != own[0].public_key().public_bytes(*form):
         raise CertificateProblem(f"{files.key} is not the key of {files.certificate}")
 
-    # From this node's certificate up to one that tls_ca holds.
+    # Walk the chain from this node's certificate up to one in tls_ca.
     path, trusted = [own[0]], False
     while not trusted and len(path) <= len(own):
         for issuer in (*authorities, *own[1:]):

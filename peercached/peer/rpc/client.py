@@ -1,4 +1,4 @@
-"""Calls to peers: one channel per address, a handshake when needed, a deadline on everything."""
+"""Calls to peers: one channel per address, a handshake when needed, a timeout on every call."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ _T = TypeVar("_T")
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
-    # Peers are reached directly, whatever http_proxy says.
+    # Connect to peers directly even if http_proxy is set.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # gRPC's own back-off goes up to two minutes: a peer that is back would stay unreachable.
+    # gRPC's default backoff grows to two minutes: a restarted peer would stay unreachable.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Also how long the first attempt may take, with TLS and a busy peer.
+    # Also the timeout of the first attempt, so it must suffice for TLS and a busy peer.
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A cut link shows within seconds even on a stream that is idle.
+    # Detect a cut link within seconds even on an idle stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
 DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
-# Errors that say something of the peer's health, not of the call.
+# These errors tell about the peer's health, not about the call.
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class PeerLink:
-    """One address. `identity` is who answered the last handshake there; a restart of that
-    process ends the session, and the next handshake tells who is there now."""
+    """The link to one address. `identity` is the process that answered the last handshake. Its
+    restart ends the session, and the next handshake sets `identity` again."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PeerLink:
         on_session: Callable[[PeerLink], None],
         member_at: Callable[[str], NodeAddress | None] = lambda _: None,
     ) -> None:
-        """`member_at`: that of our view which is to be called at this endpoint."""
+        """`member_at` finds the member of our view at an endpoint."""
         self.endpoint = endpoint
         self._member_at = member_at
         self.identity: NodeAddress | None = None
@@ -101,8 +101,8 @@ class PeerLink:
 
     @property
     def stub(self) -> Any:
-        """For one call. A connection that stands goes on with the certificate that it began with;
-        the next one is made with that of now."""
+        """Ask for it before each call. An open connection keeps its old certificate; the next
+        connection uses the current one."""
         if (
             self._tls is not None
             and self._generation != self._tls.generation
@@ -113,7 +113,7 @@ class PeerLink:
         return self._stub
 
     def _reopen(self) -> None:
-        # Calls that wait in the old channel keep their time.
+        # Calls on the old channel may still finish within their timeout.
         for task in (asyncio.ensure_future(self._channel.close(self._timeout_s)), self._handshake):
             if task is not None:
                 self._closing.add(task)
@@ -122,8 +122,8 @@ class PeerLink:
         self._open()
 
     def try_at_once(self) -> None:
-        """A process is there that was not: neither the pause after attempts that failed, nor an
-        attempt that began before, need be waited for."""
+        """Reconnects now, without waiting for the backoff or for an attempt under way. Call it
+        when there is a sign that the peer is up."""
         if not self._closed and self._channel.get_state() in DISCONNECTED:
             self._reopen()
 
@@ -134,13 +134,13 @@ class PeerLink:
         await self._channel.close(None)
 
     async def ready(self, expect: NodeAddress | None = None) -> None:
-        """Shakes hands unless that is done. Unreachable or AuthError; Unreachable also when
-        another process than `expect` is there."""
+        """Does the handshake unless a session exists. Unreachable or AuthError; WrongProcess if
+        another process than `expect` answers."""
         if not self.metadata:
             await self._once()
         if expect is None or self._is(expect):
             return
-        # The session may be one of the process before.
+        # The session may be the previous process's, so do one new handshake.
         self.forget_session()
         await self._once()
         if not self._is(expect):
@@ -152,9 +152,9 @@ class PeerLink:
     async def _once(self) -> None:
         if self._handshake is None or self._handshake.done():
             self._handshake = asyncio.ensure_future(self._shake())
-            # All who waited may have given up before it fails; the next call says why again.
+            # Retrieve the error: asyncio complains if it fails after all waiters gave up.
             self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
-        # Shielded: one caller's deadline must not end what others wait for too.
+        # Shielded: one caller's timeout must not cancel a handshake that others await.
         await self._unless_closed(asyncio.shield(self._handshake))
 
     def forget_session(self) -> None:
@@ -199,7 +199,7 @@ class PeerLink:
         self._on_session(self)
 
     def _checked(self, reply: pb.HandshakeReply) -> NodeAddress:
-        """Who says that it answers there. AuthError if it cannot be, as far as we know."""
+        """The address that the server claims. AuthError if our view contradicts it."""
         try:
             server = wire.address_of(reply.server)
         except ValueError as error:
@@ -216,13 +216,14 @@ class PeerLink:
         return server
 
     def _check_open(self) -> None:
-        # Whoever took the link before its node left may use it afterwards: for them the node is
-        # gone, and gRPC's own error for a closed channel is one that nobody expects.
+        # A caller may use a link that it got before the node left. No caller handles gRPC's own
+        # error for a closed channel.
         if self._closed:
             raise ClosedHere(f"{self.endpoint} is no member any more")
 
     async def _unless_closed(self, work: Awaitable[_T]) -> _T:
-        """Closing ends what is under way with CancelledError, as if the caller were to end."""
+        """ClosedHere if this end closes the channel: gRPC raises CancelledError then, as if the
+        caller itself were cancelled."""
         try:
             return await work
         except asyncio.CancelledError:
@@ -257,9 +258,10 @@ class PeerLink:
         last: bool = False,
         patience_s: float | None = None,
     ) -> Any:
-        """One call, with one new handshake if the session is unknown there. `expect`: the
-        process that must answer. `last`: this node leaves, so it makes no new session.
-        `patience_s`: how long a call that takes its time may wait, instead of rpc_timeout_ms.
+        """One call; if the peer does not know our session, one new handshake and a retry.
+
+        `expect`: the process that must answer. `last`: this node leaves, so make no new session.
+        `timeout_s` can only shorten rpc_timeout_ms; `patience_s` replaces it, for slow calls.
         Unreachable, AuthError, or AioRpcError for a refusal."""
         wait_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         if patience_s is not None:
@@ -285,20 +287,20 @@ class PeerLink:
 
 
 def failure_of(endpoint: str, error: grpc.aio.AioRpcError, budget_s: float) -> Unreachable:
-    """Of a call that had `budget_s`, and failed with one of UNREACHABLE."""
+    """TimedOut if the call's `budget_s` seconds ran out, else Disconnected."""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TimedOut(endpoint, budget_s)
     return Disconnected(describe(endpoint, error))
 
 
 def describe(endpoint: str, error: grpc.aio.AioRpcError) -> str:
-    """An error for people: gRPC's own details are long and name its source files."""
+    """A short error for people: gRPC's own details are long and name its source files."""
     details = (error.details() or "").removeprefix("failed to connect to all addresses; last error")
     return f"{endpoint}: {error.code().name.lower()} {details[:200].strip(' :;')}"
 
 
 class Peers:
-    """The links by address, made when first wanted, closed when neither in view nor a head."""
+    """The links by address. A link is made on first use."""
 
     def __init__(
         self,
@@ -307,7 +309,7 @@ class Peers:
         tls: Tls | None,
         timeout_s: float,
     ) -> None:
-        # Called after each handshake: a new session comes with a new token for the data port.
+        # Called after each handshake, as each new session brings a new token for the data port.
         self.on_session: Callable[[PeerLink], None] = lambda link: None
         self.member_at: Callable[[str], NodeAddress | None] = lambda _: None
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
@@ -325,12 +327,12 @@ class Peers:
         return link
 
     def try_at_once(self, endpoint: str) -> None:
-        """See PeerLink; where nobody has wanted a link yet, the first who does makes one."""
+        """See PeerLink. Does nothing for an address without a link."""
         if (link := self._links.get(endpoint)) is not None:
             link.try_at_once()
 
     def keep_only(self, endpoints: set[str]) -> list[PeerLink]:
-        """Returns the others, to be closed."""
+        """Forgets all other links and returns them; the caller closes them."""
         gone = [endpoint for endpoint in self._links if endpoint not in endpoints]
         return [self._links.pop(endpoint) for endpoint in gone]
 

@@ -1,9 +1,9 @@
-"""Connections to the meta port, until whoever made them has proved itself.
+"""Limits on unauthenticated connections to the meta port.
 
-gRPC takes connections without asking, keeps those that say nothing, and tells nobody of those that
-fail in TLS. So the daemon looks at its own sockets: what is not proven in time is shut, so is what
-one address has too many of, oldest first (a peer that belongs here proves itself within
-milliseconds), and what went away without a word is counted.
+gRPC accepts every connection, keeps silent ones open, and does not report failed TLS handshakes. So
+the daemon scans its own sockets. It shuts connections that do not authenticate in time. If there
+are too many, from one address or in all, it shuts the oldest: a real peer authenticates within
+milliseconds. It counts connections that ended without a call.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from urllib.parse import unquote
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-# Where TLS handshakes begin faster than this, they wait for the next look to be seen.
+# TLS handshakes trigger a look at most this often, so that a flood cannot cost much CPU.
 LOOK_SOONEST_S = 0.05
 PROOF_S = 10.0
-# gRPC ends by itself what has not greeted in 5 s; what lasted that long was no look at the port.
+# A shorter silent connection is a port probe, not worth a warning. gRPC itself ends silent
+# connections after 5 s.
 HELD_S = 3.0
 UNPROVEN_PER_HOST_MAX = 32
 UNPROVEN_MAX = 1024
@@ -40,7 +41,7 @@ class _Connection:
     since: float
     fd: int
     proven: bool = False
-    spoke: bool = False  # made a call, if a refused one
+    spoke: bool = False  # made a call, perhaps a refused one
     shut: bool = False
 
 
@@ -50,7 +51,7 @@ def host_of(peer: str) -> str:
 
 
 class Doors:
-    """proven() and spoke() on the event loop; look() from any thread."""
+    """Call proven() and spoke() on the event loop, look() from any thread."""
 
     def __init__(self, tls: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._tls = tls
@@ -59,15 +60,15 @@ class Doors:
         self._lock = threading.Lock()
         self._by_inode: dict[int, _Connection] = {}
         self._by_peer: dict[str, _Connection] = {}
-        self._others: set[int] = set()  # inodes of sockets that are none of ours
-        # What was proven before a look has seen it.
+        self._others: set[int] = set()  # inodes of sockets that do not belong to the meta port
+        # Peers that called before a look found their connection: whether they authenticated.
         self._early: dict[str, bool] = {}
         self._looked_at = 0.0
         self.shut_unproven = 0
         self.shut_crowd = 0
         self.silent = 0
 
-    # --- what calls tell
+    # --- reports from calls
 
     def proven(self, peer: str) -> None:
         self._note(peer, True)
@@ -79,7 +80,7 @@ class Doors:
         found = self._by_peer.get(peer)
         if found is None:
             with self._lock:
-                found = self._by_peer.get(peer)  # a look may just have seen it
+                found = self._by_peer.get(peer)  # a look may have just entered it
                 if found is None:
                     if len(self._early) < UNPROVEN_MAX:
                         self._early[peer] = proven or self._early.get(peer, False)
@@ -87,7 +88,7 @@ class Doors:
         found.spoke = True
         found.proven = found.proven or proven
 
-    # --- looking
+    # --- scans
 
     async def watch(self, port: int) -> None:
         self._port = port
@@ -97,7 +98,7 @@ class Doors:
             await loop.run_in_executor(None, self.look)
 
     def new_connection(self) -> None:
-        """A TLS handshake begins now; it may be over, and its socket gone, before the next look."""
+        """A TLS handshake begins. It may fail, and its socket vanish, before the next look."""
         if self._port and self._clock() - self._looked_at >= LOOK_SOONEST_S:
             self.look()
 
@@ -111,7 +112,7 @@ class Doors:
             self._shut_those_that_must_go(now)
 
     def _live(self, now: float) -> set[int]:
-        """Inodes of the meta port's connections; those that are new are entered."""
+        """Returns the inodes of the meta port's connections and enters new ones."""
         live, others = set(), set()
         for entry in os.scandir("/proc/self/fd"):
             fd = int(entry.name)
@@ -146,7 +147,7 @@ class Doors:
                 host, port = taken.getpeername()[:2]
             except OSError:
                 return False  # the listener, or closed meanwhile
-        # gRPC listens for both kinds on one socket, and names callers over IPv4 as such.
+        # gRPC's dual-stack socket shows IPv4 callers as ::ffff:a.b.c.d; context.peer() does not.
         host = host.removeprefix("::ffff:")
         peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
         found = _Connection(peer, host, now, fd)
@@ -174,11 +175,11 @@ class Doors:
                 connection.host,
                 now - connection.since,
             )
-        else:  # who looks whether the port is open
+        else:  # a port probe, such as a health check
             log.debug("a connection to meta_port from %s said nothing", connection.host)
 
     def _shut_those_that_must_go(self, now: float) -> None:
-        # In the order in which they came.
+        # Dicts keep the order of arrival, so this shuts the oldest first.
         unproven = {i: c for i, c in self._by_inode.items() if not c.proven and not c.shut}
         per_host = Counter(connection.host for connection in unproven.values())
         total = len(unproven)
@@ -218,7 +219,7 @@ class Doors:
         connection.shut = True
         taken = _take(connection.fd, inode)
         if taken is not None:
-            with taken, contextlib.suppress(OSError):  # it went by itself
+            with taken, contextlib.suppress(OSError):  # the connection has ended already
                 taken.shutdown(socket.SHUT_RDWR)
 
     def document(self) -> dict[str, int]:
@@ -234,8 +235,8 @@ class Doors:
 
 
 def _take(fd: int, inode: int) -> socket.socket | None:
-    """A socket of our own on the same connection: `fd` may be closed by gRPC, and be another
-    thread's socket a moment later. None if that has happened."""
+    """A duplicate socket for this connection. gRPC may close `fd` at any time, and another thread
+    may then reuse its number. None if that has happened."""
     try:
         copy = os.dup(fd)
     except OSError:

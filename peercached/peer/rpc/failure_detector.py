@@ -1,4 +1,4 @@
-"""From failed calls to suspicion, and from answered pings back to trust."""
+"""The failure detector: a failed call makes a peer suspect, an answered ping clears it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A worker that left us this little time proves nothing about a peer that did not use it well.
+# A timeout shorter than this proves nothing about the peer: the worker left too little time.
 FAIR_S = 0.05
 PING_TIMEOUT_S = 1.0
 
@@ -40,12 +40,12 @@ class FailureDetector:
         self._timer: asyncio.TimerHandle | None = None
 
     def failed(self, node: Node, failure: Unreachable | AuthError) -> None:
-        """A call to `node` failed: it is suspect, unless the call had too little time."""
+        """A call to `node` failed: suspects it, unless the timeout was too short to tell."""
         if isinstance(failure, TimedOut) and failure.budget_s < FAIR_S:
             return
         if self._placement.nodes.get(node.index) is not node or node is self._placement.own:
             return
-        # Who does not know our token lives, and a ping makes a new one.
+        # A peer that refuses our token lives, and the ping's handshake gets a new token.
         answers = isinstance(failure, TokenUnknown)
         if not self.suspects.suspect(node, str(failure), time.monotonic(), answers):
             return
@@ -55,7 +55,7 @@ class FailureDetector:
         self._schedule()
 
     def called_by(self, caller: NodeAddress) -> None:
-        """By a peer that may be suspect."""
+        """A peer calls us: if it is suspect, pings it sooner."""
         node = self._placement.find_process(caller)
         if node is not None and node.suspect and self.suspects.calls(node):
             self._peers.try_at_once(node.address.endpoint)

@@ -1,4 +1,4 @@
-"""What goes wrong between peers. Code goes by the class; the text is for people."""
+"""Failures between peers. Callers decide by the class; the text is for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class Unreachable(Exception):
 
 
 class TimedOut(Unreachable):
-    """No answer within `budget_s`. The peer may be well, and slow in this one thing."""
+    """No answer within `budget_s` seconds. The peer may be healthy but slow in this call."""
 
     def __init__(self, endpoint: str, budget_s: float, what: str = "answer") -> None:
         super().__init__(f"{endpoint} did not {what} in time")
@@ -20,11 +20,11 @@ class Disconnected(Unreachable):
 
 
 class ClosedHere(Unreachable):
-    """This end closed the connection: the peer is out of the view, or we have a new certificate."""
+    """This end closed the connection: the peer left the view, or we have a new certificate."""
 
 
 class WrongProcess(Unreachable):
-    """Another process answers there than the one that was called."""
+    """Another process than the expected one answers at this address."""
 
 
 class ReadFailed(Unreachable):
@@ -32,8 +32,8 @@ class ReadFailed(Unreachable):
 
 
 class TokenUnknown(ReadFailed):
-    """The data port does not know our token, so the peer lives: it had us out of its view."""
+    """The data port does not know our token: the peer lives, but dropped us from its view."""
 
 
 class Unable(Exception):
-    """This node cannot do now what a peer asks; the text says why. The peer may ask again."""
+    """This node cannot serve a peer's request now; the text says why. The peer may retry."""

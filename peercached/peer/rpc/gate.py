@@ -1,9 +1,8 @@
-"""What stands before the service: nothing of a call is read before its session is known.
+"""The gate before the service: reads nothing of a call before its session is known.
 
-gRPC reads a call's message before it runs a unary method, for as long as the caller likes; so
-callers that are nobody could hold all calls that there may be. Here a call without a session ends
-at its headers, and a handshake, which has none, must come within a time, and from one address not
-too many at once.
+gRPC reads a call's message before it runs a unary method, and waits for it without a timeout. So
+strangers could occupy every concurrent call. The gate ends a call without a session at its headers.
+Handshakes have no session, so they get a timeout and a limit per address.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from peercached.proto import peer_pb2 as pb
 log = logging.getLogger(__name__)
 
 HANDSHAKE_READ_S = 3.0
-# Being read or answered. A message may be as large as gRPC lets all of them be.
+# Being read or answered. Each message may reach gRPC's size limit, so this bounds the memory.
 HANDSHAKES_AT_ONCE_MAX = 64
 HANDSHAKES_AT_ONCE_PER_HOST_MAX = 16
-# From one address, waiting for its turn: the rest is refused.
+# Waiting for a turn, from one address; more are refused.
 HANDSHAKES_WAITING_PER_HOST_MAX = 256
 
 _HANDSHAKE = "/peercached.peer.v1.Peer/Handshake"
 
 
 class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Around the handlers of the Peer service. On the event loop's thread."""
+    """Wraps the handlers of the Peer service. On the event loop's thread."""
 
     def __init__(
         self,
@@ -43,8 +42,8 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         refuse: Callable[[Any, Exception], Awaitable[None]],
         doors: Doors,
     ) -> None:
-        """`shake` answers a handshake; `known`: is this session one of ours? `refuse` ends a call
-        with that error."""
+        """`shake` answers a handshake. `known` tells whether we gave out this session. `refuse`
+        ends a call with that error."""
         self._handlers: grpc.GenericRpcHandler[Any, Any] | None = None
         self._checked: dict[str, Any] = {}  # by method, made when first called
         self._shake = shake
@@ -58,7 +57,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self.crowded_handshakes = 0
 
     def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> Gate:
-        """Before the handlers that generated code (`add`) gives to a server."""
+        """Wraps the handlers that the generated `add` function registers for `servicer`."""
         catcher = _Catcher()
         add(servicer, catcher)
         self._handlers = catcher.handlers
@@ -87,9 +86,9 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return _unknown if session else self._nobody()
 
     def _check(self, handler: Any) -> Any:
-        """gRPC itself would answer bytes that are no message with UNKNOWN, and log a traceback."""
+        """Refuses malformed messages: gRPC would answer UNKNOWN and log a traceback."""
         parse = _parser(handler.request_deserializer)
-        if handler.request_streaming:  # raised where the servicer reads
+        if handler.request_streaming:  # the servicer's read raises the error
             return handler._replace(request_deserializer=parse)
 
         def parse_later(data: bytes) -> Any:
@@ -152,7 +151,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
 
 def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """ValueError for bytes that are no such message."""
+    """A parser that raises ValueError for malformed bytes."""
 
     def parsed(data: bytes) -> Any:
         try:
@@ -165,7 +164,7 @@ def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 class _Host:
-    """Handshakes from one address."""
+    """The handshakes under way from one address."""
 
     def __init__(self) -> None:
         self.here = 0
@@ -173,7 +172,7 @@ class _Host:
 
 
 async def _refuse_unknown(requests: Any, context: Any) -> None:
-    # Of the process before this one, most likely: the caller shakes hands again.
+    # Most likely our previous process gave out this session: the caller repeats the handshake.
     del requests
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
@@ -189,4 +188,4 @@ class _Catcher:
         (self.handlers,) = handlers
 
     def add_registered_method_handlers(self, name: str, handlers: Any) -> None:
-        """Another road to the same methods, which is not to be taken."""
+        """Ignored: handlers registered by method would bypass the gate."""

@@ -1,8 +1,8 @@
-"""The key pair by which a node proves that it is the one of that name: Ed25519.
+"""The Ed25519 key pair that proves a node's identity.
 
-The public key is part of a member's address, so every node of the cluster knows it. Nobody else's
-proof is taken for that member, whatever secrets he shares with it (auth.py). The private key is
-kept in state_dir, so that a restart is known for one; without a state_dir each start has a new one.
+The public key is part of a member's address, so every node of the cluster knows it. Other members
+know the cluster secret too, but cannot make this member's proofs (auth.py). The private key is kept
+in state_dir, so a restarted node is recognised. Without a state_dir each start makes a new key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class NodeKey:
 
     @staticmethod
     def kept(folder: str, node_id: str) -> NodeKey:
-        """That of the earlier starts, made at the first one. ValueError for a file with none."""
+        """Loads the key of earlier starts, or makes one. ValueError if the file has no usable
+        key."""
         if not folder:
             return NodeKey.make()
         path = Path(folder) / f"identity-{node_id}.key"
@@ -83,7 +84,7 @@ class NodeKey:
 
     @staticmethod
     def verify(public: bytes, signature: bytes, text: bytes) -> bool:
-        """Whether whoever has the private key to `public` has signed that."""
+        """Whether the private key of `public` signed `text`."""
         try:
             Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
         except (InvalidSignature, ValueError):

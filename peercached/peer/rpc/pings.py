@@ -1,4 +1,4 @@
-"""One question to a peer: are you this very process, and do you live?"""
+"""Asks a peer whether it is alive and still the same process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peercached.proto import peer_pb2 as pb
 
 
 async def reaches(peers: Peers, target: NodeAddress, deadline_s: float) -> bool:
-    """Whether that process answers a ping within the deadline, handshake and all."""
+    """Whether that process answers a ping within `deadline_s` seconds, handshake included."""
     link = peers.link(target.endpoint)
     try:
         await asyncio.wait_for(

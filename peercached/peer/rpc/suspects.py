@@ -1,9 +1,8 @@
-"""Who is suspect, and when it is asked whether it lives.
+"""The failure detector's state: which peers are suspect, and when to ping them.
 
-Suspicion costs a peer's pages a few misses; waiting for a dead peer costs the engine its
-deadline. So one sign is enough to suspect, and one answered ping to trust again. But a peer
-whose gRPC answers while its data port does not would be trusted and suspected in turn; so
-whoever is suspected again soon after is asked later each time.
+A wrong suspicion costs a few misses. Waiting for a dead peer costs the engine its deadline. So one
+failure makes a peer suspect, and one answered ping clears it. A peer that answers gRPC while its
+data port is broken would flap between the two, so a relapse soon after doubles the ping backoff.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class _Case:
     pause_s: float
     ping_at: float
     pinging: bool = False
-    silent_at: float = float("inf")  # when a ping was in vain, lately
+    silent_at: float = float("inf")  # the last unanswered ping
 
 
 class Suspects:
@@ -36,8 +35,8 @@ class Suspects:
         self._cleared: dict[int, tuple[Node, float, float]] = {}  # node, when, last pause
 
     def suspect(self, node: Node, reason: str, now: float, answers: bool = False) -> bool:
-        """True if it was not suspect before. `answers`: it has refused something, so it lives, and
-        a ping is worth while at once."""
+        """False if it was suspect already. `answers`: the peer refused a request, so it lives, and
+        the first ping is due at once (unless this is a relapse)."""
         if node.suspect:
             return False
         pause = PING_FIRST_S
@@ -51,7 +50,7 @@ class Suspects:
         return True
 
     def due(self, now: float) -> list[Node]:
-        """Whom to ping now; each must be followed by answered(), silent() or forget()."""
+        """Nodes to ping now. Report each with answered(), silent() or forget()."""
         cases = [c for c in self._cases.values() if not c.pinging and now >= c.ping_at]
         for case in cases:
             case.pinging = True
@@ -62,7 +61,7 @@ class Suspects:
         return min(times, default=float("inf"))
 
     def answered(self, node: Node, now: float) -> bool:
-        """True if it was suspect and is not any more."""
+        """The node answered a ping. False if it was not suspect."""
         case = self._cases.get(node.index)
         if case is None or case.node is not node:
             return False
@@ -80,18 +79,18 @@ class Suspects:
             case.ping_at = now + case.pause_s
 
     def calls(self, node: Node) -> bool:
-        """It did not answer a ping, and calls us now: it can be reached again, most likely. True if
-        it is asked sooner for that."""
+        """A node that left a ping unanswered calls us, so it is most likely reachable again. True
+        if its next ping is sooner now."""
         case = self._cases.get(node.index)
         if case is None or case.node is not node or case.pinging:
             return False
-        soon = case.silent_at + PING_FIRST_S  # however often it calls
+        soon = case.silent_at + PING_FIRST_S  # frequent calls must not cause frequent pings
         sooner = soon < case.ping_at
         case.ping_at = min(case.ping_at, soon)
         return sooner
 
     def forget(self, node: Node) -> None:
-        """It is out of the view."""
+        """The node left the view."""
         self._cases.pop(node.index, None)
         self._cleared.pop(node.index, None)
 

@@ -1,4 +1,4 @@
-"""Work that goes on beside whoever began it. The event loop itself keeps no task alive."""
+"""Background tasks. The event loop keeps only weak references, so a task could be collected."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Tasks:
             task.cancel()
 
     async def stop(self) -> None:
-        """Returns when none runs any more."""
+        """Cancels all tasks and waits until none runs any more."""
         self.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""TLS between daemons: both sides show certificates of one authority, and new files are taken up
-without a restart.
+"""TLS between daemons: both sides show certificates of one authority, and new files need no
+restart.
 
-New files serve new connections; those that stand go on with what they began with. Files that peers
-would refuse are not taken up: the old ones stay, and `status` says what is wrong with the new.
+New connections use the new files; open connections keep the old ones. If peers would refuse the new
+files, the old ones stay in force, and `status` explains the problem.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from peercached.peer.rpc.certificates import CertificateProblem, Credentials, Fi
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-# `status` warns from then on, or in the last fifth of a certificate that is meant to be short.
+# `status` warns this long before the expiry, or in the last fifth of a short lifetime.
 WARN_BEFORE = timedelta(days=14)
 WARN_FRACTION = 5
 
 
 class Tls:
-    """The credentials in force. CertificateProblem if the first ones cannot be used.
+    """The credentials in force. CertificateProblem if the files at start cannot be used.
 
-    `generation` rises with each new set. server_credentials() may be asked from any thread."""
+    `generation` rises with each new set. server_credentials() is safe from any thread."""
 
     def __init__(self, files: Files, node_id: str, host: str) -> None:
         self._files = files
@@ -40,12 +40,12 @@ class Tls:
         self._current = read(files, node_id, host)
         self.generation = 1
         self.problem = ""
-        # Called where gRPC begins a handshake with a caller, on a thread of its own.
+        # gRPC calls it on its own thread when a TLS handshake with a caller begins.
         self.on_connection: Callable[[], None] = lambda: None
 
     @staticmethod
     def load(ca: str, certificate: str, key: str, node_id: str, host: str) -> Tls | None:
-        """None without files. RuntimeError for people if they cannot be used."""
+        """None without files. RuntimeError with a text for people if they cannot be used."""
         if not ca:
             return None
         try:
@@ -83,14 +83,14 @@ class Tls:
     # --- rotation
 
     async def watch(self) -> None:
-        """Looks at the files for ever."""
+        """Checks the files every LOOK_S seconds until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
             await loop.run_in_executor(None, self.look)
 
     def look(self) -> bool:
-        """True if new files were taken up. Not from two threads at a time."""
+        """Loads changed files; True if new ones are in force. One thread at a time."""
         signature = self._signature()
         if signature == self._seen and not self.problem:
             return False

@@ -9,7 +9,7 @@ from peercached.membership import NodeAddress
 from peercached.peer.rpc.node_key import KEY_BYTES
 from peercached.proto import peer_pb2 as pb
 
-# Large enough for one bucket of a pool of hundreds of millions of pages; see stream.py.
+# Large enough for one bucket of a pool of hundreds of millions of pages (directory/stream.py).
 MESSAGE_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
 RAILS_MAX = 64
@@ -29,7 +29,7 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
 
 
 def check_name(what: str, name: str) -> None:
-    """ValueError"""
+    """ValueError if the name is empty, too long or not printable."""
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
         raise ValueError(f"{what} {name[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
     if not name.isprintable():
@@ -94,7 +94,7 @@ def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBat
 
 
 def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
-    """`epoch`: of the stream's hello, 0 before it."""
+    """`epoch` is that of the stream's hello, or 0 before the hello."""
     body = message.WhichOneof("body")
     if body == "rows":
         kind, payload, bucket, as_of = Kind.ROWS, message.rows, 0, 0

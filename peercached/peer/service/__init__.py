@@ -1,7 +1,7 @@
 """The gRPC service that peers call.
 
-server           the port
-servicer         checks the caller and the message, then asks the node
-local_node       what this node does for a peer
+server           listens on the meta port
+servicer         checks the caller and the message, then calls the node
+local_node       serves peers' requests on this node
 relay            operators' calls to other members
 """

@@ -1,4 +1,4 @@
-"""What this node does when a peer calls: the NodeService behind the gRPC server."""
+"""Serves peers' requests on this node: the NodeService behind the gRPC server."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIGESTS_MAX = 1 << 17
-# Who waits for the owners' word has a call under way that takes the rest.
+# Share of the timeout for the owners' acknowledgements. The caller's own RPC needs the rest.
 _TAKE_BACK_SHARE = 0.5
 
 
 class Overview(Protocol):
-    """For dashboards of other nodes: overview/overview.py, which itself calls peers."""
+    """Serves other nodes' dashboards. A protocol, so that this package does not import
+    overview/overview.py, which itself calls peers."""
 
     def summary_json(self) -> str: ...
 
@@ -94,8 +95,8 @@ class LocalNode:
         return self._cluster.on_heartbeat(beat, epochs)
 
     async def probe(self, target: NodeAddress) -> bool:
-        """Whether a member lives, for a master that does not hear it. LookupError: of others
-        we know no address to try."""
+        """Whether a member lives, for a master that misses its heartbeats. LookupError if our view
+        does not have this member at this address."""
         known = self._placement.find(target.node_id, target.incarnation)
         if known is None or known.address.endpoint != target.endpoint:
             raise LookupError(f"{target.node_id} is not in our view")
@@ -146,11 +147,11 @@ class LocalNode:
             self._owner_side.closed(holder.index, epoch)
 
     def _is_member(self, holder: Node) -> bool:
-        """Its index may be another node's by now, and stream epochs are alike everywhere."""
+        """Compares the node itself: its index may be reused, and stream epochs are not unique."""
         return self._placement.nodes.get(holder.index) is holder
 
     def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
-        """Acknowledgements that waited for our view."""
+        """Sends acknowledgements that waited for our view."""
         for holder, epoch, ack in answers:
             sender = self._senders.get(self._placement.nodes[holder])
             if sender is not None and sender[0] == epoch:
@@ -193,31 +194,31 @@ class LocalNode:
         return await self._promotes.serve(digests, timeout_ms, warm)
 
     async def drop_here(self, digests: bytes) -> None:
-        """Out of the pool: another node has these pages now. What is on our disk stays, for the
-        day when we are back."""
+        """Drops pages from the pool after another node took them. Copies on our disk stay, for this
+        node's return."""
         rows = self._engine.drop_from_pool(digests)
         if rows:
             await self.published(rows)
 
     async def withdraw_here(self, digests: bytes) -> None:
-        """The owners forget that these pages are here; readers who know it can still read them."""
+        """Withdraws these pages' records at the owners. Readers that looked them up before can
+        still read them."""
         rows = withdrawals_of(self._engine.local_rows(digests))
         if rows:
             await self.published(rows)
 
     async def published(self, rows: bytes) -> list[str]:
-        """Withdrawals, and all that went before them: at the owners. Returns node ids of those that
-        may still name this node for what these take back."""
-        # The records of these pages may still be on their way to us: they go first, or they
-        # would come to the owners behind their withdrawals, to stay. So may withdrawals of pages
-        # that were evicted just before.
+        """Sends withdrawals behind all earlier records, and awaits the owners. Returns the node ids
+        of owners that may still name this node for the withdrawn pages."""
+        # Events with these pages' records may still be queued. Send them first: a record that
+        # arrives after its withdrawal would stay for ever. Recent evictions may be queued too.
         self._handle_events()
-        # Answered once the owners know, so that a lookup after it finds nothing.
+        # Wait for the owners, so that a later lookup finds nothing.
         known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
         left_s = self._timeout_s * _TAKE_BACK_SHARE
 
         def done(failed: set[int]) -> None:
-            # Whoever asked may have given up, and whoever calls this has other things to do.
+            # If the waiter has given up, set_result would raise into the publisher.
             if not known.done():
                 known.set_result(failed)
 
@@ -230,5 +231,5 @@ async def _send(send: SendAck, ack: Ack) -> None:
     try:
         await send(ack)
     except Exception as error:
-        # The stream ended meanwhile; the holder begins anew.
+        # The stream has ended; the holder opens a new one.
         log.debug("a late acknowledgement was not sent: %s", error)

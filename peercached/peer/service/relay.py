@@ -1,7 +1,7 @@
 """Operators' calls to other members, over the peers' authenticated channel: both ends.
 
-Looking is allowed to every member. Steering is not, as long as members are not authenticated: then
-whoever reaches the meta port could drain the node.
+Every member may read. Changes need authenticated members: otherwise anyone who reaches the meta
+port could drain the node.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-# Answered for peers at once; more are told to come again.
+# Concurrent answers to peers. Further calls are refused, to be retried.
 ANSWERS_AT_ONCE_MAX = 8
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Relay:
-    """`authenticated`: the members have proved who they are. On the event loop's thread."""
+    """`authenticated`: members prove their identity. On the event loop's thread."""
 
     def __init__(
         self, source: StatusSource, placement: Placement, peers: Peers, authenticated: bool
@@ -41,7 +41,8 @@ class Relay:
         self._answering = 0
 
     async def ask(self, node_id: str, method: str, packed: bytes, left_s: float) -> bytes:
-        """That member's reply. Refusal, its own or of the way there."""
+        """Returns that member's packed reply within `left_s` seconds. Refusal if the member refuses
+        or cannot be reached."""
         nodes = {node.address.node_id: node for node in self._placement.nodes.values()}
         node = nodes.get(node_id)
         if node is None:
@@ -76,7 +77,7 @@ class Relay:
         return bytes(reply.reply)
 
     async def answer(self, caller: NodeAddress, request: pb.OperateRequest) -> pb.OperateReply:
-        """For a member whose operator asks."""
+        """Answers an operator's call that another member relays."""
         try:
             reply = await self._answer(caller, request)
         except Refusal as refusal:

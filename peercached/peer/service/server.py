@@ -1,4 +1,4 @@
-"""The port on which peers call (peer/service/servicer.py answers)."""
+"""The gRPC server on the meta port (peer/service/servicer.py answers the calls)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
     # Two daemons must not share a port by accident.
     ("grpc.so_reuseport", 0),
-    # Callers look after their links themselves (client.py): this is for those that vanished.
+    # Closes connections of callers that vanished. Live callers check their links (client.py).
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 2000),
     ("grpc.http2.max_ping_strikes", 0),
-    # Whoever connects has this long to get through TLS and HTTP/2's greeting.
+    # Timeout for TLS and the HTTP/2 preface of a new connection.
     ("grpc.server_handshake_timeout_ms", 5000),
     ("grpc.max_concurrent_streams", 1024),
     ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
 ]
-# Publish streams of all holders, lookups of all readers, and room for bursts.
+# Publish streams of all holders, lookups of all readers, and reserve for bursts.
 CALLS_MAX = 8192
 
 
 class PeerServer:
-    """start() raises OSError that names the address and the remedy."""
+    """start() raises OSError with the address and the remedy."""
 
     def __init__(self, servicer: PeerServicer, tls: Tls | None) -> None:
         self._servicer = servicer
@@ -57,7 +57,7 @@ class PeerServer:
                 if self._tls is None
                 else server.add_secure_port(address, self._tls.server_credentials())
             )
-        except RuntimeError:  # of gRPC, without the reason
+        except RuntimeError:  # gRPC gives no reason
             bound = 0
         if bound == 0:
             holder = port_holder(host, port)

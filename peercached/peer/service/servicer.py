@@ -1,8 +1,8 @@
-"""The Peer service: checks who calls and what, then hands it to the node.
+"""The Peer service: checks the caller and the message, then calls the node.
 
 Every call but Handshake needs a session. Packed bytes of a wrong length are refused with
-INVALID_ARGUMENT and the value; an unknown session with UNAUTHENTICATED, upon which the caller
-shakes hands again.
+INVALID_ARGUMENT and the value. An unknown session is refused with UNAUTHENTICATED; the caller then
+repeats the handshake.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Reply = TypeVar("Reply")
 
 
 class NodeService(Protocol):
-    """What the service asks of the node. On the event loop's thread. ValueError: the caller
-    sent something that cannot be; LookupError: the caller is not in our view; Unable: not now."""
+    """The node's side of the service. On the event loop's thread. ValueError: the caller sent an
+    invalid value. LookupError: the caller is not in our view. Unable: not now."""
 
     def address(self) -> NodeAddress: ...
     def heartbeat(
@@ -59,36 +59,36 @@ class NodeService(Protocol):
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
     async def probe(self, target: NodeAddress) -> bool: ...
     def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
-        """The holder, for `batch`."""
+        """Returns the holder, for `batch`."""
 
     def batch(self, holder: Node, batch: Batch) -> Ack | None: ...
     def close_stream(self, holder: Node, epoch: int) -> None: ...
     def lookup(
         self, digests: bytes, view_number: int
     ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
-        """(holder table, rows, final, our view's number)"""
+        """Returns (holder table, rows, final, our view's number). `final`: rows are complete."""
 
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
-        """Packed rows; Unable"""
+        """Returns packed rows. Unable: not now."""
 
     async def adopt_here(
         self, caller: NodeAddress, offer: pb.AdoptRequest
     ) -> tuple[bytes, str, bool]:
-        """(digests here now, why not the others, whether for want of room); Unable"""
+        """Returns (digests now here, why others are not, whether room is lacking). Unable."""
 
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
-        """A packed ChannelAnswer; Unable"""
+        """Returns a packed ChannelAnswer. Unable: not now."""
 
     async def raise_epoch(
         self, caller: NodeAddress, namespace_id: bytes, epoch: int
     ) -> tuple[int, int]:
-        """(the epoch in force, our view's number). Unable: it is in force here, but would be
-        forgotten by a restart"""
+        """Returns (epoch in force, our view's number). Unable: the epoch is in force but not
+        stored, so a restart would forget it."""
 
     def epochs(self) -> dict[bytes, int]: ...
 
     def summary_json(self) -> str:
-        """A Summary (peercached/overview/summary.py)"""
+        """Returns a Summary (peercached/overview/summary.py) as JSON."""
 
     async def overview_here(self) -> pb.OverviewReply: ...
 
@@ -110,7 +110,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         tls: Tls | None = None,
         read_sealed: bool = False,
     ) -> None:
-        """`read_sealed`: the data port speaks TLS, too."""
+        """`read_sealed`: the data port speaks TLS too."""
         self._node = node
         self._removals = removals
         self._catch_up = catch_up
@@ -124,7 +124,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self.doors,
         )
         self.on_call: Callable[[NodeAddress], None] = lambda caller: None
-        # Set once there is somebody to answer (peer/service/relay.py).
+        # run.py sets it once this node can answer operators' calls (peer/service/relay.py).
         self.operate: Operate | None = None
         self.malformed = 0
         self.misfits = 0
@@ -155,7 +155,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                     self.doors.proven(context.peer())
                     self.on_call(session.caller)
                     return session
-        # It ended between the gate and here.
+        # The session ended after the gate checked it.
         self.gate.unauthenticated += 1
         raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
@@ -197,7 +197,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         return reply
 
     def _check_certificate(self, caller: NodeAddress, context: Any) -> None:
-        """AuthError unless the caller's certificate, if TLS demanded one, is that node's."""
+        """With TLS: AuthError unless the certificate fits the caller's node id and host."""
         shown = context.auth_context()
         if b"ssl" not in shown.get("transport_security_type", ()):
             return
@@ -237,10 +237,10 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             await self._refuse(context, error)
 
     async def Publish(self, request_iterator: Any, context: Any) -> None:
-        del request_iterator  # read from the context: cheaper, and one loop for both directions
+        del request_iterator  # context.read() is cheaper, and one loop serves both directions
         holder: Node | None = None
         epoch = 0
-        # An acknowledgement that waited for our view may be sent beside the one of a batch.
+        # An acknowledgement that waited for our view may coincide with a batch's.
         sending = asyncio.Lock()
 
         async def send(ack: Ack) -> None:
