@@ -3,6 +3,7 @@ reach it meanwhile, so nothing may be set there."""
 
 from __future__ import annotations
 
+from harness.clock import seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.versions import Versions
@@ -58,7 +59,7 @@ def test_a_node_that_is_not_taken_in_yet_removes_and_clears_nothing_for_sure(
         if not waits(c):
             continue
         with Versions(c.socket_path) as at_c:
-            answers = set(at_c.remove(keys, timeout_s=0.2))
+            answers = set(at_c.remove(keys, timeout_s=seconds(1.0)))
             cleared = at_c.clear()
         if waits(c):
             break
