@@ -28,7 +28,7 @@ nb::bytes key_digest(Engine& engine, const std::string& name, const nb::bytes& k
   return pack(digest_of(ns->current().key, std::string_view(key.c_str(), key.size())));
 }
 
-nb::bytes namespace_id(Engine& engine, const std::string& name) {
+nb::bytes id_of_namespace(Engine& engine, const std::string& name) {
   check_namespace(name);
   return pack(engine.namespaces().id_of(name));
 }
@@ -43,7 +43,7 @@ nb::dict namespace_epochs(Engine& engine) {
 
 void bind_namespaces(nb::class_<Engine>& engine) {
   engine.def("digest", &key_digest, nb::arg("namespace"), nb::arg("key"))
-      .def("namespace_id", &namespace_id, nb::arg("namespace"))
+      .def("namespace_id", &id_of_namespace, nb::arg("namespace"))
       .def(
           "namespace_epoch",
           [](Engine& self, const nb::bytes& id) {
