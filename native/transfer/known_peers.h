@@ -1,4 +1,5 @@
-// The peers that an engine can read from: their endpoints and its channels to them. Thread safe.
+// The peers that an engine can read from: each peer's endpoint and the engine's channels to it.
+// Thread safe.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@
 
 namespace peercached {
 
-// `Channels` has counters, size() and close(). Reads in flight keep theirs.
+// `Channels` has counters, size() and close(). A read in flight keeps its channels alive.
 template <typename Channels>
 class KnownPeers {
  public:
@@ -33,7 +34,7 @@ class KnownPeers {
     return it == peers_.end() ? nullptr : it->second.channels;
   }
 
-  // Null: that peer is not known by this incarnation.
+  // Returns null if the peer is unknown, or known by another incarnation.
   std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
     std::shared_lock lock(mutex_);
     auto it = peers_.find(index);
@@ -41,8 +42,8 @@ class KnownPeers {
     return it->second.channels;
   }
 
-  // For each batch of a peer that is known by this incarnation, `open(batch, channels)`; the pages
-  // of the others end with an error.
+  // Calls `open(batch, channels)` for each batch whose peer is known by this incarnation. The pages
+  // of all other batches end with an error.
   template <typename Open>
   void open(std::span<ReadBatch> batches, const Open& open) const {
     for (ReadBatch& batch : batches) {
@@ -54,7 +55,7 @@ class KnownPeers {
     }
   }
 
-  // In place of what was known of that peer; its channels are closed.
+  // Replaces the peer's entry and closes its old channels.
   void put(HolderIndex index, const PeerEndpoint& endpoint, std::shared_ptr<Channels> channels) {
     replace(index, {endpoint, std::move(channels)});
   }

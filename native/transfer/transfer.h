@@ -1,16 +1,16 @@
-// Moving pages from a peer's pool into local memory: the one interface of all engines.
+// Moves pages from a peer's pool into local memory: the one interface of all engines.
 //
-// An engine moves bytes and says what became of each page; it decides nothing else. It puts
-// the 64-byte slot header into `header`, the payload straight into `dest`, and the header as it
-// is after that into `again` (a holder that pins the slot while it sends has no second look: the
-// same one); then it calls the sink, on the thread that moved it, while the payload is still in
-// the cache. The sink
-// (transfer/verify.h) compares header and record and checks the payload: a page counts only
-// after that. Fault injection (transfer/fault) sits between engine and sink.
+// An engine moves bytes and reports a status for each page; it decides nothing else. It reads the
+// slot header (64 bytes) into `header` and the payload straight into `dest`. Then it reads the
+// header again, into `again`. If the holder pins the slot while it sends, one look is enough and
+// both are the same. Finally it calls the sink, on the thread that moved the page, while the
+// payload is still in the cache. The sink (transfer/verify.h) compares the header with the record
+// and checks the payload. A page counts only after that. Fault injection (transfer/fault) sits
+// between engine and sink.
 //
-// The rule of silence: when read() has returned, nothing will be written into
-// any `dest` or `header` of that call any more, whatever became of the page. What is still
-// in flight at the deadline is fenced first: the socket is shut, the QP drained.
+// The rule of silence: after read() has returned, nothing is written into any `dest` or `header` of
+// that call, whatever the status of the page. At the deadline the engine first fences all reads in
+// flight: it shuts the socket or drains the QP.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@
 namespace peercached {
 
 struct ReadOp {
-  // what to read, from the record
+  // Input, from the record.
   Digest digest;
   uint64_t offset = 0;  // of the slot in the peer's pool
   Generation generation = 0;
   uint32_t length = 0;  // payload bytes expected; also the room at dest
   std::byte* dest = nullptr;
-  bool to_device = false;  // dest is a GPU's: for RDMA only, and nobody can read it back here
-  // what came of it
-  bool one_sided = false;  // read, or tried, without the peer noticing
-  SlotHeader header;       // that came with the payload
-  SlotHeader again;        // as it was once the payload had been read
+  bool to_device = false;  // dest is GPU memory: only RDMA writes it, this process cannot read it
+  // Result.
+  bool one_sided = false;  // over RDMA, even if it failed: the peer does not notice the read
+  SlotHeader header;       // read with the payload
+  SlotHeader again;        // read once more after the payload
   PageStatus status = PageStatus::pending;
-  bool corrupt = false;  // the sink says: the right header came with bytes that are not its page's
-  // Of the payload, if the engine made it while the bytes came; whoever changes them drops it.
+  bool corrupt = false;  // set by the sink: header matches the record, but not the payload
+  // Of the payload, if the engine computed it on arrival. Code that changes the payload resets it.
   std::optional<uint64_t> checksum = {};
 };
 
-// All pages of one call that lie at one peer.
+// All pages that one call reads from one peer.
 struct ReadBatch {
   HolderIndex peer = kNoHolder;
-  Incarnation incarnation = 0;  // of the peer, as in the records
+  Incarnation incarnation = 0;  // of the peer, from the records
   std::span<ReadOp> ops;
 };
 
 class PageSink {
  public:
   virtual ~PageSink() = default;
-  // Header and payload of `op` have landed. Sets op.status. Called from any of the engine's
-  // threads, once per page, concurrently for different pages.
+  // Header and payload of `op` have landed. Sets op.status. Any engine thread may call it, once per
+  // page, concurrently for different pages.
   virtual void landed(const ReadBatch& batch, ReadOp& op) = 0;
-  // Whether it will look at checksums: else the engine need not make any.
+  // Whether the sink uses checksums. If not, the engine need not compute any.
   virtual bool sums() const = 0;
 };
 
@@ -67,7 +67,7 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
-  unsigned rails = 0;   // that it can be read by over RDMA
+  unsigned rails = 0;   // rails that it offers for RDMA reads
   bool sealed = false;  // its data port speaks TLS
   friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
@@ -80,7 +80,7 @@ struct PeerHealth {
   LatencySnapshot reads{};
 };
 
-// Told by an engine when a peer gives trouble, so that the next batch need not wait for it.
+// An engine calls it when a peer is in trouble, so that the next batch need not wait for that peer.
 class PeerWatcher {
  public:
   virtual ~PeerWatcher() = default;
@@ -91,16 +91,16 @@ class TransferEngine {
  public:
   virtual ~TransferEngine() = default;
 
-  // A peer (or its new incarnation, which replaces the old one and all its channels; the same
-  // endpoint again changes nothing). A host name that does not resolve shows as trouble when
-  // it is read from; throws std::invalid_argument for a token of a wrong length.
+  // Adds a peer. A new incarnation replaces the old one and all its channels; the same endpoint
+  // again changes nothing. A host name that does not resolve shows as trouble at the first read.
+  // Throws std::invalid_argument for a token of a wrong length.
   virtual void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) = 0;
-  // Closes its channels; reads in flight end with PageStatus::error.
+  // Closes the peer's channels; reads in flight end with PageStatus::error.
   virtual void drop_peer(HolderIndex peer) = 0;
 
-  // Blocks until every op of every batch has a final status. Peers are read in parallel;
-  // one peer's trouble never delays another's pages beyond the deadline. Thread safe.
-  // `gate` stands before every write into worker memory.
+  // Blocks until every op of every batch has a final status. Peers are read in parallel: trouble of
+  // one peer never delays another peer's pages beyond the deadline. Thread safe. The engine enters
+  // `gate` before every write into worker memory.
   virtual void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
                     PageSink& sink) = 0;
 

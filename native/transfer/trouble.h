@@ -1,4 +1,4 @@
-// What is wrong with a peer, or with a connection to it.
+// The reason why a peer, or a connection to it, does not work.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct Trouble {
 
   bool empty() const { return text.empty(); }
 
-  std::string text;            // for people; empty: nothing is wrong
-  bool token_unknown = false;  // the peer lives, and needs another handshake with us
+  std::string text;            // for people; empty: no trouble
+  bool token_unknown = false;  // the peer is alive, but must shake hands with us again
 };
 
 }  // namespace peercached

@@ -31,7 +31,7 @@ bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
 }  // namespace
 
 void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
-  // Taken, so that it can never speak for the bytes of another try.
+  // Reset here, so that it cannot vouch for the bytes of a later attempt.
   std::optional<uint64_t> sum = std::exchange(op.checksum, std::nullopt);
   const bool same = std::memcmp(&op.header, &op.again, sizeof op.header) == 0;
   if (!same || !sealed(op.header) || !names_the_record(batch, op)) {
@@ -48,8 +48,8 @@ void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
       sum = summing.sum;
     }
     if (*sum != op.header.checksum) {
-      // Worth another try like any stale page, but counted apart: a slot that is merely reused
-      // ends above.
+      // Retried like any stale page, but counted apart. A slot that was merely reused has failed
+      // the checks above.
       op.corrupt = true;
       op.status = PageStatus::stale;
       return;

@@ -1,6 +1,6 @@
-// Why a READ may be trusted: the header that came with the payload must be
-// sealed, name the digest, incarnation, generation and length of the record, and be the same
-// after the payload was read; and the payload must have the header's checksum.
+// When a READ can be trusted. The header that came with the payload must be sealed and must name
+// the digest, incarnation, generation and length of the record. It must be unchanged after the
+// payload was read. The payload must have the header's checksum.
 #pragma once
 
 #include "transfer/transfer.h"
@@ -12,7 +12,7 @@ enum class Verify : uint8_t { header, checksum };
 class VerifyingSink final : public PageSink {
  public:
   explicit VerifyingSink(Verify mode) : mode_(mode) {}
-  // ok, stale (op.corrupt: only the checksum is wrong) or region_lost
+  // Sets ok, region_lost, or stale (with op.corrupt if only the checksum is wrong).
   void landed(const ReadBatch& batch, ReadOp& op) override;
   bool sums() const override { return mode_ == Verify::checksum; }
 

@@ -26,7 +26,7 @@ int WakeFds::take() {
 void WakeFds::give_back(int fd) {
   if (fd < 0) return;
   uint64_t count;
-  (void)!::read(fd, &count, sizeof count);  // what the last read did not look at
+  (void)!::read(fd, &count, sizeof count);  // clears wake-ups that the last read did not consume
   std::lock_guard lock(mutex_);
   free_.push_back(fd);
 }

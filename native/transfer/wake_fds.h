@@ -1,4 +1,4 @@
-// Eventfds for the threads of a read to be woken from poll(), kept for the next read.
+// Eventfds that wake the threads of a read from poll(). They are kept for later reads.
 #pragma once
 
 #include <mutex>

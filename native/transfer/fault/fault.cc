@@ -16,7 +16,7 @@ enum class BatchFault : uint8_t { none, reset, hang };
 
 struct Fault {
   PageFault kind = PageFault::none;
-  uint64_t dice = 0;  // where and how much
+  uint64_t dice = 0;  // random: where to do damage, or how much
 };
 
 struct PlannedBatch {
@@ -24,8 +24,8 @@ struct PlannedBatch {
   std::vector<Fault> faults;  // one per op
 };
 
-// Draws all faults of a call before it starts: in which order pages land is chance, but the
-// faults must be the same for the same seed.
+// Draws all faults of a call before it starts. Pages land in random order, but the same seed must
+// give the same faults.
 class FaultDice {
  public:
   explicit FaultDice(const FaultPlan& plan) : plan_(plan), random_(plan.seed) {}
@@ -53,14 +53,14 @@ class FaultDice {
   }
 
  private:
-  // Made by hand: what std::uniform_real_distribution draws differs between libraries.
+  // By hand, because std::uniform_real_distribution differs between standard libraries.
   double fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
   const FaultPlan& plan_;
   std::mt19937_64 random_;
 };
 
-// Overwrites [at, at + bytes) of a page with other bytes than were there.
+// The bytes [at, at + bytes) of a page, which spoil() changes.
 struct Junk {
   std::byte* at;
   size_t bytes;
@@ -70,7 +70,7 @@ void spoil(void* context) {
   for (size_t i = 0; i < junk.bytes; ++i) junk.at[i] ^= std::byte{0xa5};
 }
 
-// `dest` is worker memory: the gate and the guard stand before our writes as before any other.
+// `dest` is worker memory, so our writes need the gate and the guard like all others.
 bool spoil_dest(WriteGate& gate, Junk junk) {
   while (junk.bytes != 0) {
     Junk piece{junk.at, std::min(junk.bytes, kGatePieceBytes)};
@@ -130,7 +130,7 @@ class FaultSink final : public PageSink {
   Fault fault_of(const ReadOp& op) const {
     for (const PlannedBatch& planned : planned_) {
       const std::span<ReadOp> ops = planned.batch->ops;
-      // Compared as numbers: pointers into different arrays have no order.
+      // Compared as numbers: pointers into different arrays have no defined order.
       const auto first = reinterpret_cast<uintptr_t>(ops.data());
       const auto here = reinterpret_cast<uintptr_t>(&op);
       if (here - first < ops.size_bytes()) return planned.faults[(here - first) / sizeof(ReadOp)];
@@ -138,7 +138,7 @@ class FaultSink final : public PageSink {
     return {};
   }
 
-  // One byte, somewhere in the header or the payload: the header gets one time in four.
+  // Changes one byte: of the header one time in four, else of the payload.
   bool corrupt(ReadOp& op, uint64_t dice) {
     const uint64_t where = dice >> 2;
     if (dice % 4 == 0) {

@@ -1,12 +1,15 @@
 // A transfer engine that misbehaves on purpose, by seed: for tests and `--faults` runs.
 //
-// Decorates any TransferEngine. Per page it may, with the given probabilities: delay it; drop
-// it (status error); truncate it (only part of the payload counts as landed: the rest of dest
-// is overwritten with junk before the sink sees it); corrupt it (flip bits in payload or header
-// before the sink sees them); take it blindly (status ok without a look: the test that finds
-// wrong bytes then shows that it can). Per batch: reset (all pages error, the peer reported as
-// trouble) or hang (nothing until the deadline, and then reported). At most one fault per page. The
-// same seed gives the same faults for the same sequence of calls on one thread.
+// Decorates any TransferEngine. Per page, with the given probabilities, at most one of these:
+//   delay     the page waits before the sink sees it
+//   drop      status error
+//   truncate  the end of dest is overwritten with junk before the sink sees it
+//   corrupt   a byte of payload or header is changed before the sink sees it
+//   blind     status ok without a check: proves that a test would notice wrong bytes
+// Per batch, at most one of these:
+//   reset     all pages get status error, and the peer is reported as trouble
+//   hang      nothing happens until the deadline; then the peer is reported as trouble
+// The same seed gives the same faults for the same sequence of calls on one thread.
 #pragma once
 
 #include <memory>
@@ -23,7 +26,7 @@ struct FaultPlan {
   bool any() const { return delay + drop + truncate + corrupt + blind + reset + hang > 0; }
 };
 
-// "seed=7,corrupt=0.01,hang=0.001"; throws std::invalid_argument naming the bad part.
+// Example: "seed=7,corrupt=0.01,hang=0.001". Throws std::invalid_argument naming the bad part.
 FaultPlan parse_fault_plan(const std::string& text);
 
 std::unique_ptr<TransferEngine> make_faulty(std::unique_ptr<TransferEngine> inner,

@@ -11,11 +11,11 @@
 namespace peercached::rdma {
 namespace {
 
-// As many as perftest is given: more overruns soft-RoCE's receive queue.
+// The same as for perftest: more would overrun soft-RoCE's receive queue.
 constexpr uint64_t kInFlightBytes = 8ull << 20;
 constexpr uint64_t kDepthMax = 128;
 constexpr int kPollAtOnce = 16;
-// A READ whose packets are lost for good ends with an error long before.
+// If the packets of a READ are lost for good, it ends with an error long before that.
 constexpr int kSilenceMaxMs = 30'000;
 
 Registration registered(const Rail& rail, std::span<std::byte> memory, int access) {
@@ -117,7 +117,8 @@ void BareReads::post(size_t pair) {
   if (error != 0) throw VerbsError("posting a bare READ on " + reader_.name(), error);
 }
 
-// What completed before it was armed is not announced: so the first call only arms.
+// Completions from before arming raise no event. So the first call only arms, and the caller polls
+// again.
 void BareReads::sleep() {
   if (!armed_) {
     if (ibv_req_notify_cq(queue_.get(), 0) != 0) refused("arming " + reader_.name());
@@ -127,7 +128,7 @@ void BareReads::sleep() {
   pollfd sleeper{events_->fd, POLLIN, 0};
   const int woken = ::poll(&sleeper, 1, kSilenceMaxMs);
   if (woken == 0) throw std::runtime_error("a bare READ on " + reader_.name() + " never ended");
-  if (woken < 0) return;  // a signal
+  if (woken < 0) return;  // EINTR
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   while (Verbs::get().get_cq_event(events_.get(), &queue, &context) == 0) {

@@ -11,18 +11,19 @@
 namespace peercached::rdma {
 namespace {
 
-// Per slice: its payload from one or two chunks, a header that ends a chunk; then the header again.
-// unpack_answer() sees to it that no chunk is smaller than a slice.
+// Requests per slice: at most two for the payload (it crosses at most one chunk boundary) and one
+// for a header that ends a chunk. One more reads the header again. unpack_answer() refuses chunks
+// smaller than a slice.
 constexpr unsigned kRequestsPerDoorbell = 3 * kChainSlicesMax;
 constexpr unsigned kRequestsPerChain = kRequestsPerDoorbell + kChainSlicesMax;
 constexpr unsigned kSendsMax = kRequestsPerChain * kChainsPerChannel;
-// A queue pair that was moved to error gives up its work within microseconds; one that does
-// not in this time is destroyed, which waits for the device.
+// A queue pair in state ERROR flushes its work within microseconds. If it takes longer than this,
+// it is destroyed, which waits for the device.
 constexpr int kDrainMs = 100;
-// The lowest bit of a doorbell's number tells what it was for.
+// The lowest bit of a doorbell's number tells its purpose.
 constexpr uint64_t kPayload = 0, kProof = 1;
 constexpr unsigned kEventsPerAcknowledgement = 64;
-// What a rail proves itself with: many packets of the largest MTU.
+// The size of ask()'s larger READ: many packets of the largest MTU.
 constexpr uint64_t kAskedBytes = 64 << 10;
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
@@ -38,7 +39,7 @@ Channel::Channel(Rail& rail, uint32_t number) : rail_(rail) {
   events_ = CompletionEvents(verbs.create_comp_channel(rail.context()));
   if (!events_) refused("creating a completion channel on " + rail.name());
   ::fcntl(events_->fd, F_SETFL, ::fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
-  // Room for a completion of every request: in error none is silent.
+  // Room for a completion of every request: in state ERROR, unsignalled ones complete, too.
   queue_ =
       CompletionQueue(verbs.create_cq(rail.context(), kSendsMax + 1, nullptr, events_.get(), 0));
   if (!queue_) refused("creating a completion queue on " + rail.name());
@@ -58,10 +59,10 @@ void Channel::connect(ChannelAnswer holder) {
   holder_ = std::move(holder);
 }
 
-// Work requests while they are put together.
+// Collects work requests, to post them together.
 class Channel::Requests {
  public:
-  // READs [from, from + bytes) of the holder's memory into the pieces that follow.
+  // Starts a READ at `address` of the holder's memory, into the pieces that into() adds.
   ibv_send_wr& read(uint64_t address, uint32_t rkey) {
     ibv_send_wr& request = requests_[count_++];
     request = {};
@@ -104,11 +105,11 @@ void Channel::post(std::span<const Slice> slices, std::span<const ReadOp> ops,
     bool header_too = slice.leads();
     proof.headers[i] = {pool.address + op.offset, rkey_at(op.offset)};
     while (left != 0) {
-      // One request per chunk of the holder's registration; at most two, slices are small.
+      // One request per chunk of the holder's registration: at most two, since slices are small.
       const auto bytes = static_cast<uint32_t>(
           std::min<uint64_t>(left, pool.chunk_bytes - from % pool.chunk_bytes));
       const uint64_t start = header_too ? op.offset : from;
-      // A header ends where its chunk does at the earliest: slots and chunks are aligned.
+      // Slots and chunks are aligned, so no header crosses a chunk boundary.
       requests.read(pool.address + start, rkey_at(start));
       if (header_too) {
         scratch.before[i] = {};
@@ -187,7 +188,7 @@ void Channel::ring(Requests& requests, uint64_t what) {
   requests.last().wr_id = rung_;
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(qp_.get(), requests.first(), &bad);
-  // Part of it may be under way: the channel is of no use any more, and fenced.
+  // Some requests may be posted already, so the channel must be fenced.
   if (error != 0) trouble_ = "posting to " + rail_.name() + ": " + error_text(error);
 }
 
@@ -205,7 +206,7 @@ size_t Channel::poll() {
         trouble_ = rail_.name() + ": " + Verbs::get().wc_status_str(one.status);
         unanswered_ = one.status == IBV_WC_RETRY_EXC_ERR;
       }
-      if (!trouble_.empty()) {  // fence() waits for the last one
+      if (!trouble_.empty()) {  // fence() waits for the last doorbell
         if (one.wr_id != 0) gave_up_ = one.wr_id;
       } else if ((one.wr_id & kProof) != 0) {
         ++completed_;
@@ -254,7 +255,7 @@ void Channel::fence() {
   if (!qp_) return;
   if (outstanding() != 0 || !trouble_.empty()) {
     break_off();
-    // The last request of the last chain is signalled and is given up last.
+    // The last request of the last doorbell is signalled, and it is flushed last.
     const Deadline enough = Deadline::after_ms(kDrainMs);
     while (gave_up_ != rung_ && !enough.passed()) {
       ibv_wc one;

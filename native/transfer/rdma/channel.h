@@ -1,5 +1,5 @@
-// The reader's end of one connection: an RC queue pair with its own completion queue and a
-// little registered scratch memory for headers. Used by one read at a time.
+// The reader's end of one connection: an RC queue pair with its own completion queue and a little
+// registered scratch memory for headers. Used by one read at a time.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace peercached::rdma {
 
 class Channel {
  public:
-  // A queue pair in state INIT. Throws VerbsError.
+  // Makes a queue pair in state INIT. Throws VerbsError.
   Channel(Rail& rail, uint32_t number);
   ~Channel();
   Channel(const Channel&) = delete;
@@ -25,49 +25,50 @@ class Channel {
   const ChannelEnd& own_end() const { return own_; }
   uint32_t holder_qpn() const { return holder_.end.qpn; }
   const PoolAccess& pool() const { return holder_.pool; }
-  // Throws VerbsError, std::invalid_argument.
+  // Throws VerbsError, or std::runtime_error if the two ends do not match.
   void connect(ChannelAnswer holder);
 
-  // Posts a chain; its slices end together. `memory` holds all destinations, and they are ready().
+  // Posts a chain; all its slices complete together. `memory` holds all destinations, already
+  // ready().
   void post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory);
-  // READs a header of the pool and then as much as makes full packets, for nobody: whether both
-  // come back tells whether the rail works. Of a channel with nothing outstanding. Throws
-  // VerbsError.
+  // Tests the rail with two READs: a header of the pool, then enough bytes for full packets. The
+  // data is thrown away. No chain may be in flight. Throws VerbsError.
   void ask();
-  bool answered();  // they came; trouble() if they never will
+  bool answered();  // both READs came back; trouble() if they never will
   TimePoint asked_at() const { return asked_at_; }
-  std::string no_proof() const;  // what has not come of it, in words
+  std::string no_proof() const;  // the reason why the test failed, in words
 
   size_t outstanding() const { return posted_ - completed_; }
   bool room() const { return posted_ - released_ < kChainsPerChannel; }
 
-  // Looks for completions: how many chains have landed and been seen again since the last
-  // call. An error is in trouble(), and then nothing more ends well.
+  // Polls for completions. Returns the number of chains verified since the last call. After an
+  // error, which trouble() names, no chain ends well.
   size_t poll();
   const std::string& trouble() const { return trouble_; }
-  bool unanswered() const { return unanswered_; }  // the trouble: the other side did not answer
-  // Since when nothing has come of what is outstanding.
+  bool unanswered() const { return unanswered_; }  // trouble: the other side did not answer
+  // Since when the READs in flight have had no completion.
   TimePoint quiet_since() const { return quiet_since_; }
-  // The headers of the `index`-th slice of the oldest chain that ended well and was not released.
+  // The headers of the `index`-th slice of the oldest verified chain that was not released.
   const SlotHeader& before(size_t index) const;
   const SlotHeader& after(size_t index) const;
-  void release();  // that chain's headers are no longer wanted
+  void release();  // the caller is done with that chain's headers
 
-  // Sleeping until something completes: arm, poll once more, then wait for event_fd.
+  // To sleep until something completes: arm, poll once more, then wait for event_fd.
   int event_fd() const { return events_->fd; }
   void arm();
   void take_events();
 
-  // From another thread, too: what is outstanding ends with errors soon.
+  // Makes everything in flight end with errors soon. Any thread may call it.
   void break_off();
-  // Nothing is written any more when this returns. The channel is of no use then.
+  // When this returns, the device writes nothing any more. The channel is of no further use.
   void fence();
 
  private:
-  // What the device writes to, and where the headers are to be seen again.
+  // Headers as they land: read with the payload, and again after it.
   struct Scratch {
     std::array<SlotHeader, kChainSlicesMax> before, after;
   };
+  // The holder's addresses of a chain's headers, for the second look.
   struct Proof {
     struct Header {
       uint64_t address;
@@ -79,7 +80,7 @@ class Channel {
   class Requests;
   Scratch& scratch_of(uint64_t chain) const { return scratch_[chain % kChainsPerChannel]; }
   Proof& proof_of(uint64_t chain) { return proofs_[chain % kChainsPerChannel]; }
-  // Posts them as one, the last one signalled.
+  // Posts the requests with one doorbell; only the last one is signalled.
   void ring(Requests& requests, uint64_t what);
   void post_proof(uint64_t chain);
 
@@ -87,16 +88,16 @@ class Channel {
   std::unique_ptr<Scratch[]> scratch_;
   std::array<Proof, kChainsPerChannel> proofs_;
   Registration scratch_key_;
-  std::unique_ptr<std::byte[]> asked_for_;  // where what is asked for lands
+  std::unique_ptr<std::byte[]> asked_for_;  // destination of ask()
   Registration asked_key_;
   CompletionEvents events_;
   CompletionQueue queue_;
   QueuePair qp_;
   ChannelEnd own_;
   ChannelAnswer holder_;
-  uint64_t posted_ = 0, landed_ = 0, completed_ = 0, released_ = 0;  // chains
-  uint64_t rung_ = 0;     // number of the last doorbell; the signalled request has it as wr_id
-  uint64_t gave_up_ = 0;  // the last of them that ended after trouble began
+  uint64_t posted_ = 0, landed_ = 0, completed_ = 0, released_ = 0;  // numbers of chains
+  uint64_t rung_ = 0;     // number of the last doorbell, also the wr_id of its signalled request
+  uint64_t gave_up_ = 0;  // the last doorbell whose completion came after trouble began
   TimePoint quiet_since_{};
   TimePoint asked_at_{};
   bool armed_ = false;

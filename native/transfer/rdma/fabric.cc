@@ -8,7 +8,7 @@
 namespace peercached::rdma {
 namespace {
 
-// Ports announce what happens to them; some drivers forget to, so they are asked as well.
+// Ports announce their changes, but some drivers forget to. So the ports are polled as well.
 constexpr int kPortCheckMs = 1000;
 
 }  // namespace
@@ -58,7 +58,7 @@ void Fabric::watch() {
       }
       const auto [why_not, moved] = rail.look();
       if (!why_not.empty()) take_out(rail, why_not);
-      // Its channels were made for another address or MTU.
+      // The channels of the rail were made for the old address or MTU.
       if (moved) engine_->leave_rail(rail);
     }
     engine_->prove_doubted();

@@ -1,5 +1,5 @@
-// All of RDMA on this node: its rails, the published pool, the workers' regions, the reading and
-// the answering side, and a thread that watches the ports.
+// All of RDMA on this node: the rails, the published pool, the workers' regions, the reading side
+// and the answering side. A thread watches the ports.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ struct FabricConfig {
 
 class Fabric {
  public:
-  // Opens the devices and registers the pool on all of them. Throws std::runtime_error saying
-  // what is missing and what to do.
+  // Opens the devices and registers the pool on all of them. Throws std::runtime_error that says
+  // what is missing, and the remedy.
   Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, Connector& connector);
   ~Fabric();
 
@@ -31,7 +31,7 @@ class Fabric {
   MemoryTable& regions() { return *regions_; }
   RdmaEngine& engine() { return *engine_; }
   Responder& responder() { return *responder_; }
-  // What a device announces of itself, on the watching thread; in tests from any.
+  // Handles an event of a device. The watching thread calls it; in tests, any thread.
   void happened(Rail& rail, ibv_event_type what);
   uint64_t registered_bytes() const { return pool_->bytes() + regions_->bytes(); }
 

@@ -51,7 +51,7 @@ ChannelAnswer unpack_answer(std::span<const std::byte> packed) {
   }
   std::memcpy(static_cast<void*>(&head), packed.data(), kAnswerHeadBytes);
   check(head.end);
-  // Smaller pieces would cut a slice into more requests than a doorbell has room for.
+  // With smaller chunks, a slice could need more requests than a doorbell has room for.
   if (head.chunk_bytes == 0 || head.chunk_bytes % kChunkAlign != 0) {
     wrong("chunk_bytes " + std::to_string(head.chunk_bytes) + " is no multiple of " +
           std::to_string(kChunkAlign));

@@ -1,5 +1,5 @@
-// What the two ends of a channel tell each other before it exists. The control plane carries
-// it, through the peers' authenticated calls (docs/protocol.md, "ConnectChannel").
+// Messages that the two ends exchange to make a channel. The control plane carries them in the
+// peers' authenticated calls (docs/protocol.md, "ConnectChannel").
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 
 namespace peercached::rdma {
 
-// One end: an RC queue pair and how to reach it. 40 bytes, little-endian.
+// One end: an RC queue pair and its address. 40 bytes, little-endian.
 struct ChannelEnd {
-  uint32_t rail = 0;  // its owner's numbering
+  uint32_t rail = 0;  // numbered by the node of this end
   uint32_t qpn = 0;
   uint32_t psn = 0;  // 24 bits: of the first packet that this end sends
   uint16_t lid = 0;
   uint8_t mtu = 0;        // ibv_mtu: 1..5 = 256..4096 bytes
-  uint8_t rd_atomic = 0;  // READs in flight: that the reader may have, that the holder can take
+  uint8_t rd_atomic = 0;  // READs in flight: issued by the reader, accepted by the holder
   Gid gid{};
   uint8_t link_layer = 0;  // 1 InfiniBand, 2 Ethernet
   uint8_t reserved[3] = {};
-  uint32_t channel = 0;  // the reader's number of it, never used twice; the holder repeats it
+  uint32_t channel = 0;  // numbered by the reader, never reused; the holder repeats it
 };
 static_assert(sizeof(ChannelEnd) == 40);
 
-// What the size of a registered piece is a multiple of: no smaller piece is worth its key, none
-// splits a slot's header or a huge page, and a slice (peer_read.cc) lies in two of them at most.
+// Chunk sizes are multiples of this. Smaller chunks are not worth their keys. The alignment keeps
+// slot headers and huge pages in one chunk, and a slice (peer_read.cc) in at most two.
 inline constexpr uint64_t kChunkAlign = 2ull << 20;
 
-// The holder's pool as one of its rails publishes it: pieces of chunk_bytes, the last may be
-// shorter, each with its rkey.
+// The holder's pool as one of its rails publishes it: chunks of chunk_bytes (the last may be
+// shorter), each with its rkey.
 struct PoolAccess {
   Incarnation incarnation = 0;
   uint64_t address = 0;
@@ -45,7 +45,7 @@ struct ChannelAnswer {
   PoolAccess pool;
 };
 
-// Each throws std::invalid_argument naming the field that cannot be.
+// The unpack functions throw std::invalid_argument naming the invalid field.
 ChannelEnd unpack_end(std::span<const std::byte> packed);
 ChannelAnswer unpack_answer(std::span<const std::byte> packed);
 std::vector<std::byte> pack(const ChannelAnswer& answer);

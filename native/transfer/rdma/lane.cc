@@ -29,7 +29,7 @@ bool Lane::find_channel() {
     waiting_since_ = Clock::now();
     return true;
   }
-  // What came back between the lease and this would not wake us: so once more.
+  // A channel that came back since lease() did not wake us. So the caller must try again.
   peer_.channels().wait_with(wake_fd_);
   waiting_ = true;
   waiting_since_ = Clock::now();
@@ -48,12 +48,12 @@ bool Lane::proceed() {
   }
   if (channel_ == nullptr) return find_channel();
   if (chains_count_ == 0 && !peer_.channels().relied_on(channel_->rail()) && another_way()) {
-    in_flight().leave(place_);  // not to join those who are late there
+    in_flight().leave(place_);  // do not join the queue of a doubted rail
     peer_.channels().give_back(std::exchange(channel_, nullptr));
     return true;
   }
   const size_t ended = channel_->poll();
-  for (size_t i = 0; i < ended; ++i) harvest();  // the other chain is on the wire meanwhile
+  for (size_t i = 0; i < ended; ++i) harvest();  // the next chain is on the wire meanwhile
   if (!channel_->trouble().empty()) {
     broken();
     return true;
@@ -70,7 +70,7 @@ bool Lane::proceed() {
 
 bool Lane::post() {
   while (channel_->room() && !call_.over()) {
-    // Before slices are claimed: those one lane waits with, no other could read.
+    // Reserve room before claiming slices: no other lane could read slices that wait here.
     if (!peer_.unclaimed()) break;
     if (!in_flight().take(place_, peer_.claim_bytes_max())) return true;
     Chain& chain = chains_[chains_count_];
@@ -97,11 +97,11 @@ bool Lane::post() {
     broken();
     return false;
   }
-  if (wants_room()) in_flight().leave(place_);  // others have claimed the rest
+  if (wants_room()) in_flight().leave(place_);  // other lanes have claimed the rest
   return true;
 }
 
-// Done already, but on a rail that has just come back.
+// register_all() has done this already, except for a rail that came back since then.
 bool Lane::registered(RegisteredMemory& region, std::span<const Slice> slices) const {
   return std::all_of(slices.begin(), slices.end(), [&](const Slice& slice) {
     return region.ready(channel_->rail(), peer_.batch().ops[slice.op].dest + slice.at, slice.bytes,
@@ -142,7 +142,8 @@ bool Lane::late() const {
   return reading() && Clock::now() - channel_->quiet_since() >= call_.late_after && another_way();
 }
 
-// To another rail, if there is one that is relied on; in the second half of the call, to TCP.
+// Goes on with another trusted rail if there is one. In the second half of the call, leaves the
+// rest to TCP.
 void Lane::give_way() {
   const bool rail_too = peer_.channels().quiet(*channel_) >= call_.late_after;
   put_back_all(false);
@@ -157,7 +158,7 @@ void Lane::put_back_all(bool broke) {
   for (size_t i = chains_count_; i-- > 0;) peer_.put_back(chains_[i].slices, broke);
 }
 
-// With all that is under way. Nothing is written any more when this returns.
+// Fences the channel and all its chains. When this returns, nothing is written any more.
 void Lane::lose_channel(PeerChannels::Fault fault, Clock::duration proof_within) {
   InFlight& rail = in_flight();
   rail.leave(place_);
@@ -180,7 +181,7 @@ void Lane::end() {
 
 void Lane::break_off() {
   if (!reading()) return;
-  channel_->poll();  // we may have slept past the deadline while it came
+  channel_->poll();  // we may have slept past the deadline while data came
   silent_ = call_.deadline.passed() && !call_.gate.fenced() &&
             peer_.channels().silent(*channel_, call_.started);
   channel_->break_off();

@@ -1,5 +1,5 @@
-// One channel at work for one read call: claims slices, posts chains two deep, hands on what
-// has landed. Driven by the thread that reads; never blocks but to fence.
+// One channel at work for one read call. It claims slices, keeps up to kChainsPerChannel chains in
+// flight and hands on landed slices. The reading thread drives it; it blocks only to fence.
 #pragma once
 
 #include <array>
@@ -12,34 +12,34 @@ namespace peercached::rdma {
 
 class Lane {
  public:
-  // Prefers `first_rail`; waits for a channel by `wake_fd`. The `main` one of a read takes its
-  // turn; others only help while there are channels to spare.
+  // Prefers `first_rail`; `wake_fd` is written when it may go on. The `main` lane of a read waits
+  // for a lent channel to come back. Other lanes help only while channels are to spare.
   Lane(ReadCall& call, PeerRead& peer, uint32_t first_rail, bool main, int wake_fd);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
   bool finished() const { return finished_; }
-  // Something is outstanding: sleep on fd(), after arm().
+  // A chain is in flight: to sleep, arm() and wait for fd().
   bool reading() const { return channel_ != nullptr && channel_->outstanding() != 0; }
   int fd() const { return channel_->event_fd(); }
   void arm() { channel_->arm(); }
   void take_events() { channel_->take_events(); }
 
-  // Does what can be done now; false if that was nothing.
+  // Goes on as far as possible now. False: nothing could be done.
   bool proceed();
-  // When one that waits for a channel has to be looked at again although nothing happened.
+  // When a lane that waits for a channel must check again, even without a wake-up.
   TimePoint waits_until() const;
-  // What is outstanding will end with errors soon: before abandon(), for all lanes at once. Here it
-  // is seen whether the rail was silent until the deadline.
+  // Makes everything in flight end with errors soon. Call it for all lanes before abandon(). Also
+  // notes whether the rail was silent until the deadline.
   void break_off();
-  // Deadline or fence: nothing is written any more when this returns.
+  // Deadline or fence: when this returns, nothing is written any more.
   void abandon();
 
  private:
   struct Chain {
     std::vector<Slice> slices;
-    uint64_t bytes = 0;  // of the rail's that are taken for it
+    uint64_t bytes = 0;  // taken from the rail's InFlight for this chain
     TimePoint posted_at{};
   };
 
@@ -66,8 +66,8 @@ class Lane {
   Channel* channel_ = nullptr;
   bool gave_way_ = false;
   bool waiting_ = false;
-  TimePoint waiting_since_{};  // or since it was last found to be late
-  InFlight::Place place_;      // among those who post to the channel's rail
+  TimePoint waiting_since_{};  // or since it last reported the wait as too long
+  InFlight::Place place_;      // in the queue for the channel's rail
   bool finished_ = false;
   bool silent_ = false;
   std::array<Chain, kChainsPerChannel> chains_;  // oldest first

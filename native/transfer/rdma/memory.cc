@@ -20,7 +20,7 @@ constexpr size_t kChunksWanted = 16;
 constexpr unsigned kThreadsMax = 8;
 constexpr int kCapabilityIpcLock = 14;
 
-// A value of /proc/self/status, e.g. "VmPin:    1024 kB" or "CapEff: 00ff".
+// A value of /proc/self/status, for example "VmPin:    1024 kB" or "CapEff: 00ff".
 uint64_t own_status(const std::string& name, int base) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -38,7 +38,7 @@ std::string lock_remedy() {
          "Docker: --ulimit memlock=-1) or give the daemon CAP_IPC_LOCK";
 }
 
-// `work` on several threads, this one among them; on fewer where there are no more to be had.
+// Runs `work` on `threads` threads, this one among them; on fewer if no more are available.
 template <typename Work>
 void share(size_t threads, const Work& work) {
   std::vector<std::jthread> others;
@@ -46,7 +46,7 @@ void share(size_t threads, const Work& work) {
   try {
     while (others.size() + 1 < threads) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // Slower, that is all; and in a destructor nothing may be thrown.
+    // Fewer threads are only slower. The destructor calls this, so nothing may be thrown.
   }
   work();
 }
@@ -123,7 +123,7 @@ void RegisteredMemory::make_pieces() {
 }
 
 RegisteredMemory::~RegisteredMemory() {
-  // Whoever registers one of our pieces holds us; nobody is busy any more.
+  // A thread that registers one of our pieces holds a reference to us, so no piece is busy now.
   std::atomic<size_t> next{0};
   share(std::min<size_t>(pieces_.size(), kThreadsMax), [&] {
     for (size_t i = next++; i < pieces_.size(); i = next++) pieces_[i].registration.reset();

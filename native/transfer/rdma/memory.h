@@ -1,8 +1,8 @@
-// Local memory as the devices know it: registered in chunks, on every rail, by several threads.
+// Local memory that is registered with the devices: in chunks, on every rail, by several threads.
 //
-// The pool is registered for remote reading only and must be whole before it is published; a
-// worker's region is registered for local writing only, and a READ needs no more than the
-// chunks it writes to: whoever comes before the background registers its chunk itself.
+// The pool is registered for remote reading only, and must be complete before it is published. A
+// worker's region is registered for local writing only. A READ needs only the chunks that it writes
+// to. If the background thread has not registered them yet, the READ does it itself.
 #pragma once
 
 #include <atomic>
@@ -28,12 +28,12 @@ enum class Purpose : uint8_t {
 
 class RegisteredMemory {
  public:
-  // Throws std::runtime_error, naming the limit and the remedy, when RLIMIT_MEMLOCK cannot
-  // allow it. Registers nothing yet.
+  // Registers nothing yet. Throws std::runtime_error naming the limit and the remedy if
+  // RLIMIT_MEMLOCK is too low.
   RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base, uint64_t bytes,
                    Purpose purpose);
-  // A dma-buf, addressed from `base` on: in one piece, and at once, for it needs `fd`. Throws
-  // std::runtime_error when a device cannot register it.
+  // A dma-buf at the addresses from `base` on. Registers it at once and in one piece, since `fd`
+  // may be closed later. Throws std::runtime_error if a device cannot register it.
   RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base, uint64_t bytes,
                    int dma_buf_fd);
   ~RegisteredMemory();
@@ -44,21 +44,21 @@ class RegisteredMemory {
   size_t chunks() const { return chunks_; }
   int numa_node() const { return numa_node_; }  // of its first page; -1: unknown
 
-  // Registers with several threads until all is done, `until` has come, or one piece failed:
-  // then throws. What is left is for background() or for keys().
+  // Registers on several threads until all is done or `until` has passed. Throws if a piece fails.
+  // The rest is left to register_one() and ready().
   void register_until(Deadline until);
   bool complete() const { return left_.load(std::memory_order_acquire) == 0; }
-  // Registers one more piece; false when there is none left to begin.
+  // Registers one more piece. False: none is left to begin.
   bool register_one();
 
-  // Registers what is missing of these bytes on `rail`, which may take its time: not to be done
-  // while the worker waits for our silence. False when it cannot be had before the deadline.
+  // Registers the missing chunks of these bytes on `rail`. It may take long, so never call it while
+  // a worker waits for our silence. False: not possible before the deadline.
   bool ready(const Rail& rail, const std::byte* address, uint64_t bytes, Deadline deadline);
-  // The registration on `rail` of the chunk that holds `address`, once that is ready.
+  // The registration on `rail` of the chunk that holds `address`. The chunk must be ready.
   const ibv_mr* key(const Rail& rail, const std::byte* address);
-  // Where that chunk ends.
+  // The end of that chunk.
   const std::byte* chunk_end(const std::byte* address) const;
-  std::vector<uint32_t> remote_keys(const Rail& rail) const;  // once complete
+  std::vector<uint32_t> remote_keys(const Rail& rail) const;  // only once complete()
 
  private:
   enum class State : uint8_t { none, busy, ready, failed };
@@ -82,7 +82,7 @@ class RegisteredMemory {
   const int numa_node_;
   uint64_t chunk_bytes_ = 0;
   size_t chunks_ = 0;
-  std::deque<Piece> pieces_;  // chunk by chunk, rail by rail within
+  std::deque<Piece> pieces_;  // ordered by chunk, then by rail
   std::atomic<size_t> next_{0};
   std::atomic<size_t> left_{0};
   std::mutex mutex_;
@@ -90,11 +90,11 @@ class RegisteredMemory {
   std::string failure_;
 };
 
-// The NUMA node that holds the page at `address`; -1: unknown, or not there yet.
+// The NUMA node of the page at `address`; -1: unknown, or the page is not there yet.
 int numa_node_of(const void* address);
 
-// Throws std::runtime_error naming RLIMIT_MEMLOCK and the remedy if `bytes` more cannot be
-// locked by this process.
+// Throws std::runtime_error naming RLIMIT_MEMLOCK and the remedy if this process cannot lock
+// `bytes` more.
 void check_lockable(uint64_t bytes, const std::string& what);
 
 }  // namespace peercached::rdma

@@ -3,7 +3,7 @@
 namespace peercached::rdma {
 namespace {
 
-// A worker waits this long for its REGISTER at most; most regions are done by then.
+// A worker waits at most this long for its REGISTER; most regions are complete by then.
 constexpr int kForegroundMs = 500;
 
 }  // namespace
@@ -51,8 +51,8 @@ void MemoryTable::remove(const std::byte* base) {
     memory = std::move(found->second);
     regions_.erase(found);
   }
-  // The background may hold it for one more piece. Gone means gone, so we are the last to let go:
-  // when its count is 0 somebody else may still be at work in its destructor.
+  // The registration must be gone when this returns. So wait until the background thread has
+  // dropped its reference: if that were the last one, the destructor could still be running there.
   std::unique_lock lock(queue_mutex_);
   moved_on_.wait(lock, [&] { return in_work_ != memory.get(); });
   std::erase_if(queue_, [&](const auto& queued) { return queued.lock() == memory; });
@@ -85,7 +85,7 @@ void MemoryTable::background() {
     lock.unlock();
     const bool more = memory && memory->register_one();
     lock.lock();
-    memory.reset();  // not the last: who removes it waits
+    memory.reset();  // not the last reference: remove() waits for us
     in_work_ = nullptr;
     moved_on_.notify_all();
     if (!more) queue_.pop_front();

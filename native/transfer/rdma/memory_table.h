@@ -1,4 +1,4 @@
-// The workers' regions as the devices know them, by address.
+// The workers' regions that are registered with the devices, by address.
 #pragma once
 
 #include <map>
@@ -15,13 +15,13 @@ class MemoryTable {
   explicit MemoryTable(std::span<const std::unique_ptr<Rail>> rails);
   ~MemoryTable();
 
-  // Registers a region: what takes longer than a moment goes on in the background. Throws
-  // std::runtime_error when it cannot be registered; then it is not in the table.
+  // Registers a region; if that takes long, the background thread completes it. Throws
+  // std::runtime_error if it cannot be registered: then it is not in the table.
   void add(std::byte* base, uint64_t bytes);
   void add_dma_buf(std::byte* base, uint64_t bytes, int fd);
-  // When no READ into it is under way or will be.
+  // Call it when no READ into the region is in flight or will start.
   void remove(const std::byte* base);
-  // Null if no region holds `address`.
+  // Returns null if no region holds `address`.
   std::shared_ptr<RegisteredMemory> find(const std::byte* address) const;
   uint64_t bytes() const;
 
@@ -35,7 +35,7 @@ class MemoryTable {
   std::mutex queue_mutex_;
   std::condition_variable queued_, moved_on_;
   std::deque<std::weak_ptr<RegisteredMemory>> queue_;
-  const RegisteredMemory* in_work_ = nullptr;  // the background's
+  const RegisteredMemory* in_work_ = nullptr;  // used by the background thread now
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,8 +1,8 @@
-// How long to look for a completion before sleeping until one is announced.
+// How long to poll for a completion before sleeping until an event.
 //
-// A completion seen while looking saves a wake-up (20 us and more across cores); looking that
-// ends in sleep is lost time. So the span grows while looking pays and shrinks while it does
-// not, down to nothing; and a machine with one processor never looks.
+// A completion found by polling saves a wake-up (20 us and more across cores). Polling that ends in
+// sleep is lost time. So the span grows while polling pays, and shrinks, down to nothing, while it
+// does not. A machine with one processor never polls.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Patience {
  public:
   std::chrono::microseconds span() {
     const unsigned us = us_.load(std::memory_order_relaxed);
-    // Every so often a try, or it could never grow again.
+    // Poll now and then, or the span could never grow again.
     if (us == 0 && ++sleeps_ % kTryEvery != 0) return {};
     return std::chrono::microseconds(single_processor_ ? 0 : std::max(us, kUsMin));
   }

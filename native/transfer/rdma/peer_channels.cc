@@ -9,7 +9,7 @@
 namespace peercached::rdma {
 namespace {
 
-// More than could be alive at once. What is not told the peer frees when it has too many.
+// More than could exist at once. If a number gets lost, the peer frees its oldest channels.
 constexpr size_t kClosedNumbersMax = 256;
 
 void wake(int event_fd) {
@@ -51,7 +51,7 @@ PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting, bool 
       return {entry->channel.get(), true};
     }
     if (!trusts_[rail].may_connect(now) || count(rail) >= channels_max_) continue;
-    // One being connected for each that waits is enough.
+    // One connect for each waiting read is enough.
     const size_t wanting = waiters_.size() + (waiting ? 0 : 1);
     if (connecting() < wanting) begin_connect(rail);
     if (connecting() != 0) return {nullptr, true};
@@ -99,7 +99,7 @@ std::vector<PeerChannels::Entry>::iterator PeerChannels::find_connecting(uint32_
 }
 
 std::shared_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) {
-  // What went with a connect that came to nothing may not have arrived.
+  // The numbers that went with a failed connect may not have arrived: send them again.
   entry->closed.push_back(entry->number);
   for (const uint32_t number : entry->closed) {
     if (closed_numbers_.size() < kClosedNumbersMax) closed_numbers_.push_back(number);
@@ -118,7 +118,7 @@ void PeerChannels::give_back(Channel* channel) {
     unwanted.push_back(take(find(channel)));
   } else {
     find(channel)->state = State::idle;
-    // Nobody looks at it any more.
+    // The rail is trusted again, so nobody needs its proof.
     if (const auto proof = find_proof(rail); proof != entries_.end()) {
       unwanted.push_back(take(proof));
     }
@@ -136,7 +136,7 @@ void PeerChannels::stop_waiting(int event_fd) {
   const auto found = std::find(waiters_.begin(), waiters_.end(), event_fd);
   if (found == waiters_.end()) return;
   waiters_.erase(found);
-  // It may have been the one woken for a channel that is idle now.
+  // We may have taken the wake-up for a channel that is idle now: pass it on.
   const auto idle = [](const Entry& entry) { return entry.state == State::idle; };
   if (std::any_of(entries_.begin(), entries_.end(), idle)) wake_one();
 }
@@ -149,7 +149,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
     if (entry == entries_.end()) return false;
     channel = entry->channel;
   }
-  // Not under the lock: the kernel may have to ask the network for the peer's address first.
+  // Not under the lock: the kernel may first resolve the peer's address over the network.
   std::string why;
   try {
     if (answer.pool.incarnation != incarnation_) throw std::invalid_argument("it has restarted");
@@ -159,8 +159,8 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   }
   std::lock_guard lock(mutex_);
   const auto entry = find_connecting(number);
-  if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is out
-  entry->closed.clear();                      // the peer has them
+  if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is down
+  entry->closed.clear();                      // the peer has received them
   const uint32_t rail = channel->rail().index;
   const bool doubted = !trusts_[rail].relied_on();
   const bool one_more_proof = doubted && find_proof(rail) != entries_.end();
@@ -170,7 +170,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
     why = error.what();
   }
   if (!why.empty() || one_more_proof) {
-    take(entry);  // `channel` keeps it until the lock is gone
+    take(entry);  // `channel` keeps it alive until the lock is released
     if (!why.empty()) not_connected(rail, why);
   } else {
     entry->state = doubted ? State::proving : State::idle;
@@ -203,7 +203,7 @@ void PeerChannels::close() {
   end(nullptr, gone);
 }
 
-// Those on `rail`, or all: lent ones break off, and come back.
+// Ends the channels on `rail`, or all. Lent ones break off, and go when their lanes return them.
 void PeerChannels::end(const Rail* rail, Gone& gone) {
   for (size_t i = entries_.size(); i-- > 0;) {
     const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
@@ -226,7 +226,7 @@ void PeerChannels::wake_one() {
   if (waiters_.empty()) return;
   wake(waiters_.front());
   std::rotate(waiters_.begin(), waiters_.begin() + 1,
-              waiters_.end());  // others come first next time
+              waiters_.end());  // a fair turn for all
 }
 
 void PeerChannels::wake_all() {

@@ -1,8 +1,8 @@
 // The channels to one incarnation of one peer, by rail: idle, lent to a read, or being connected.
 //
-// Bounded per rail. Channels are made when first wanted; connecting takes the control plane a
-// call to the peer, so whoever wants one waits, by leaving an eventfd that is written when
-// something changes. Which rails are relied on: rail_trust.h.
+// Bounded per rail. A channel is made when it is first wanted. The control plane must call the peer
+// to connect it, so a read that wants one waits. It leaves an eventfd, which is written when
+// something changes. RailTrust (rail_trust.h) decides which rails are relied on.
 #pragma once
 
 #include <atomic>
@@ -19,13 +19,13 @@
 
 namespace peercached::rdma {
 
-// The control plane's part: carries `own` to the peer and its answer back.
+// The control plane's part: carries `own` to the peer, and its answer back.
 class Connector {
  public:
   virtual ~Connector() = default;
-  // Later, from any thread, exactly once: RdmaEngine::connected or ::refused with this channel's
-  // number. `closed`: numbers of channels to the same peer that are no more.
-  // False: not now, and no answer will come.
+  // True: RdmaEngine::connected or ::refused follows exactly once, with this channel's number. It
+  // comes later, on any thread. False: not possible now, and no answer will follow. `closed`:
+  // numbers of channels to the same peer that no longer exist.
   virtual bool connect(HolderIndex peer, const ChannelEnd& own,
                        std::span<const uint32_t> closed) = 0;
 };
@@ -40,60 +40,59 @@ class PeerChannels {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
   struct Lease {
-    Channel* channel = nullptr;  // the caller gives it back
-    bool hope = true;            // without a channel: whether waiting for one makes sense
+    Channel* channel = nullptr;  // the caller must give it back
+    bool hope = true;            // without a channel: whether to wait for one
   };
-  // An idle channel on the first rail, from `first` on and around, that works at all. If there is
-  // none, one more may be on its way. `waiting`: the caller is among those of wait_with().
-  // `patient`: it would also wait for one that is lent.
+  // Lends an idle channel on the first working rail, in a circle from `first_rail` on. If there is
+  // none, may begin to connect one. `waiting`: the caller has called wait_with(). `patient`: the
+  // caller would also wait for a lent channel.
   Lease lease(uint32_t first_rail, bool waiting, bool patient);
   void give_back(Channel* channel);
-  // Whether a read by RDMA makes sense now: some rail that is up is relied on, and is not left
-  // alone after an error without a channel left. Asks doubted rails to prove themselves, as lease()
-  // does.
+  // Whether an RDMA read makes sense now: a rail is up and relied on, and has a channel or may
+  // connect one. Like lease(), continues the proofs of doubted rails.
   bool usable();
-  // It broke, or something is outstanding on it: fences it, and destroys it. If that is the rail's
-  // fault its idle channels go, too, and no read uses it for a while (rail_trust.h).
-  // `proof_within`: how long it may be silent to be relied on again.
+  // Fences and destroys a channel that broke or has chains in flight. If the rail is at fault, its
+  // idle channels go, too, and no read uses it for a while (rail_trust.h). `proof_within`: time
+  // limit for the rail's proof.
   enum class Fault : uint8_t { none, error, silence };
   void retire(Channel* channel, Fault fault, Clock::duration proof_within = Clock::duration::max());
-  // Somebody has waited that long for a channel. Rails on which nothing was heard meanwhile are
-  // doubted, if there is another way.
+  // A read has waited this long for a channel. Doubts the rails that are still connecting and were
+  // silent meanwhile, if there is another way.
   void doubt_slow_connects(Clock::duration late_after, bool tcp_follows);
 
-  // Something came over this rail, in any read.
+  // Data came over this rail, in any read.
   void heard(const Rail& rail, TimePoint when) {
     counters.last_heard.store(when, std::memory_order_relaxed);
     trusts_[rail.index].heard(when);
   }
-  // What is on its way from the peer over this rail. Each peer has its own: one that hangs keeps
-  // what it was asked for until the deadline, and the others' pages must not wait for that.
+  // The bytes in flight from the peer over this rail. Each peer has its own bound: a hung peer
+  // keeps its share until the deadline, and other peers' pages must not wait for that.
   InFlight& in_flight(const Rail& rail) { return in_flight_[rail.index]; }
-  // For how long nothing has come of what is outstanding on it, nor else over its rail.
+  // How long neither this channel nor its rail has received anything.
   Clock::duration quiet(const Channel& channel) const;
-  // The same, for most of a read that began at `started` and ends now.
+  // Whether that was most of a read that began at `started` and ends now.
   bool silent(const Channel& channel, TimePoint started) const;
   bool relied_on(const Rail& rail) const { return trusts_[rail.index].relied_on(); }
-  // Whether another rail than this one is up and relied on.
+  // Whether any other rail is up and relied on.
   bool relied_on_besides(const Rail& rail) const;
 
   struct Trouble {
     uint32_t rail = 0;
     std::string what;
   };
-  // The rails that are up and yet doubted.
+  // The rails that are up but doubted.
   std::vector<Trouble> troubles() const;
 
   void wait_with(int event_fd);
   void stop_waiting(int event_fd);
 
-  // The control plane's answers. False: no such channel is being connected here.
+  // The control plane's answers. False: no channel with this number is being connected.
   bool connected(uint32_t number, ChannelAnswer answer);
   bool refused(uint32_t number, const std::string& why);
 
-  // The rail is out: its channels break off.
+  // The rail is down: all its channels break off.
   void leave_rail(const Rail& rail);
-  // No more channels; those lent break off.
+  // Makes no more channels; lent ones break off.
   void close();
 
   uint32_t size() const;
@@ -103,16 +102,16 @@ class PeerChannels {
  private:
   enum class State : uint8_t { connecting, proving, idle, lent };
   struct Entry {
-    std::shared_ptr<Channel> channel;  // shared only while it is being connected
+    std::shared_ptr<Channel> channel;  // shared only while being connected
     uint32_t number = 0;
     State state = State::connecting;
-    std::vector<uint32_t> closed;  // that go with its connecting
+    std::vector<uint32_t> closed;  // sent with its connect
   };
-  using Gone = std::vector<std::shared_ptr<Channel>>;  // to be destroyed outside of the lock
+  using Gone = std::vector<std::shared_ptr<Channel>>;  // to destroy outside of the lock
 
   TimePoint last_heard(const Channel& channel) const;
 
-  // All under the mutex.
+  // The caller of these holds the mutex.
   unsigned count(uint32_t rail) const;
   size_t connecting() const;  // on rails that are relied on
   bool proved(uint32_t rail, TimePoint now, Gone& gone);
@@ -142,7 +141,7 @@ class PeerChannels {
   std::vector<Entry> entries_;
   std::vector<RailTrust> trusts_;         // by rail
   std::vector<InFlight> in_flight_;       // by rail
-  std::vector<uint32_t> closed_numbers_;  // that the peer has not been told of
+  std::vector<uint32_t> closed_numbers_;  // that the peer does not know of yet
   std::vector<int> waiters_;              // eventfds
 };
 

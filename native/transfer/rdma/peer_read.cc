@@ -21,7 +21,7 @@ PeerRead::PeerRead(ReadCall& call, ReadBatch& batch, std::shared_ptr<PeerChannel
   for (size_t i = 0; i < batch_.ops.size(); ++i) {
     ReadOp& op = batch_.ops[i];
     to_device_ |= op.to_device;
-    // No record names a page without bytes; memory that is no region is nobody's to write to.
+    // No record names an empty page. Nobody may write to memory outside a region.
     op.status = PageStatus::error;
     if (op.length == 0 || op.length > kPageBytesMax) continue;
     for (const auto& known : regions_) {
@@ -47,7 +47,7 @@ void PeerRead::register_all(std::span<const std::unique_ptr<Rail>> rails) {
     const ReadOp& op = batch_.ops[i];
     if (op.status != PageStatus::pending || region_of_[i]->complete()) continue;
     for (const auto& rail : rails) {
-      // One that fails is met again, and fails its page, where it is needed.
+      // If this fails, it fails again when a lane needs the chunk, and then fails the page.
       if (rail->up()) (void)region_of_[i]->ready(*rail, op.dest, op.length, call_.deadline);
     }
   }
@@ -77,7 +77,7 @@ RegisteredMemory* PeerRead::claim(uint64_t pool_bytes, std::vector<Slice>& slice
   while (!todo_.empty() && slices.size() < kChainSlicesMax) {
     const Slice slice = todo_.back();
     const ReadOp& op = batch_.ops[slice.op];
-    if (op.status != PageStatus::pending) {  // another slice of it failed
+    if (op.status != PageStatus::pending) {  // another slice of the page failed
       todo_.pop_back();
       continue;
     }
@@ -85,7 +85,7 @@ RegisteredMemory* PeerRead::claim(uint64_t pool_bytes, std::vector<Slice>& slice
     if (op.offset % sizeof(SlotHeader) != 0 || op.offset >= pool_bytes ||
         slot_bytes > pool_bytes - op.offset) {
       todo_.pop_back();
-      settle(slice.op, PageStatus::stale);  // a record of no slot there
+      settle(slice.op, PageStatus::stale);  // the record names no slot of the pool
       continue;
     }
     if (!slices.empty() && (bytes + slice.bytes > chain_bytes_ || region_of_[slice.op] != region)) {
@@ -108,7 +108,7 @@ void PeerRead::landed(const Slice& slice, const SlotHeader& before, const SlotHe
     op.again = after;
     progress.seen = true;
   } else if (std::memcmp(&op.again, &after, sizeof after) != 0) {
-    op.again = {};  // two looks differ: no header at all, which no page has
+    op.again = {};  // the two looks differ: an empty header matches no page
   }
   if (--progress.slices_left != 0) return;
   one_settled();

@@ -45,7 +45,7 @@ int numa_node_of(const std::string& device) {
 
 ibv_port_attr query_port(const Verbs& verbs, ibv_context* context, uint8_t number) {
   ibv_port_attr attr{};
-  // As verbs.h does it inline; through the symbol the newest fields would be missing.
+  // Copies the inline function of verbs.h: the exported symbol lacks the newest fields.
   verbs_context* extended = verbs_get_ctx_op(context, query_port);
   const int error =
       extended != nullptr
@@ -101,7 +101,7 @@ bool link_local(const Gid& gid) {
   return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
-// Lower is better; nullopt: of no use here.
+// Lower is better; nullopt: not usable.
 std::optional<int> rank(const Port& port, const GidEntry& gid, const std::string& host) {
   if (!port.ethernet) return gid.index;  // InfiniBand: the first entry is the port's own
   if (!gid.roce_v2) return std::nullopt;
@@ -185,7 +185,7 @@ std::vector<Port> list_ports() {
   int count = 0;
   const DeviceList devices(verbs->get_device_list(&count));
   std::vector<Port> all;
-  if (!devices) return all;  // no RDMA in this kernel
+  if (!devices) return all;  // the kernel has no RDMA
   for (ibv_device* device : std::span(devices.get(), static_cast<size_t>(count))) {
     const std::string name = verbs->get_device_name(device);
     const Context context(verbs->open_device(device));

@@ -1,4 +1,4 @@
-// The RDMA ports of this machine, and which of them become rails.
+// The RDMA ports of this machine, and the choice of rails among them.
 #pragma once
 
 #include <array>
@@ -34,32 +34,32 @@ struct Port {
   std::vector<GidEntry> gids;
 };
 
-// All ports of all devices that can be opened. Throws std::runtime_error when libibverbs is
-// not there; an empty list when there are no devices.
+// Lists all ports of all devices that can be opened; empty without devices. Throws
+// std::runtime_error if libibverbs is missing.
 std::vector<Port> list_ports();
 
 struct RailPolicy {
-  std::vector<std::string> device_names;  // "mlx5_0" or "mlx5_0:2"; empty: choose
-  int gid_index = -1;                     // -1: by type and address
-  std::string host;                       // the node's own address: its GID goes first
-  int numa_node = -1;                     // of the pool: nearer rails go first
+  std::vector<std::string> device_names;  // "mlx5_0" or "mlx5_0:2"; empty: choose by speed
+  int gid_index = -1;                     // -1: choose by type and address
+  std::string host;                       // the node's own address: its GID is preferred
+  int numa_node = -1;                     // of the pool: nearer rails are preferred
 };
 
-// Rails in the order of their use. Chosen freely they are the usable ports that are as fast as the
-// fastest of them. Named ones need not be usable yet, and while no port of the machine is usable
-// all are taken: a network may come up after the daemon. Throws std::runtime_error: no port at all,
-// or none of a given name.
+// Returns the rails in order of use. Without names, these are the usable ports with the highest
+// rate. A network may come up after the daemon, so named ports need not be usable yet. If no port
+// is usable, all are taken. Throws std::runtime_error if there is no port at all, or none of a
+// given name.
 std::vector<Port> choose_rails(std::span<const Port> ports, const RailPolicy& policy);
 
-// A port of an opened device, as it is now. Throws VerbsError.
+// Queries a port of an opened device. Throws VerbsError.
 Port look_at(ibv_context* context, const std::string& device, int number);
-// The GID that a rail has on this port from now on; nullopt: none can be used. `current`, if it is
-// still there, goes before one that is no better.
+// Chooses the GID of a rail on this port; nullopt: none is usable. `current` stays if it still
+// exists and no other is better.
 std::optional<GidEntry> choose_gid(const Port& port, const RailPolicy& policy,
                                    const GidEntry* current = nullptr);
-// What keeps it from being used now, and what to do; empty: nothing.
+// Why the port cannot be used now, and the remedy; empty: it can.
 std::string why_unusable(const Port& port, const RailPolicy& policy);
 
-std::string text_of(const Gid& gid);  // "10.0.0.1" for an IPv4 one, else IPv6 notation
+std::string text_of(const Gid& gid);  // "10.0.0.1" for IPv4, else IPv6 notation
 
 }  // namespace peercached::rdma

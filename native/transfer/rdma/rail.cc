@@ -34,7 +34,7 @@ Context open_by_name(const std::string& name) {
 uint16_t pkey_index_of(const Verbs& verbs, ibv_context* context, uint8_t port, uint16_t wanted) {
   __be16 key = 0;
   for (int i = 0; verbs.query_pkey(context, port, i, &key) == 0; ++i) {
-    // The highest bit tells full from limited membership of the same partition.
+    // The highest bit only tells full from limited membership of the partition.
     if ((ntohs(key) & 0x7fff) == (wanted & 0x7fff)) return static_cast<uint16_t>(i);
   }
   char text[8];
@@ -92,7 +92,7 @@ void Rail::set_down(const std::string& why) {
 
 void Rail::set_failed(const std::string& why) {
   std::lock_guard lock(mutex_);
-  // One that failed long ago does not count any more.
+  // Forget a failure of long ago: the backoff starts anew.
   const TimePoint now = Clock::now();
   if (now > retry_at_ + kBackoffMax) backoff_ = kBackoffMin / 2;
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);

@@ -1,4 +1,4 @@
-// One rail: an opened device and port, with what every queue pair on it shares.
+// One rail: an opened device and port, and all that its queue pairs share.
 #pragma once
 
 #include <atomic>
@@ -14,24 +14,24 @@
 
 namespace peercached::rdma {
 
-// How packets travel: from the configuration, the same for all rails.
+// Link settings from the configuration, the same for all rails.
 struct LinkSettings {
-  int mtu_bytes = 0;  // 0: the port's active one
+  int mtu_bytes = 0;  // 0: the port's active MTU
   uint8_t service_level = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
   uint16_t pkey = 0xffff;
-  uint8_t timeout = 16;     // 4.096 us * 2^n until a lost packet is sent again
-  uint8_t retry_count = 6;  // soft-RoCE takes 7 for: for ever
-  unsigned rd_atomic = 0;   // READs in flight per queue pair; 0: what both devices can
+  uint8_t timeout = 16;     // 4.096 us * 2^n until a retransmission
+  uint8_t retry_count = 6;  // 7 means for ever on soft-RoCE
+  unsigned rd_atomic = 0;   // READs in flight per queue pair; 0: the most that both devices can
 };
 
 struct RailCounters {
   std::atomic<uint64_t> pages{0}, bytes{0}, errors{0}, channels{0}, responders{0};
-  ReadLatency chains;  // from the first doorbell to the last header
+  ReadLatency chains;  // from the payload's doorbell to the last header
 };
 
-// How a rail is reached, and reaches others.
+// The local addressing of a rail, for its queue pairs and for its peers.
 struct RailAddress {
   GidEntry gid;
   uint16_t lid = 0;
@@ -42,12 +42,12 @@ struct RailAddress {
 
 class Rail {
  public:
-  // Opens the device; the rail is down if the port is not usable now. Throws std::runtime_error:
-  // gone, not permitted, a setting that the port cannot do.
+  // Opens the device. The rail starts down if the port is not usable now. Throws std::runtime_error
+  // if the device is gone or not permitted, or the port does not support a setting.
   Rail(uint32_t index, const Port& port, const LinkSettings& settings, const RailPolicy& policy);
 
   const uint32_t index;
-  const Port port;  // as it was then
+  const Port port;  // as it was at the start
   const LinkSettings settings;
   RailCounters counters;
 
@@ -58,29 +58,28 @@ class Rail {
   RailAddress address() const;
   double rate_gbps() const { return rate_gbps_.load(std::memory_order_relaxed); }
 
-  // Whether the port works now. A rail that is out takes no new channels.
+  // Whether the port works now. A rail that is down takes no new channels.
   bool up() const { return up_.load(std::memory_order_acquire); }
   std::string why_down() const;
   void set_up();
   void set_down(const std::string& why);
-  // The device says that it is lost. Ports of such a device may read as active all the same: the
-  // rail stays out for a while, longer each time, and until the device works again.
+  // The device reports a fatal error. Its ports may still read as active. So the rail stays down
+  // for a while (with backoff), and until the device works again.
   void set_failed(const std::string& why);
-  // Whether a rail that is out can be set up. Makes a queue pair to find out.
+  // Whether a rail that is down works again. Makes a queue pair to find out.
   bool recovered();
 
   struct Look {
-    std::string why_not;  // it cannot be used; empty: it can
-    bool moved = false;   // it has another address, which it takes from now on
+    std::string why_not;  // why the rail cannot be used; empty: it can
+    bool moved = false;   // the address has changed; the rail uses the new one from now on
   };
-  // Asks the device: addresses come and go while we run, and so do the places they have in its
-  // table.
+  // Queries the device, because addresses and their table indices change at run time.
   Look look();
 
-  // Queue pairs of this rail, in state INIT; `remote_read` for the holder's end.
+  // Makes a queue pair of this rail in state INIT; `remote_read` for the holder's end.
   QueuePair make_queue_pair(ibv_cq* queue, unsigned sends_max, unsigned pieces_max,
                             bool remote_read) const;
-  // What to tell the other side about one of them.
+  // The description of such a queue pair for the other side.
   ChannelEnd describe(const ibv_qp& qp, uint32_t psn) const;
   // INIT -> RTR: ready to answer `reader`.
   void answer(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& reader) const;
@@ -88,7 +87,7 @@ class Rail {
   void connect(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& holder) const;
 
  private:
-  // Throws std::runtime_error: the port is not usable, or has not the partition.
+  // Throws std::runtime_error if the port is not usable or lacks the partition.
   RailAddress address_at(const Port& now) const;
   void to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& other,
                            uint8_t reads) const;

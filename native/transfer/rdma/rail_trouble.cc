@@ -1,4 +1,4 @@
-// PeerChannels, the part of it that deals with rails that give trouble.
+// The part of PeerChannels that handles rails in trouble.
 #include <algorithm>
 #include <chrono>
 
@@ -50,7 +50,7 @@ void PeerChannels::doubt_slow_connects(Clock::duration late_after, bool tcp_foll
   }
 }
 
-// They are of the same age as one that broke, and would each take as long to find out.
+// Idle channels are as old as the one that broke. Each read that tried one would be late as well.
 void PeerChannels::take_idle(uint32_t rail, Gone& gone) {
   for (size_t i = entries_.size(); i-- > 0;) {
     const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
@@ -83,7 +83,7 @@ bool PeerChannels::others_relied_on(const Rail& rail) const {
   });
 }
 
-// Of a doubted rail: whether what is asked for has come. Nobody waits for it.
+// Checks or starts the proof of a doubted rail. True: the rail has proven itself. Never waits.
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
   if (const auto entry = find_proof(rail); entry != entries_.end()) {
     Channel& channel = *entry->channel;
@@ -141,7 +141,7 @@ void PeerChannels::doubt(uint32_t rail, const std::string& why, Clock::duration 
   rails_[rail]->counters.errors.fetch_add(1, std::memory_order_relaxed);
 }
 
-// One more that cannot be had says nothing of those that are there.
+// If the rail has working channels, it only backs off: a failed connect says nothing about those.
 void PeerChannels::not_connected(uint32_t rail, const std::string& why) {
   const bool works = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     const bool made = entry.state == State::idle || entry.state == State::lent;

@@ -1,10 +1,9 @@
-// What the reads from one peer have seen of one rail, and so whether they may rely on it.
+// Decides from the reads of one peer whether they may rely on one rail.
 //
-// A rail on which there was no answer (packets lost for good, a connect that failed, nothing but
-// silence) tells nobody what is wrong, and each read that relied on it would be late. It is
-// doubted: no read uses it until a channel of its own has fetched what data looks like
-// (Channel::ask), and nobody waits for that. After another error the rail is tried again by whoever
-// reads, later each time.
+// If a rail gives no answer (packets lost for good, a failed connect, silence), the reason is
+// unknown. Each read that relied on it would be late. So the rail is doubted: no read uses it until
+// a test channel has fetched data (Channel::ask). Nobody waits for this proof. After any other
+// error, reads try the rail again, with backoff.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 
 namespace peercached::rdma {
 
-// heard() and relied_on() from any thread; the rest under the mutex of the PeerChannels.
+// Any thread may call heard() and relied_on(). The rest needs the mutex of the PeerChannels.
 class RailTrust {
  public:
   void heard(TimePoint when) { heard_at_.store(when, std::memory_order_relaxed); }
@@ -24,20 +23,20 @@ class RailTrust {
 
   bool relied_on() const { return !doubted_.load(std::memory_order_relaxed); }
   bool may_connect(TimePoint now) const { return retry_at_ <= now; }
-  // The last trouble; empty while all is in order.
+  // The last trouble; empty while the rail works.
   const std::string& trouble() const { return trouble_; }
-  // How long a proof may take: no longer than the read that raised the doubt had waited, or who
-  // reads next would be late as well.
+  // Time limit of a proof. At most the wait of the read that raised the doubt, or the next read
+  // would be late as well.
   Clock::duration proof_within() const { return proof_within_; }
 
   void back_off(TimePoint now, const std::string& why) {
-    if (now < retry_at_) return;  // its channels find out one after the other
-    // A rail that loses some packets proves itself, and is late again: so it is not forgotten at
-    // once.
+    if (now < retry_at_) return;  // several channels report the same fault
+    // A rail that loses some packets can prove itself and be late again. So keep the backoff for a
+    // while.
     if (now - troubled_at_ > kForgottenAfter) backoff_ms_ = 0;
     troubled_at_ = now;
     trouble_ = why;
-    // At once the first time: one lost connection says little.
+    // The first retry is immediate: one lost connection says little.
     retry_at_ = now + std::chrono::milliseconds(backoff_ms_);
     backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffMinMs, kBackoffMaxMs);
   }
@@ -49,7 +48,7 @@ class RailTrust {
     doubted_ = true;
     doubted_at_ = now;
   }
-  // A channel came back in order. Of a doubted rail that says nothing, unless it was heard since.
+  // A channel came back without trouble. That clears a doubt only if the rail was heard since.
   void in_order() {
     if (!relied_on() && heard_at() <= doubted_at_) return;
     doubted_ = false;
@@ -60,7 +59,7 @@ class RailTrust {
  private:
   static constexpr int kBackoffMinMs = 20, kBackoffMaxMs = 2000;
   static constexpr std::chrono::seconds kForgottenAfter{60};
-  // What has not come in this time will not; where packets get lost, it is sent again.
+  // An answer that takes longer will not come: this allows for retransmissions of lost packets.
   static constexpr std::chrono::milliseconds kProofMax{1000};
   std::atomic<TimePoint> heard_at_{TimePoint{}};
   TimePoint troubled_at_{};

@@ -14,12 +14,12 @@
 namespace peercached::rdma {
 namespace {
 
-// Below this a second channel saves nothing.
+// Below this, a second channel saves nothing.
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
 constexpr size_t kLanesPerRailMax = 2;
-// Many readers of one holder may each have to wait that long for one chain.
+// With many readers of one holder, each may have to wait this long for one chain.
 constexpr std::chrono::milliseconds kLateMin{100};
-// While READs are under way, how long at most until a worker's fence is noticed.
+// How soon a worker's fence is noticed while READs are in flight.
 constexpr int kFenceCheckMs = 10;
 
 class Reading final : public RdmaEngine {
@@ -74,7 +74,7 @@ class Reading final : public RdmaEngine {
       std::deque<Lane> lanes;
       open_lanes(call, reads, lanes, wake_fd);
       drive(call, reads, lanes, wake_fd);
-      // All at once, then each: they drain side by side.
+      // Break off all before fencing each, so that they drain in parallel.
       for (Lane& lane : lanes) lane.break_off();
     }
     wake_fds_.give_back(wake_fd);
@@ -94,12 +94,12 @@ class Reading final : public RdmaEngine {
   const char* name() const override { return "rdma"; }
 
  private:
-  // Longer than two retransmissions take, and early enough that another way has most of the time.
+  // Longer than two retransmissions, but early enough to leave most of the time for another way.
   Clock::duration late_after(Deadline deadline) const {
     const Clock::duration share = std::max(deadline.at - Clock::now(), Clock::duration::zero()) / 4;
     const uint8_t exponent = rails_[0]->settings.timeout;
     const auto twice = std::chrono::microseconds(2 * (4096ull << exponent) / 1000);
-    // 0: the devices never send again.
+    // 0: the devices never retransmit.
     return std::max<Clock::duration>(
         kLateMin, exponent == 0 ? share : std::min<Clock::duration>(share, twice));
   }
@@ -117,8 +117,8 @@ class Reading final : public RdmaEngine {
     }
   }
 
-  // Rails in the order to be used for this read: those near the worker's memory first, and
-  // among them another first one for each read.
+  // Rails in order of preference: those near the worker's memory first. Each read starts with
+  // another of them, to spread the load.
   std::vector<uint32_t> rails_near(const PeerRead& read) {
     const unsigned turn = turn_.fetch_add(1, std::memory_order_relaxed);
     std::vector<uint32_t> order(rails_.size());
@@ -148,7 +148,7 @@ class Reading final : public RdmaEngine {
     for (PeerRead& read : reads) read.give_up();
   }
 
-  // True once something went on, within our patience.
+  // Polls for a limited span. True: a lane made progress.
   bool look(std::deque<Lane>& lanes, const ReadCall& call) {
     const bool reading =
         std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.reading(); });
@@ -174,7 +174,7 @@ class Reading final : public RdmaEngine {
       lane.arm();
       sleepers.push_back({lane.fd(), POLLIN, 0});
     }
-    // What completed before it was armed is not announced.
+    // Completions from before arming raise no event, so poll once more.
     bool progress = false;
     for (Lane& lane : lanes) progress |= lane.proceed();
     if (progress) return;

@@ -5,8 +5,8 @@
 namespace peercached::rdma {
 namespace {
 
-// Per reader and rail of ours, whatever rails it says it has: the most that max_channels_per_peer
-// allows. Who has one more has given up an older one, and word of that was lost.
+// Per reader and rail of ours: the most that max_channels_per_peer allows. A reader with more has
+// given up an older channel, and its notice was lost.
 constexpr std::ptrdiff_t kChannelsMax = 64;
 
 }  // namespace
@@ -53,7 +53,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
     if (closed_) throw std::runtime_error("this node has left");
     Reader& known = readers_[node_id];
     if (known.incarnation != incarnation) {
-      // One process is one reader: what an earlier one of that name left is of no use to anybody.
+      // A node runs one process, so the channels of its earlier incarnation are useless.
       forget(known.channels, [](uint32_t) { return true; });
       known.incarnation = incarnation;
     }
@@ -66,7 +66,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
                                   " is there already");
     }
   }
-  // Not under the lock: the kernel may have to ask the network for the reader's address first.
+  // Not under the lock: the kernel may first resolve the reader's address over the network.
   QueuePair qp = rail.make_queue_pair(queues_[rail.index].get(), 1, 1, true);
   ChannelEnd own = rail.describe(*qp.get(), random_psn());
   own.channel = reader.channel;

@@ -1,5 +1,5 @@
-// The holder's side: queue pairs through which admitted peers READ the published pool. The
-// processor has no part in it after a channel is connected.
+// The holder's side: queue pairs through which admitted peers READ the published pool. Once a
+// channel is connected, the processor has no part in it.
 #pragma once
 
 #include <map>
@@ -15,18 +15,18 @@ namespace peercached::rdma {
 
 class Responder {
  public:
-  // `pool` is registered completely, on all rails.
+  // `pool` must be completely registered, on all rails.
   Responder(std::span<const std::unique_ptr<Rail>> rails, const RegisteredMemory& pool,
             Incarnation incarnation);
 
-  // A channel for one reader: on our rail of the same number, modulo ours. `closed`: numbers of
-  // earlier channels that the reader has given up. Throws std::invalid_argument for an end that
-  // cannot be, std::runtime_error when it cannot be connected.
+  // Makes a channel for one reader, on our rail with the reader's rail number (modulo our count) or
+  // the next one that is up. `closed`: numbers of channels that the reader has given up. Throws
+  // std::invalid_argument for an invalid end, std::runtime_error if it cannot be connected.
   ChannelAnswer accept(const std::string& node_id, Incarnation incarnation,
                        const ChannelEnd& reader, std::span<const uint32_t> closed);
-  // A reader is no member any more: it can read nothing from now on.
+  // A reader has left the membership: from now on it can read nothing.
   void drop_reader(const std::string& node_id, Incarnation incarnation);
-  // Nobody can read anything from now on.
+  // From now on nobody can read anything.
   void close();
   size_t channels() const;
 
@@ -42,7 +42,7 @@ class Responder {
   };
   template <typename Gone>  // bool(uint32_t number)
   static void forget(std::vector<Served>& channels, Gone gone);
-  // Makes room for one more on that rail of ours.
+  // Makes room for one more channel on this rail of ours.
   static void forget_oldest(std::vector<Served>& channels, const Rail& rail);
   Rail& rail_for(uint32_t wanted) const;
 

@@ -1,4 +1,4 @@
-// libibverbs, loaded when first wanted: one build runs on machines with it and without.
+// libibverbs, loaded when first needed: one build runs with and without it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,8 +11,8 @@
 
 namespace peercached::rdma {
 
-// The functions of the library that are symbols; the others (post_send, poll_cq, ...) are
-// inline calls through a context.
+// The library's exported functions. The others (post_send, poll_cq, ...) are inline calls through a
+// context.
 #define PEERCACHED_VERBS(X)      \
   X(get_device_list, "1.1")      \
   X(free_device_list, "1.1")     \
@@ -47,13 +47,13 @@ struct Verbs {
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;
   decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;  // null before rdma-core 34
 
-  // The library, or null and why not.
+  // Returns the library; or null, and sets `why`.
   static const Verbs* find(std::string& why);
-  // The library; only once something was opened with it.
+  // Returns the library; only valid once something was opened with it.
   static const Verbs& get();
 };
 
-// A refusal by the library, with the errno that it left.
+// The library refused a call; keeps its errno.
 class VerbsError : public std::runtime_error {
  public:
   VerbsError(const std::string& what, int error);
@@ -65,7 +65,7 @@ class VerbsError : public std::runtime_error {
 
 [[noreturn]] inline void refused(const std::string& what) { throw VerbsError(what, errno); }
 
-// Owners of the library's objects: `Owned<ibv_qp, &Verbs::destroy_qp>`.
+// Owners of the library's objects, for example `Owned<ibv_qp, &Verbs::destroy_qp>`.
 template <typename T, auto Destroy>
 class Owned {
  public:

@@ -51,13 +51,13 @@ class RoutedEngine final : public TransferEngine {
       if (!by_rdma.empty()) read_by_rdma(by_rdma, deadline, gate, sink);
       return;
     }
-    // Side by side: neither may take the other's time.
+    // In parallel, so that neither uses up the other's time.
     const auto read_by_tcp = [&] { tcp_->read(by_tcp, deadline, gate, sink); };
     std::jthread other;
     try {
       other = std::jthread(read_by_tcp);
     } catch (const std::system_error&) {
-      // No thread is to be had: then after each other, in the time that is left.
+      // No thread available: read one after the other, in the remaining time.
     }
     read_by_rdma(by_rdma, deadline, gate, sink);
     if (!other.joinable()) read_by_tcp();
@@ -85,7 +85,8 @@ class RoutedEngine final : public TransferEngine {
   const char* name() const override { return "rdma"; }
 
  private:
-  // What no rail could bring comes over TCP, if there is time left and that is what is wanted.
+  // With WithoutRails::use_tcp, pages that failed on all rails are read over TCP in the remaining
+  // time.
   void read_by_rdma(std::vector<ReadBatch>& batches, Deadline deadline, WriteGate& gate,
                     PageSink& sink) {
     rdma_.read(batches, deadline, gate, sink);
@@ -116,7 +117,7 @@ class RoutedEngine final : public TransferEngine {
     for (size_t i = 0; i < again.size(); ++i) *of_op[i] = again[i];
   }
 
-  // Memory of a device can be written to over RDMA alone.
+  // Only RDMA can write device memory.
   static bool left_over(const ReadOp& op) {
     return op.status == PageStatus::error && !op.to_device;
   }
@@ -138,7 +139,7 @@ class RoutedEngine final : public TransferEngine {
     return falls;
   }
 
-  // Under the mutex.
+  // The caller holds the mutex.
   void fell_back(HolderIndex peer, bool falls) {
     if (falls) {
       fallen_.insert(peer);
@@ -154,7 +155,7 @@ class RoutedEngine final : public TransferEngine {
   RoutedCounters& counters_;
   mutable std::shared_mutex mutex_;
   std::unordered_set<HolderIndex> with_rails_;
-  std::unordered_set<HolderIndex> fallen_;  // of those, read last over TCP
+  std::unordered_set<HolderIndex> fallen_;  // those of with_rails_ whose last read went over TCP
 };
 
 }  // namespace

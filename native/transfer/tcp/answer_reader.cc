@@ -31,7 +31,7 @@ size_t AnswerReader::places(std::span<iovec> out, size_t bytes_max) {
   };
   size_t skip_bytes = have_;
   if (in_preamble_) {
-    // What follows depends on the statuses in it.
+    // The places after it depend on the statuses in it.
     place(preamble_.data(), preamble_.size(), skip_bytes);
     return used;
   }

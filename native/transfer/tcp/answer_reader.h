@@ -1,7 +1,7 @@
 // The reader's half of one answer, as a state machine without I/O.
 //
-// It says where the next bytes of the stream belong (first the preamble, then header and
-// payload of each page that is ok, straight into the ops) and is told how many have come. It
+// It says where the next bytes of the stream belong. First comes the preamble, then header and
+// payload of each page that is ok, straight into the ops. Its caller says how many bytes came. It
 // never asks for a byte beyond the answer.
 #pragma once
 
@@ -17,20 +17,20 @@ namespace peercached::tcp {
 
 class AnswerReader {
  public:
-  // The answer to `request`, which asked for exactly these pages. Only when done().
+  // Expects the answer to `request`, which asked for exactly these pages. Call it only when done().
   void expect(uint64_t request, std::span<ReadOp> ops);
   bool done() const { return !in_preamble_ && next_ == ops_.size(); }
 
-  // Fills `out` with places for at most `bytes_max` bytes; returns how many places it took.
-  // None only when done().
+  // Fills `out` with places for at most `bytes_max` bytes and returns the number of places. Returns
+  // 0 only when done().
   size_t places(std::span<iovec> out, size_t bytes_max);
 
-  // `bytes` of those places have been filled, in order. Pages that the holder has not got the
-  // status it gave; those that are complete now are appended to `landed`. Returns nullptr, or
-  // what is wrong with the answer: the stream is of no more use then.
+  // The first `bytes` of those places are filled. Refused pages get the holder's status; complete
+  // pages are appended to `landed`. Returns nullptr, or the error in the answer: then the stream
+  // cannot be used any more.
   const char* took(size_t bytes, std::vector<ReadOp*>& landed);
 
-  // The page of which a part has come, and how much of its payload; {nullptr, 0}: none.
+  // The page that is partly here, and how much of its payload; {nullptr, 0} if there is none.
   struct Arriving {
     const ReadOp* op;
     size_t payload_bytes;
@@ -47,7 +47,7 @@ class AnswerReader {
   uint64_t request_ = 0;
   std::span<ReadOp> ops_;
   bool in_preamble_ = false;
-  size_t have_ = 0;  // bytes of the preamble, or of the op `next_` with its header
+  size_t have_ = 0;  // bytes of the preamble, or of header and payload of the op `next_`
   size_t next_ = 0;
   std::vector<std::byte> preamble_;
   std::vector<PageStatus> statuses_;

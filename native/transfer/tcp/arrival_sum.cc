@@ -4,8 +4,8 @@
 
 namespace peercached::tcp {
 
-// Reading `dest` touches worker memory, which the worker may have truncated meanwhile: then the
-// sink will meet the same fault, and say so.
+// Reading `dest` touches worker memory, which the worker may have truncated meanwhile. Then the
+// sink will meet the same fault and report it.
 void ArrivalSum::arrived(const ReadOp& op, size_t payload_bytes) {
   if (op_ != &op) sum_ = RunningCopy(nullptr, op.dest);
   op_ = &op;

@@ -1,5 +1,6 @@
-// The checksum of the page that is arriving on one channel, made piece by piece while each piece is
-// still in the cache. A page that came whole is left to the sink, which finds it there as well.
+// The checksum of the page that is arriving on one channel, computed piece by piece while each
+// piece is still in the cache. If a page comes whole, the sink computes its checksum: it is still
+// in the cache there, too.
 #pragma once
 
 #include "common/copy.h"
@@ -9,15 +10,15 @@ namespace peercached::tcp {
 
 class ArrivalSum {
  public:
-  // The first `payload_bytes` of `op` are in its destination; fewer than all.
+  // The first `payload_bytes` of `op` are in its destination, but not yet all.
   void arrived(const ReadOp& op, size_t payload_bytes);
-  // All are: sets op.checksum if it was begun.
+  // The whole payload is there. Sets op.checksum if a sum was begun.
   void landed(ReadOp& op);
 
  private:
   static void step(void* self);
 
-  const ReadOp* op_ = nullptr;  // nullptr: none begun, or its memory went away
+  const ReadOp* op_ = nullptr;  // nullptr: no sum begun, or the worker's memory went away
   RunningCopy sum_{nullptr, nullptr};
   size_t have_bytes_ = 0;
   uint64_t checksum_ = 0;

@@ -71,7 +71,7 @@ void Channel::connected() {
   reply_.resize(sizeof(FrameHeader));
   if (!sealed_) return;
   stream_.seal_as_reader(hello_, token_);
-  receive_reply();  // the first word of TLS is ours
+  receive_reply();  // in TLS the client speaks first
 }
 
 void Channel::receive_reply() {
@@ -90,7 +90,7 @@ void Channel::receive_reply() {
   }
 }
 
-// Called with a whole header, and then again with the body behind it.
+// Called once the header is complete, and again once the body is.
 void Channel::read_reply() {
   FrameHeader header;
   const FrameKind wanted = challenged_ ? FrameKind::hello_ok : FrameKind::challenge;
@@ -120,8 +120,8 @@ void Channel::take_challenge(std::span<const std::byte> body) {
   hello_.proof = prove(token_, challenge, hello_);
   std::vector<std::byte> frame;
   append_hello(frame, hello_);
-  // A few hundred bytes into an empty socket buffer: they fit. An error is no reason to stop
-  // here, since a refusal ("full") may have come before our hello.
+  // A few hundred bytes always fit into an empty socket buffer. An error does not end the channel
+  // here: a refusal ("full") may have come before our hello.
   (void)stream_.send(frame);
   reply_.resize(sizeof(FrameHeader));
   reply_have_ = 0;

@@ -1,6 +1,5 @@
 // One connection to a peer, seen from the reader: connect, challenge and hello, without ever
-// blocking.
-// Once ready it is a bare stream for requests and answers (see lane.h).
+// blocking. Once ready it is a plain stream of requests and answers (lane.h).
 #pragma once
 
 #include <memory>
@@ -17,9 +16,9 @@ namespace peercached::tcp {
 struct Dial {
   Address address;
   Address source;          // bytes == 0: any
-  std::string unresolved;  // why there is no address, if there is none
-  Hello hello;             // without the proof
-  std::string token;       // of the handshake
+  std::string unresolved;  // why there is no address; empty if there is one
+  Hello hello;             // the proof is still missing
+  std::string token;       // from the peers' handshake
   bool sealed = false;     // the peer's data port speaks TLS
   int connect_timeout_ms = 0;
 };
@@ -33,18 +32,18 @@ class Channel {
   State state() const { return state_; }
   int fd() const { return stream_.fd(); }
   Stream& stream() { return stream_; }
-  short poll_events() const;  // what proceed() waits for
+  short poll_events() const;  // the events that proceed() waits for
   Deadline greeted_by() const { return greeted_by_; }
 
-  // The socket is ready for poll_events(): goes on with connect or hello.
+  // Continues connect or hello; call it when the socket has one of poll_events().
   void proceed();
-  // As proceed(), as far as it goes now: for one that nobody has polled for a while.
+  // Like proceed(), as far as possible now: for a channel that nobody has polled for a while.
   void catch_up();
-  void time_out();  // greeted_by has passed
-  // Why it is broken; empty for the plain end of a connection.
+  void time_out();  // call it when greeted_by() has passed
+  // Why the channel is broken; empty while it is not.
   const Trouble& trouble() const { return trouble_; }
 
-  // Used by an earlier read: such a connection may have died while nobody looked.
+  // True if an earlier read used the channel. Its connection may have died while it was idle.
   bool pooled() const { return pooled_; }
   void set_pooled() { pooled_ = true; }
   uint64_t next_request() { return ++requests_; }

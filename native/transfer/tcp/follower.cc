@@ -15,14 +15,14 @@
 namespace peercached::tcp {
 namespace {
 
-// Beyond the wait for news, or between two parts of an answer, for a holder that is busy.
+// How long a busy holder may take beyond its wait for news, or between two parts of an answer.
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr auto kConnectAgain = std::chrono::seconds(1);
-// After its records did not fit.
+// Pause after the records of a holder did not fit.
 constexpr auto kRoomAgain = std::chrono::seconds(60);
-// As many as the server has channels for beside those of reads (TcpServerConfig::channels_max).
+// The server reserves as many channels for followers (TcpServerConfig::channels_max).
 constexpr unsigned kHoldersMax = 128;
-// Of one holder, before the others' turn.
+// Frames read from one holder before the others get their turn.
 constexpr unsigned kFramesPerTurn = 16;
 
 bool same(const Dial& a, const Dial& b) {
@@ -33,7 +33,7 @@ bool same(const Dial& a, const Dial& b) {
 
 }  // namespace
 
-// One holder. Never blocks.
+// The channel to one holder. Never blocks.
 class Follower::Lane {
  public:
   Lane(HolderIndex holder, Dial dial, const Follower& follower)
@@ -74,7 +74,7 @@ class Follower::Lane {
   }
 
  private:
-  // Something is there that poll() does not tell of.
+  // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ && channel_->stream().has_more(); }
 
   void ask(TimePoint now) {
@@ -85,7 +85,7 @@ class Follower::Lane {
     number_ = reader_.asks();
     asked_at_ = now;
     due_ = now + wait_ + kPatience;
-    // A few bytes into an empty socket buffer: they fit.
+    // A few bytes always fit into an empty socket buffer.
     const ssize_t sent = channel_->stream().send(frame_);
     if (sent != static_cast<ssize_t>(frame_.size())) return lose(now, kConnectAgain);
     asked_ = true;
@@ -97,7 +97,7 @@ class Follower::Lane {
     have_ = 0;
   }
 
-  // True: a frame came, and there may be another.
+  // True: a frame came, and another may follow.
   bool receive(TimePoint now) {
     while (have_ < frame_.size()) {
       const ssize_t n = channel_->stream().receive(frame_.data() + have_, frame_.size() - have_);
@@ -163,7 +163,7 @@ class Follower::Lane {
   LifeSigns& signs_;
   const std::chrono::milliseconds wait_;
   std::unique_ptr<Channel> channel_;
-  TimePoint due_{};  // something is to be done then, whatever comes
+  TimePoint due_{};  // proceed() must run then, even without a socket event
   uint64_t position_ = 0;
 
   bool asked_ = false;
@@ -212,14 +212,14 @@ void Follower::wake() const {
 
 void Follower::run() {
   std::vector<pollfd> waits;
-  std::vector<HolderIndex> polled;  // whose they are, but for the first
+  std::vector<HolderIndex> polled;  // polled[i] is the holder of waits[i + 1]
   while (true) {
     TimePoint until = TimePoint::max();
     {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
       const TimePoint now = Clock::now();
-      // Of those that are not due, only the ones that something came from.
+      // Lanes that are not due yet run only after a socket event.
       for (size_t i = 0; i < polled.size(); ++i) {
         const auto lane = lanes_.find(polled[i]);
         if (waits[i + 1].revents != 0 && lane != lanes_.end()) lane->second->proceed(now);

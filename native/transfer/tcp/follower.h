@@ -1,5 +1,5 @@
-// Follows the record feeds of peers (docs/protocol.md, "follow"): one thread and a channel to each,
-// on which a question waits at the holder until there is news. Of more than 128 peers those with
+// Follows the record feeds of peers (docs/protocol.md, "follow"): one thread, and one channel per
+// peer. On each channel a question waits at the holder until there is news. Only the 128 peers with
 // the lowest indices are followed. Questions and answers carry signs of life (life_signs.h).
 #pragma once
 
@@ -17,20 +17,21 @@
 
 namespace peercached {
 
-// What comes of it. From the follower's thread.
+// Receives the feeds. Called from the follower's thread.
 class FeedReader {
  public:
   virtual ~FeedReader() = default;
 
-  // A holder is asked now; the number comes back with its whole answer.
+  // The follower asks a holder now. The returned number comes back in is_up_to_date().
   virtual uint64_t asks() = 0;
-  // What it told before is void. False: no room for another holder.
+  // The holder starts over: all earlier records are void. False: no room for another holder.
   virtual bool begins(HolderIndex holder) = 0;
-  // In order; some may come again after is_lost(). False: no room for its records.
+  // Changes in order; some may be repeated after is_lost(). False: no room for the holder's
+  // records.
   virtual bool changes(HolderIndex holder, std::span<const RecordRow> rows) = 0;
-  // Its answer is whole. It knew all that had happened there until it was asked.
+  // The answer is complete: it covers all changes at the holder before `asked_at`.
   virtual void is_up_to_date(HolderIndex holder, uint64_t asked, TimePoint asked_at) = 0;
-  // Its channel broke; it may go on where it was, or begin anew.
+  // The channel broke. The next one continues from the last position, or starts over.
   virtual void is_lost(HolderIndex holder) = 0;
 };
 
@@ -38,16 +39,15 @@ namespace tcp {
 
 class Follower {
  public:
-  // `wait`: how long a question waits for news. Signs of life come that often, where nothing
-  // happens.
+  // `wait`: how long a question waits for news. Without news, signs of life come at this interval.
   Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // In place of what was followed under that index, if it is another.
+  // Follows the holder. Replaces the channel under that index if `dial` differs.
   void follow(HolderIndex holder, Dial dial);
-  // The reader hears nothing of it any more.
+  // No callback mentions the holder after this returns.
   void leave(HolderIndex holder);
 
  private:

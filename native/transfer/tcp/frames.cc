@@ -25,7 +25,7 @@ void append_header(std::vector<std::byte>& out, FrameKind kind, size_t body_byte
   append(out, header);
 }
 
-// The caller has checked that there are enough bytes.
+// The caller has checked that enough bytes are left.
 template <typename T>
 T take(std::span<const std::byte>& from) {
   assert(from.size() >= sizeof(T));
@@ -216,7 +216,7 @@ const char* parse_read(std::span<const std::byte> body, uint64_t& request,
                        std::vector<PageWanted>& pages) {
   if (body.size() < sizeof(ReadHead)) return "read request is short";
   auto head = take<ReadHead>(body);
-  // The count is believed only after the bytes have been counted.
+  // Never trust the count before it has been compared with the number of bytes.
   if (head.count > kPagesPerRequestMax) return "a request for too many pages";
   if (body.size() != head.count * sizeof(PageWanted)) return "read request has a wrong length";
   if (head.reserved != 0) return "reserved bits are set in a read request";

@@ -1,4 +1,4 @@
-// The frames of "TCP transfer" (docs/protocol.md): how they look, and nothing about sockets.
+// The frames of "TCP transfer" (docs/protocol.md): their layout, without any socket code.
 //
 //   every frame   FrameHeader, then body_bytes of body; all numbers little-endian
 //   challenge     Challenge                                holder -> reader, first
@@ -17,9 +17,9 @@
 //   follow        FollowHead                               follower -> holder
 //   followed      FollowedHead, count x RecordRow          holder -> follower, once or more
 //
-// Behind a `pages` frame come, outside its body, the bytes of the pages whose status is ok, in
-// order, each as it lies in the pool: SlotHeader, then payload. The reader knows all lengths
-// from its own request, so it can receive straight into their destinations.
+// A `pages` frame is followed, outside its body, by all pages with status ok, in order. Each page
+// has the layout that it has in the pool: SlotHeader, then payload. The reader knows all lengths
+// from its request, so it receives straight into their destinations.
 #pragma once
 
 #include <algorithm>
@@ -41,19 +41,19 @@ static_assert(std::endian::native == std::endian::little, "frames are copied, no
 inline constexpr uint32_t kFrameMagic = 0x54504350;  // "PCPT"
 inline constexpr uint16_t kFrameVersion = 1;
 inline constexpr uint32_t kPagesPerRequestMax = 256;
-// Of payload, in one request; a single page may be larger, up to kPageBytesMax.
+// Payload bytes of one request. A single page may be larger, up to kPageBytesMax.
 inline constexpr uint64_t kBytesPerRequestMax = 32ull << 20;
 inline constexpr size_t kNodeIdBytesMax = 255;
 inline constexpr size_t kTokenBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 inline constexpr size_t kRefusalTextBytesMax = 512;
 
-// Of one hold or lookup frame; more go in several.
+// Limit of one hold or lookup frame; longer lists are split.
 inline constexpr uint32_t kDigestsPerRequestMax = 4096;
 inline constexpr size_t kRowsPerDigestMax = 3;
-// Of one publish frame; more go in several.
+// Limit of one publish frame; longer lists are split.
 inline constexpr uint32_t kRowsPerRequestMax = 1024;
-// Of one frame of the answer to a follow.
+// Limit of one frame of the answer to a follow.
 inline constexpr uint32_t kRowsPerFollowedMax = 4096;
 
 enum class FrameKind : uint16_t {
@@ -74,9 +74,9 @@ enum class FrameKind : uint16_t {
 };
 
 enum class Refusal : uint16_t {
-  unauthorised = 1,       // the proof is not that of this node id and incarnation
-  wrong_incarnation = 2,  // the reader expects another start of this daemon
-  full = 3,               // all channels of this daemon are taken
+  unauthorised = 1,       // wrong proof for this node id and incarnation
+  wrong_incarnation = 2,  // the reader expects another incarnation of this daemon
+  full = 3,               // no channel is free: in all, for this peer, or before hello
   bad_hello = 4,          // not a hello of this protocol version
 };
 
@@ -139,7 +139,7 @@ static_assert(sizeof(PagesHead) == 24);
 struct HoldHead {
   uint64_t request = 0;
   uint32_t count = 0;
-  uint32_t hold_ms = 0;  // longer times are cut to the holder's maximum
+  uint32_t hold_ms = 0;  // the holder limits it to its own maximum
 };
 static_assert(sizeof(HoldHead) == 16);
 
@@ -152,7 +152,7 @@ static_assert(sizeof(HeldHead) == 16);
 
 struct LookupHead {
   uint64_t request = 0;
-  uint64_t view_number = 0;  // of the reader, by whose ring it asks this owner
+  uint64_t view_number = 0;  // of the view whose ring the reader used to find this owner
   uint32_t count = 0;
   uint32_t reserved = 0;
 };
@@ -160,15 +160,15 @@ static_assert(sizeof(LookupHead) == 24);
 
 struct LocatedHead {
   uint64_t request = 0;
-  uint32_t rows = 0;     // their `holder` is an index in the table of holders
+  uint32_t rows = 0;     // their `holder` is an index into the holders
   uint16_t holders = 0;  // incarnations
-  uint16_t final = 0;    // 1: what has no row here is nowhere
+  uint16_t final = 0;    // 1: digests without a row here are stored nowhere
 };
 static_assert(sizeof(LocatedHead) == 16);
 
 struct PublishHead {
   uint64_t request = 0;
-  uint64_t fence = 0;  // of the holder, which may have raised it since (engine/fences.h)
+  uint64_t fence = 0;  // of the holder at sending time; it may have risen since (engine/fences.h)
   uint32_t count = 0;
   uint32_t reserved = 0;
 };
@@ -181,11 +181,11 @@ struct PublishedHead {
 };
 static_assert(sizeof(PublishedHead) == 16);
 
-// What a node says of itself (transfer/tcp/life_signs.h).
+// A node's statement about itself (transfer/tcp/life_signs.h).
 struct LifeSign {
-  uint64_t view_number = 0;  // the newest it knows; 0: it says nothing
-  uint64_t sequence = 0;     // of its own record in the membership's table
-  uint64_t epochs_mark = 0;  // of its table of namespace epochs
+  uint64_t view_number = 0;  // the newest that it knows; 0: no sign
+  uint64_t sequence = 0;     // of its own record in the membership table
+  uint64_t epochs_mark = 0;  // hash of its table of namespace epochs
   uint32_t in_office = 0;    // 1: it acts as a master
   uint32_t reserved = 0;
 
@@ -195,8 +195,8 @@ static_assert(sizeof(LifeSign) == 32);
 
 struct FollowHead {
   uint64_t request = 0;
-  uint64_t position = 0;  // in the holder's feed, as its last answer had it; 0: none yet
-  uint32_t wait_ms = 0;   // for news; longer times are cut to the holder's maximum
+  uint64_t position = 0;  // in the holder's feed, from its last answer; 0: none yet
+  uint32_t wait_ms = 0;   // wait for news; the holder limits it to its own maximum
   uint32_t reserved = 0;
   LifeSign sign;  // of the follower
 };
@@ -204,10 +204,10 @@ static_assert(sizeof(FollowHead) == 56);
 
 struct FollowedHead {
   uint64_t request = 0;
-  uint64_t position = 0;  // behind these rows, where `more` is 0
+  uint64_t position = 0;  // after these rows; valid if `more` is 0
   uint32_t count = 0;
-  uint16_t anew = 0;  // 1: what the holder told before is void
-  uint16_t more = 0;  // 1: the answer goes on in another frame
+  uint16_t anew = 0;  // 1: all earlier records of the holder are void
+  uint16_t more = 0;  // 1: another frame of this answer follows
   LifeSign sign;      // of the holder
 };
 static_assert(sizeof(FollowedHead) == 56);
@@ -225,7 +225,7 @@ inline constexpr size_t kRequestBodyBytesMax =
 inline constexpr size_t kFollowedBodyBytesMax =
     sizeof(FollowedHead) + kRowsPerFollowedMax * sizeof(RecordRow);
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
-// Of an answer to a hello, or of what comes before it.
+// Limit of an answer to a hello, and of the challenge before it.
 inline constexpr size_t kHelloReplyBodyBytesMax = sizeof(RefusedHead) + kRefusalTextBytesMax;
 inline constexpr size_t preamble_bytes(size_t count) {
   return sizeof(FrameHeader) + sizeof(PagesHead) + count;
@@ -233,7 +233,7 @@ inline constexpr size_t preamble_bytes(size_t count) {
 
 inline constexpr size_t held_body_bytes(size_t count) { return sizeof(HeldHead) + count; }
 
-// Of a lookup for so many digests, at most.
+// The largest answer to a lookup of `count` digests.
 inline constexpr size_t located_body_bytes_max(size_t count) {
   return sizeof(LocatedHead) +
          count * kRowsPerDigestMax * (sizeof(Incarnation) + sizeof(RecordRow));
@@ -246,11 +246,11 @@ struct Hello {
   std::array<char, kProofBytes> proof = {};
 };
 
-// Of one owner about some digests.
+// One owner's answer about some digests.
 struct Located {
-  bool final = false;  // what has no row is nowhere
+  bool final = false;  // digests without a row are stored nowhere
   std::vector<Incarnation> holders;
-  std::vector<RecordRow> rows;  // `holder` is an index in `holders`
+  std::vector<RecordRow> rows;  // `holder` is an index into `holders`
 };
 
 // A part of the answer to a follow: changes of a holder's records, in order.
@@ -268,7 +268,7 @@ struct HelloReply {
   std::string text;
 };
 
-// --- writing: complete frames, appended to `out`
+// --- Writing: each function appends one complete frame to `out`.
 void append_challenge(std::vector<std::byte>& out, const Challenge& challenge);
 void append_hello(std::vector<std::byte>& out, const Hello& hello);
 void append_hello_ok(std::vector<std::byte>& out, Incarnation incarnation);
@@ -289,8 +289,9 @@ void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t posit
                    uint32_t wait_ms, const LifeSign& sign);
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part);
 
-// --- reading: each returns nullptr, or what is wrong with the frame
-// A header of one of `kinds`, with a body of at most `body_bytes_max`.
+// --- Reading: each function returns nullptr, or the error in the frame.
+//
+// Accepts a header of one of `kinds`, with a body of at most `body_bytes_max`.
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
                          size_t body_bytes_max, FrameHeader& header);
 const char* parse_challenge(std::span<const std::byte> body, Challenge& challenge);
@@ -298,31 +299,31 @@ const char* parse_hello(std::span<const std::byte> body, Hello& hello);
 const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, HelloReply& reply);
 const char* parse_read(std::span<const std::byte> body, uint64_t& request,
                        std::vector<PageWanted>& pages);
-// The whole preamble (header, PagesHead, statuses) of the answer to `request`; as many statuses
-// as pages were asked for. Whether following_bytes fits them is for the caller to compare.
+// Parses the whole preamble (header, PagesHead, statuses) of the answer to `request`. Expects as
+// many statuses as pages were asked for. The caller must check that following_bytes fits them.
 const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
                         std::span<PageStatus> statuses, uint64_t& following_bytes);
 
 const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
                        std::vector<Digest>& digests);
-// The answer to `request`; as many flags as digests were sent.
+// Parses the answer to `request`. Expects as many flags as digests were sent.
 const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held);
 const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
                          std::vector<Digest>& digests);
-// The answer to `request`: appended, so that the holders of several answers are one table, and
-// final if all are.
+// Appends the answer to `request`, so that several answers share one table of holders. The result
+// is final only if all answers are.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
-// Of pages that came into the holder's pool: what takes a record back never travels like this.
+// Accepts only records of resident pages: withdrawals never travel in publish frames.
 const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
                           std::vector<RecordRow>& rows);
 const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
 const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
                          uint32_t& wait_ms, LifeSign& sign);
-// `part.rows` are those in `rows`.
+// `part.rows` points into `rows`.
 const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,
                            std::vector<RecordRow>& rows);
 
-// What is wrong with a request for these pages, or nullptr. Asked on both sides.
+// The error in a request for these pages, or nullptr. Both sides check it.
 const char* check_wanted(std::span<const PageWanted> pages);
 
 }  // namespace peercached::tcp

@@ -34,7 +34,7 @@ std::array<char, kProofBytes> prove(const std::string& token, const Challenge& c
   update(state, challenge.data(), challenge.size());
   update(state, &hello.incarnation, sizeof hello.incarnation);
   update(state, &hello.expected, sizeof hello.expected);
-  update(state, hello.node_id.data(), hello.node_id.size());  // last: its length needs no word
+  update(state, hello.node_id.data(), hello.node_id.size());  // variable length: must be last
   std::array<char, kProofBytes> proof;
   crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(proof.data()), proof.size());
   return proof;

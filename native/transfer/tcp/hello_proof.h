@@ -1,7 +1,7 @@
 // How a reader proves at the data port that it knows the token of its handshake (docs/protocol.md).
 //
-// The token itself never travels there: the holder sends a random number, and the reader answers
-// with a hash of it under the token. So an overheard hello opens no other connection.
+// The token itself never travels there. The holder sends a nonce, and the reader answers with a
+// hash of it, keyed with the token. So an overheard hello opens no other connection.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace peercached::tcp {
 
-// Never the same twice.
+// A random nonce, never the same twice.
 Challenge fresh_challenge();
 
-// BLAKE2b under the token, of the challenge and of all that the hello says.
+// BLAKE2b, keyed with the token, of the challenge and all fields of the hello.
 std::array<char, kProofBytes> prove(const std::string& token, const Challenge& challenge,
                                     const Hello& hello);
 

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kTurnBytes = 4 * kGatePieceBytes;
 constexpr size_t kPlacesMax = 128;  // two for each page
 
-// How often to look for a channel when there is no descriptor left to be woken by.
+// How often to look for a free channel if no eventfd is left to wake us.
 constexpr auto kBlindWait = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -83,13 +83,13 @@ void Lane::abandon() {
     peer_.fail(outstanding_[i].ops,
                stopped == PageStatus::pending ? PageStatus::deadline : stopped);
   }
-  // One that is still connecting goes on by itself, for the next read.
+  // A channel that is still connecting is given back: the next read can use it.
   const bool clean = outstanding_count_ == 0 && unsent_.empty();
   outstanding_count_ = 0;
   end(clean, {});
 }
 
-// The channel is ready: asks for as much as may be outstanding, or ends when all is done.
+// The channel is ready: sends as many requests as allowed, or ends when all work is done.
 void Lane::work() {
   if (!fill()) return;
   if (outstanding_count_ == 0) end(true, {});
@@ -136,7 +136,7 @@ void Lane::receive() {
   }
 }
 
-// One system call's worth. False: the lane has ended, or has another channel now.
+// Makes one receive call. False: the lane has ended, or has another channel now.
 bool Lane::receive_piece(bool& drained) {
   std::array<iovec, kPlacesMax> places;
   const auto asked_places = std::span(places).first(answer_.places(places, kGatePieceBytes));
@@ -193,7 +193,7 @@ bool Lane::receive_piece(bool& drained) {
 
 void Lane::land() {
   for (ReadOp* op : landed_) {
-    op->again = op->header;  // pinned while it was sent
+    op->again = op->header;  // the holder had it pinned, so it cannot have changed
     sum_.landed(*op);
     call_.sink.landed(peer_.batch(), *op);
     if (op->status == PageStatus::pending) op->status = PageStatus::error;
@@ -204,8 +204,8 @@ void Lane::broken(const Trouble& trouble) {
   unsent_.clear();
   unsent_from_ = 0;
   if (channel_->pooled() && !heard_) {
-    // It died while it lay idle, most likely with its peer, which may be back. Nothing is
-    // lost: not a byte has come. One fresh connection tells.
+    // The idle connection has died, most likely with its peer, which may be back. No byte has come,
+    // so nothing is lost. Try one fresh connection.
     for (size_t i = 0; i < outstanding_count_; ++i) peer_.put_back(outstanding_[i].ops);
     outstanding_count_ = 0;
     answer_ = {};

@@ -1,5 +1,6 @@
-// One channel at work for one read call: claims pages, sends requests two deep, receives the
-// answers into their destinations. Driven by the thread that polls it; never blocks.
+// One channel at work for one read call. It claims pages, keeps up to two requests in flight and
+// receives the answers into their destinations. The thread that polls it drives it; it never
+// blocks.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ namespace peercached::tcp {
 
 class Lane {
  public:
-  // `channel` may be null: then the lane waits until the peer has one to lend.
+  // If `channel` is null, the lane waits until the peer has one to lend.
   Lane(ReadCall& call, PeerRead& peer, Channel* channel);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -25,23 +26,23 @@ class Lane {
   bool finished() const { return finished_; }
   bool waiting() const { return channel_ == nullptr && !finished_; }
 
-  // On the thread that drives it, before anything else.
+  // Call first, on the thread that drives the lane.
   void begin(int wake_fd);
-  // What to poll for (fd < 0: nothing), and until when.
+  // Arguments for poll(), and its timeout. fd < 0: nothing to poll.
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
   short poll_events() const;
-  // Something is there that poll() does not tell of.
+  // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until() const;
-  // The socket has what was polled for.
+  // Call it when the socket has one of poll_events().
   void proceed();
-  // Something else may have changed: a channel came back, the work is done, time is over.
+  // Checks for other changes: a channel came back, the work is done, a timeout has passed.
   void look_around(TimePoint now);
-  // Deadline or fence: shuts the channel if anything is outstanding, and writes no more.
+  // Deadline or fence: shuts the channel if a request is in flight, and writes nothing more.
   void abandon();
 
  private:
-  // Two: the holder finds the next request waiting when it has sent an answer.
+  // With two, the holder finds the next request waiting when it has sent an answer.
   static constexpr size_t kRequestsMax = 2;
   struct Request {
     uint64_t id;
@@ -60,20 +61,20 @@ class Lane {
   ReadCall& call_;
   PeerRead& peer_;
   Channel* channel_;
-  int wake_fd_ = -1;  // where we wait for a channel, if we do
+  int wake_fd_ = -1;  // wakes us when a channel comes back
   bool finished_ = false;
   bool heard_ = false;                             // a byte of an answer has come on this channel
   std::array<Request, kRequestsMax> outstanding_;  // oldest first
   size_t outstanding_count_ = 0;
-  AnswerReader answer_;  // to the oldest
+  AnswerReader answer_;  // to the oldest request
   ArrivalSum sum_;
   std::vector<std::byte> unsent_;
   size_t unsent_from_ = 0;
-  std::vector<PageWanted> wanted_;  // these two: kept for their capacity only
+  std::vector<PageWanted> wanted_;  // these two are kept for their capacity only
   std::vector<ReadOp*> landed_;
 };
 
-// Drives the lanes on this thread until all are finished, at the deadline at the latest.
+// Drives the lanes on this thread until all are finished, at the latest at the deadline.
 void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd);
 
 }  // namespace peercached::tcp

@@ -5,7 +5,7 @@
 namespace peercached::tcp {
 namespace {
 
-// As many members as a view may have. Only members are let in, so more are never noted in earnest.
+// The most members that a view may have. Only members are admitted, so more are never needed.
 constexpr size_t kHeardMax = 4096;
 
 }  // namespace

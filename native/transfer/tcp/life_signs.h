@@ -1,9 +1,8 @@
-// Signs of life: what nodes say of themselves in the questions and answers of followers.
+// Signs of life: statements of nodes about themselves, in the questions and answers of followers.
 //
-// These travel between native threads every second or two in any case. So a heartbeat that would
-// say nothing new need not be sent: membership counts a sign instead (peercached/membership/
-// signs.py). A sign also shows that the control plane runs, because the sender stops giving signs
-// when its control plane has not renewed them for a moment.
+// These travel between native threads every second or two in any case. So a heartbeat without news
+// need not be sent: membership counts a sign instead (peercached/membership/signs.py). A sign also
+// shows that the control plane runs: if that stops renewing the sign, the sign expires.
 //
 // Thread safe.
 #pragma once
@@ -21,7 +20,7 @@ namespace peercached::tcp {
 class LifeSigns {
  public:
   // The last sign of one process. `answered`: when it last answered a question of ours, which shows
-  // that it hears us, too; TimePoint::min() if never.
+  // that it hears us; TimePoint::min() if never.
   struct Heard {
     Incarnation who = 0;
     LifeSign sign;
@@ -46,7 +45,7 @@ class LifeSigns {
   mutable std::mutex mutex_;
   LifeSign own_;
   TimePoint own_until_{};
-  // At most one for each peer that may be let in; all are taken several times a second.
+  // At most one per process; take() empties it several times a second.
   std::unordered_map<Incarnation, Heard> heard_;
 };
 

@@ -1,6 +1,6 @@
 // Helper threads that receive beside the calling thread, so that a large read uses several
-// processors. There is no queue: work is taken by an idle mover at once or not at all, since
-// pages that wait for a mover would wait for somebody else's deadline.
+// processors. There is no queue: an idle mover takes the work at once, or nobody does. Queued pages
+// would wait for the deadline of another read.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class Movers {
   Movers& operator=(const Movers&) = delete;
   ~Movers();
 
-  // Runs `work` on an idle mover; false, and `work` untouched, if there is none.
+  // Runs `work` on an idle mover. If none is idle, returns false and leaves `work` untouched.
   bool try_run(std::function<void()>&& work);
 
  private:
@@ -27,7 +27,7 @@ class Movers {
   std::mutex mutex_;
   std::condition_variable wake_;
   size_t idle_ = 0;
-  std::vector<std::function<void()>> given_;  // each counted off idle_ already
+  std::vector<std::function<void()>> given_;  // idle_ no longer counts their movers
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -16,7 +16,7 @@ Channel* PeerChannels::lease() {
   std::lock_guard lock(mutex_);
   if (closed()) return nullptr;
   while (!idle_.empty()) {
-    // The one used last: its buffers are the warmest.
+    // Take the one used last: its buffers are the warmest.
     Channel* channel = idle_.back();
     idle_.pop_back();
     channel->catch_up();
@@ -52,7 +52,7 @@ void PeerChannels::give_back(Channel* channel, bool reusable) {
 void PeerChannels::wait_with(int event_fd) {
   std::lock_guard lock(mutex_);
   waiters_.push_back(event_fd);
-  // One may have come back between the caller's lease() and this.
+  // A channel may have come back since the caller's lease().
   if (closed() || !idle_.empty() || all_.size() < channels_max_) wake_waiters();
 }
 
@@ -81,7 +81,7 @@ void PeerChannels::forget(Channel* channel) {
 }
 
 void PeerChannels::wake_waiters() {
-  // All of them: few, and the one that would be chosen might just be giving up.
+  // Wake all: they are few, and a single chosen one might just be giving up.
   const uint64_t one = 1;
   for (int event_fd : waiters_) (void)!::write(event_fd, &one, sizeof one);
 }

@@ -1,7 +1,7 @@
-// The channels to one incarnation of one peer: those idle, and those lent to a read.
+// The channels to one incarnation of one peer: idle ones, and those lent to a read.
 //
-// Bounded: a read that finds all of them lent waits, by leaving an eventfd that is written
-// when one comes back. It never blocks here, so that it can go on with its other peers.
+// Bounded: if all channels are lent, a read waits. It leaves an eventfd, which is written when a
+// channel comes back. It never blocks here, so that it can go on with its other peers.
 #pragma once
 
 #include <atomic>
@@ -22,21 +22,21 @@ class PeerChannels {
   const Dial& dial() const { return dial_; }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
-  // An idle channel, or else one that has just begun to connect; nullptr when all are lent, or
-  // after close(). The caller gives it back.
+  // Lends an idle channel, or one that just begins to connect. Returns nullptr when all are lent,
+  // or after close(). The caller must give it back.
   Channel* lease();
-  // As lease(), in place of `dead`, whose peer went away while it was idle: the other idle ones
-  // are of the same age and go too. Never nullptr but after close().
+  // Lends a fresh channel in place of `dead`, which died while idle. Closes all idle channels: they
+  // are as old, so probably dead too. Returns nullptr only after close().
   Channel* replace(Channel* dead);
-  // `reusable`: nothing is outstanding on it. One that is still connecting may be, too: the
-  // read that wanted it got all its pages by others, and the next one will find it ready.
+  // `reusable`: no request is in flight on it. It may still be connecting: the read got all its
+  // pages over other channels, and the next read will find it ready.
   void give_back(Channel* channel, bool reusable);
 
-  // While the caller waits for a channel; one write per channel that comes back.
+  // Registers an eventfd while the caller waits. Each channel that comes back causes one write.
   void wait_with(int event_fd);
   void stop_waiting(int event_fd);
 
-  // No more channels; reads in flight find theirs shut.
+  // Lends no more channels, and shuts those of reads in flight.
   void close();
   uint32_t size() const;
 

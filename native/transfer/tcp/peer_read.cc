@@ -7,13 +7,13 @@
 namespace peercached::tcp {
 namespace {
 
-// A request should be large enough that asking costs nothing beside answering, and small
-// enough that the lanes of a read end at about the same time.
+// Large chunks make the cost of asking negligible. Small chunks let all lanes of a read end at
+// about the same time.
 constexpr uint64_t kChunkBytesMin = 256ull << 10;
 constexpr uint64_t kChunkBytesMax = 8ull << 20;
 constexpr uint64_t kChunksPerLane = 8;
 
-// A page that a holder can be asked for: some record may name it, and we can receive it.
+// Whether a record may name this page, and we can receive it over TCP.
 bool askable(const ReadOp& op) {
   return op.length != 0 && op.length <= kPageBytesMax && !op.to_device;
 }
@@ -90,7 +90,7 @@ void PeerRead::settle(std::span<const ReadOp> chunk) {
   }
   if (unsettled_.fetch_sub(chunk.size(), std::memory_order_acq_rel) != chunk.size()) return;
   settled_at_.store(Clock::now(), std::memory_order_relaxed);
-  // Other threads may be waiting for connections that are not needed any more.
+  // Other threads may be waiting for connections that are no longer needed.
   if (call_.wake_fds.size() > 1) call_.wake_all();
 }
 
@@ -109,13 +109,13 @@ void PeerRead::lane_ends(const Trouble& trouble) {
 }
 
 void PeerRead::report(const Trouble& trouble) {
-  // Dropped on purpose: whoever did it knows already.
+  // A closed peer was dropped on purpose, so nobody needs to hear of it.
   if (trouble.empty() || channels_->closed() || reported_.exchange(true)) return;
   call_.watcher.peer_trouble(batch_.peer, batch_.incarnation, trouble);
 }
 
 void PeerRead::finish() {
-  // Pages that no lane came to: for want of time, or of a working channel.
+  // These pages were never asked for: no time was left, or no channel worked.
   PageStatus rest = call_.stopped.load(std::memory_order_acquire);
   if (rest == PageStatus::pending) {
     const bool late =

@@ -1,5 +1,5 @@
-// One read call, seen from one peer: which pages are still to be asked for, and how it goes.
-// The lanes to that peer share it, from several threads.
+// One read call, seen from one peer: the pages still to be asked for, and the progress. All lanes
+// to that peer share it, from several threads.
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,19 @@
 
 namespace peercached::tcp {
 
-// What all threads of one read call share.
+// State that all threads of one read call share.
 struct ReadCall {
   const Deadline deadline;
   WriteGate& gate;
   PageSink& sink;
   PeerWatcher& watcher;
   const TimePoint started = Clock::now();
-  // A page that is to be looked up again needs time for it: whoever is late has this long then.
+  // A stale or failed page needs time for a second lookup, so then the call ends this early.
   const TimePoint soon = started + (deadline.at - started) / 4 * 3;
   std::atomic<bool> again_wanted{false};
-  std::atomic<bool> cut{false};  // ended then
-  // Not pending: nobody writes any more, and what has not landed gets this status. `deadline`
-  // when the worker has fenced its memory, `region_lost` when the memory is gone.
+  std::atomic<bool> cut{false};  // the call ended at `soon`
+  // Not pending: no thread writes any more, and pages that have not landed get this status. It is
+  // `deadline` if the worker has fenced its memory, `region_lost` if the memory is gone.
   std::atomic<PageStatus> stopped{PageStatus::pending};
   std::vector<int> wake_fds = {};  // one eventfd per thread of the call
   void wake_all() const;
@@ -45,11 +45,11 @@ class PeerRead {
   PeerChannels& channels() { return *channels_; }
   uint64_t bytes() const { return bytes_; }
 
-  // Before the first claim: how many lanes will share the work.
+  // How many lanes will share the work; call it before the first claim.
   void split_for(size_t lanes);
-  // Pages for one request; false when there are none left to ask for.
+  // Claims pages for one request. False: none are left.
   bool claim(std::span<ReadOp>& chunk);
-  // A claimed chunk of which not a byte has come: to be claimed anew.
+  // Returns a claimed chunk, to be claimed again. No byte of it may have come.
   void put_back(std::span<ReadOp> chunk);
 
   void progressed(size_t bytes) {
@@ -60,14 +60,14 @@ class PeerRead {
   void settle(std::span<const ReadOp> chunk);
   bool settled() const { return unsettled_.load(std::memory_order_acquire) == 0; }
 
-  // A lane begins or ends its work here. With the last one end the hopes for what is left.
+  // Counts the lanes at work. If the last one ends in trouble, the remaining pages fail.
   void lane_starts() { lanes_.fetch_add(1, std::memory_order_relaxed); }
   void lane_ends(const Trouble& trouble);
-  // The pages of `chunk` that have not landed never will; settles it.
+  // Gives `status` to the pages of `chunk` that have not landed, and settles it.
   void fail(std::span<ReadOp> chunk, PageStatus status);
-  void report(const Trouble& trouble);  // to the watcher, once
+  void report(const Trouble& trouble);  // to the watcher, at most once
 
-  // After the last lane has ended: final statuses for all, and the counters.
+  // Sets the final statuses and the counters. Call it after the last lane has ended.
   void finish();
 
  private:
@@ -83,7 +83,7 @@ class PeerRead {
   std::atomic<size_t> unsettled_{0};
   std::atomic<TimePoint> settled_at_{TimePoint::max()};
   std::atomic<unsigned> lanes_{0};
-  std::atomic<bool> failed_{false};  // no lane is left, but pages are
+  std::atomic<bool> failed_{false};  // pages are left, but no lane
   std::atomic<bool> reported_{false};
 };
 

@@ -1,5 +1,5 @@
-// What one peer is asked in frames that have no pages behind them: to hold pages, where pages are,
-// and to keep records. Each of as many frames as it takes is answered before the next is sent.
+// Questions to one peer without pages in the answer: hold pages, look up pages, store records. A
+// question may need several frames. Each frame is answered before the next one is sent.
 #pragma once
 
 #include "transfer/tcp/frames.h"
@@ -15,13 +15,15 @@ class Question {
   const HolderIndex peer;
   const Incarnation incarnation;  // of the peer
 
-  // Appends the next frame; false: nothing is left to ask.
+  // Appends the next frame. False: no question is left.
   virtual bool ask(uint64_t request, std::vector<std::byte>& out) = 0;
-  // The answer to that frame: its kind, the most that its body may be, and what is wrong with it.
+  // The answer to that frame: its expected kind and largest body. answered() returns nullptr, or
+  // the error in the answer.
   virtual FrameKind answer_kind() const = 0;
   virtual size_t answer_bytes_max() const = 0;
   virtual const char* answered(uint64_t request, std::span<const std::byte> body) = 0;
-  // No answer to that frame will be heard; it may reach the peer still. It may be asked again.
+  // The answer to that frame is lost. The peer may still have received the frame. The same question
+  // may be asked again.
   virtual void unanswered() {}
 };
 
@@ -38,7 +40,7 @@ class HoldQuestion final : public Question {
  private:
   const HoldBatch batch_;
   const uint32_t hold_ms_;
-  size_t answered_ = 0, asked_ = 0;  // digests; asked_ of the last frame
+  size_t answered_ = 0, asked_ = 0;  // digests; asked_ counts the last frame
 };
 
 class LookupQuestion final : public Question {

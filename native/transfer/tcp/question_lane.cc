@@ -8,7 +8,7 @@
 namespace peercached::tcp {
 
 QuestionLane::~QuestionLane() {
-  // One that is still connecting goes on by itself, for whoever comes next.
+  // A channel that is still connecting is given back: the next call can use it.
   if (!finished_) end(answer_.empty(), "");
 }
 
@@ -120,7 +120,7 @@ void QuestionLane::broken(const Trouble& trouble) {
   answer_.clear();
   answer_have_ = 0;
   if (!channel_->pooled() || heard || answers_ != 0) return end(false, trouble);
-  // It died while it lay idle, most likely with its peer, which may be back: one fresh one tells.
+  // The idle connection has died, most likely with its peer, which may be back. Try a fresh one.
   channel_ = channels_->replace(channel_);
   if (channel_ == nullptr) end(false, "");
 }

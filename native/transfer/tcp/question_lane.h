@@ -1,5 +1,5 @@
-// One peer's part of a call that asks several: questions and answers on a channel that reads use,
-// too. Never blocks; many lanes share one thread.
+// One peer's part of a call that asks several peers. It borrows a channel from those of the reads.
+// Never blocks; many lanes share one thread.
 #pragma once
 
 #include <memory>
@@ -15,24 +15,24 @@ class QuestionLane {
  public:
   QuestionLane(Question& question, std::shared_ptr<PeerChannels> channels)
       : question_(question), channels_(std::move(channels)) {}
-  ~QuestionLane();  // what is outstanding is given up, with its channel
+  ~QuestionLane();  // gives up an unanswered question, and its channel
   QuestionLane(const QuestionLane&) = delete;
   QuestionLane& operator=(const QuestionLane&) = delete;
 
   const Question& question() const { return question_; }
-  // As far as it goes without waiting.
+  // Goes on as far as possible without waiting.
   void proceed(TimePoint now);
   bool finished() const { return finished_; }
-  // For a channel: all are lent to reads.
+  // True if it waits for a channel because all are lent to reads.
   bool waiting() const { return channel_ == nullptr; }
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
   short poll_events() const;
-  // Something is there that poll() does not tell of.
+  // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until(TimePoint deadline) const;
-  // Why it ended before its time; empty if all is answered.
+  // The trouble that ended it early; empty if there was none.
   const Trouble& trouble() const { return trouble_; }
-  // At the deadline: for how long the peer has been silent, in words; empty if it was not.
+  // At the deadline: how long the peer has been silent, in words; empty if it was not silent.
   std::string silence(TimePoint started) const {
     return finished_ || answer_.empty() ? "" : channels_->counters.silence(started);
   }
@@ -51,7 +51,7 @@ class QuestionLane {
   uint64_t request_ = 0;
   std::vector<std::byte> unsent_;
   size_t unsent_from_ = 0;
-  std::vector<std::byte> answer_;  // its header, then its body; empty: nothing is outstanding
+  std::vector<std::byte> answer_;  // header, then body; empty: no question is in flight
   size_t answer_have_ = 0;
   bool finished_ = false;
   Trouble trouble_;

@@ -14,10 +14,10 @@
 namespace peercached::tcp {
 namespace {
 
-// TLS_AES_128_GCM_SHA256: fast wherever there are AES instructions, and its hash is the PSK's.
+// Fast on every processor with AES instructions. Its hash must be that of the PSK, SHA-256.
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherId[] = {0x13, 0x01};
-// As much as one system call brings.
+// The most that one recv() reads.
 constexpr size_t kReadAheadBytes = 64 * 1024;
 
 template <typename T>
@@ -32,7 +32,7 @@ std::string identity_of(const Hello& who) {
   return identity + who.node_id;
 }
 
-// `bytes` into the places, from `skip` on. False: a place is gone.
+// Copies `bytes` into the places, from offset `skip` on. False: the memory of a place is gone.
 bool scatter(std::span<const iovec> places, size_t skip, std::span<const std::byte> bytes) {
   struct Piece {
     void* to;
@@ -60,7 +60,7 @@ bool scatter(std::span<const iovec> places, size_t skip, std::span<const std::by
 
 }  // namespace
 
-// One for each end, for the life of the process.
+// One context for each role, for the life of the process.
 struct SealContexts {
   static Seal& seal_of(SSL* ssl) { return *static_cast<Seal*>(SSL_get_app_data(ssl)); }
 
@@ -87,7 +87,7 @@ struct SealContexts {
     return 1;
   }
 
-  // Instead of OpenSSL's own, whose write() raises SIGPIPE.
+  // Replaces OpenSSL's own socket BIO, whose write() raises SIGPIPE.
   static int write(BIO* bio, const char* from, int bytes) {
     const Seal& seal = *static_cast<Seal*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
@@ -142,10 +142,10 @@ struct SealContexts {
       throw std::runtime_error(std::string("OpenSSL of this system has no ") + kCipherSuite);
     }
     SSL_CTX_set_msg_callback(context, heard);
-    // A cut connection is the end of it: frames say themselves how long they are.
+    // Accept an end without a TLS alert: frames carry their length, so a truncated one is noticed.
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    // One record a call: who sends nothing but changes of keys must not keep us for ever.
+    // One record per call: a peer that sends only key changes must not keep us forever.
     SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
@@ -158,7 +158,7 @@ struct SealContexts {
     static SSL_CTX* const context = [] {
       SSL_CTX* one = make(TLS_client_method());
       SSL_CTX_set_psk_use_session_callback(one, offer);
-      // Whoever does not know the token would have to show a certificate, and none is trusted.
+      // A holder without the token would have to show a certificate, and this context trusts none.
       SSL_CTX_set_verify(one, SSL_VERIFY_PEER, nullptr);
       return one;
     }();
@@ -212,7 +212,7 @@ SSL_SESSION* Seal::session() const {
   return nullptr;
 }
 
-// errno, and the trouble, for what OpenSSL has answered.
+// Sets errno and trouble_ from OpenSSL's error. Always returns false.
 bool Seal::fail(int rc) {
   const int system = errno;
   switch (SSL_get_error(ssl_.get(), rc)) {
@@ -267,7 +267,7 @@ bool Seal::send_record(std::span<const std::byte> plain) {
   return true;
 }
 
-// What comes behind the first `skip` bytes of the pieces; small ones share a record.
+// The next record to send, after the first `skip` bytes of the pieces. Small pieces share one.
 std::span<const std::byte> Seal::next_record(std::span<const iovec> pieces, size_t skip) {
   size_t have = 0;
   for (const iovec& piece : pieces) {

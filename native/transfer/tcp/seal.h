@@ -1,8 +1,8 @@
 // TLS 1.3 over one connection to a data port (docs/protocol.md, "TCP transfer").
 //
-// Both ends know the token of their daemons' handshake, which went over TLS with certificates. Here
-// it is the pre-shared key (RFC 8446, 2.2), beside a key exchange of each connection: certificates
-// are looked at in one place only, and who learns a token later cannot read what was recorded.
+// Both ends know the token of their daemons' handshake, which used TLS with certificates. Here the
+// token is the pre-shared key (RFC 8446, 2.2), combined with a key exchange per connection. So only
+// the handshake checks certificates, and a token that leaks later does not open recorded traffic.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -24,38 +24,39 @@ class Seal {
  public:
   using TokenOf = std::function<std::string(const std::string& node_id, Incarnation)>;
 
-  // Before the first byte; the descriptor outlives the seal. std::bad_alloc without memory.
+  // Call before the first byte. The descriptor must outlive the seal. Throws std::bad_alloc.
   static std::unique_ptr<Seal> of_reader(int fd, const Hello& who, std::string token);
   static std::unique_ptr<Seal> of_holder(int fd, const TokenOf& token_of);
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
 
-  // Never block. False: errno is EAGAIN (there is more to come from the other end) or another.
-  // send() and receive() do it by themselves.
+  // Continues the TLS handshake; send() and receive() do so by themselves. Never blocks. False: see
+  // errno; EAGAIN means wait for the other end.
   bool shake();
-  // Bytes; 0: the end of what comes; -1 and errno: EAGAIN, EFAULT (`places` are gone), or EPROTO
-  // (see trouble()). After EAGAIN the same bytes come first in the next send().
+  // Never block. They return a number of bytes, 0 at the end of the connection, or -1 with errno.
+  // EAGAIN: repeat send() with the same bytes first. EFAULT: the memory of `places` is gone.
+  // EPROTO: see trouble().
   ssize_t send(std::span<const iovec> pieces);
   ssize_t receive(std::span<const iovec> places);
-  // This end's key, which send() does in time. False: not now; what has been begun goes on with the
-  // next send().
+  // Changes the key of this end; send() calls it in time. False: not possible now. The next send()
+  // completes a change that has begun.
   bool change_key();
-  // Something has come already that poll() does not tell of.
+  // Data has arrived that poll() does not report.
   bool has_more() const { return over_ || (!starved_ && SSL_has_pending(ssl_.get()) == 1); }
 
   const std::string& trouble() const { return trouble_; }
-  // It broke because the two ends know no token in common, most likely.
+  // The connection broke, most likely because the two ends share no token.
   bool token_unknown() const { return token_unknown_; }
-  // The other end has not got the token.
+  // The other end has not proven that it knows the token.
   bool is_stranger() const { return stranger_; }
 
  private:
   friend struct SealContexts;
-  // As the protocol has them at most.
+  // The largest record that TLS allows.
   static constexpr size_t kRecordBytes = 16384;
-  // AES-GCM keeps its promises for 2^24.5 records under one key (RFC 8446, 5.5).
+  // AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = 1 << 22;
-  // That the other end may make without sending anything between them.
+  // Limit of the other end's key changes with no data between them.
   static constexpr unsigned kKeyChangesMax = 16;
 
   struct Free {
@@ -72,15 +73,15 @@ class Seal {
   std::unique_ptr<SSL, Free> ssl_;
   std::string identity_;  // of the reader
   std::string token_;
-  const TokenOf* token_of_ = nullptr;  // of the holder, until it is shaken
+  const TokenOf* token_of_ = nullptr;  // the holder's, for the handshake only; null at the reader
   std::string trouble_;
   bool token_unknown_ = false;
   bool stranger_ = false;
-  bool dry_ = false;         // the last look into the socket found nothing
-  bool starved_ = false;     // receive() has to wait for the socket
-  std::optional<int> over_;  // nothing more can be received: errno, or 0 for the end
+  bool dry_ = false;         // the last read of the socket found nothing
+  bool starved_ = false;     // receive() must wait for the socket
+  std::optional<int> over_;  // nothing more can be received: errno, or 0 at the end
   uint64_t records_ = 0;
-  unsigned key_changes_ = 0;  // of the other end, since it sent something else
+  unsigned key_changes_ = 0;  // by the other end, since its last data
   std::vector<std::byte> record_;
 };
 

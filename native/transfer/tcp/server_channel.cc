@@ -14,11 +14,11 @@
 namespace peercached::tcp {
 namespace {
 
-// A peer may take an answer more slowly than a network would carry it, but not so slowly that
-// it can hold pins for long: beyond the stall timeout it must take this much per second.
+// A slow peer must not hold pins for long. Beyond the stall timeout it must take an answer at this
+// rate. Every network is faster.
 constexpr uint64_t kSlowestBytesPerSecond = 8ull << 20;
 
-// Unpins whatever happens to the channel.
+// Unpins its pages, however the channel ends.
 class Pins {
  public:
   explicit Pins(Pool& pool) : pool_(pool) {}
@@ -33,9 +33,8 @@ class Pins {
   std::vector<PinnedPage> pages_;
 };
 
-// The header of a pinned page, in a copy of our own. Everything in it is settled while the page
-// is pinned, but for the state: the page may be removed (not reused) meanwhile, and then the
-// reader finds no committed header, which is true.
+// Copies the header of a pinned page. While a page is pinned, only its state can change: the page
+// may be removed, though not reused. Then the reader rightly finds no committed header.
 SlotHeader copy_of_header(std::byte* header) {
   constexpr size_t kBefore = offsetof(SlotHeader, state);
   constexpr size_t kAfter = kBefore + sizeof(SlotHeader::state);
@@ -69,7 +68,7 @@ bool wait_for(short events, int fd, int timeout_ms) {
   return n > 0;
 }
 
-// Drops the first `bytes` of what is still to send.
+// Drops the first `bytes` of the data still to send.
 std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
   while (!pieces.empty() && bytes >= pieces.front().iov_len) {
     bytes -= pieces.front().iov_len;
@@ -96,8 +95,8 @@ ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool&
       counters_(counters),
       host_(host_at(stream_.fd())) {
   tune(stream_.fd());
-  // Sending blocks in the kernel, which is the cheapest wait there is; so that the wait is
-  // bounded, it ends now and then and the deadline of the answer is looked at.
+  // Sending blocks in the kernel, which is the cheapest wait. This timeout bounds the wait, so that
+  // send_answer() can check its deadline.
   timeval timeout{config.stall_timeout_ms / 1000, (config.stall_timeout_ms % 1000) * 1000};
   (void)setsockopt(stream_.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
   if (config.sealed) stream_.seal_as_holder(token_of);
@@ -122,13 +121,13 @@ void ServerChannel::serve(const std::function<bool()>& let_in) {
     while (serve_request()) {
     }
   }
-  // Closed now, not when the session is swept up: what a stalled peer has not taken goes too.
+  // Close now, before the session is reaped: this drops bytes that a stalled peer did not take.
   std::lock_guard lock(mutex_);
   stream_.close();
 }
 
 void ServerChannel::turn_away() {
-  if (stream_.seal() != nullptr) return;  // a word would cost a handshake
+  if (stream_.seal() != nullptr) return;  // a refusal would first need a handshake
   frame_.clear();
   append_refused(frame_, Refusal::full, "too many connections at once: try again later");
   (void)send(frame_);
@@ -141,13 +140,13 @@ void ServerChannel::cut() const {
 
 void ServerChannel::no_hello(Got got) {
   counters_.bad_hellos++;
-  if (got != Got::late) return;  // it left by itself
+  if (got != Got::late) return;  // the peer closed it
   counters_.late_hellos++;
   note("tcp hello", "shut a connection to data_port from " + host_ + ": no whole hello within " +
                         std::to_string(config_.hello_timeout_ms) + " ms");
 }
 
-// False: no channel comes of it.
+// Finishes the TLS handshake. False: the connection must end.
 bool ServerChannel::shake(Deadline deadline) {
   while (!stream_.shake()) {
     if (errno == EAGAIN) {
@@ -199,8 +198,8 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
                       std::to_string(hello.expected) + ": shake hands again");
   }
   {
-    // Known before it is authorised: drop_peer must not miss a channel that is just being let
-    // in, and cutting one that would be refused anyway does no harm.
+    // Set before the authorisation, so that drop_peer() cannot miss a channel that is just being
+    // admitted. To cut a channel that is refused anyway does no harm.
     std::lock_guard lock(mutex_);
     node_id_ = hello.node_id;
     incarnation_ = hello.incarnation;
@@ -237,7 +236,7 @@ bool ServerChannel::refuse(Refusal reason, std::string_view text) {
 
 bool ServerChannel::serve_request() {
   if (!wait_for_request()) return false;
-  // From the first byte on the frame must come in one go; a slow dribble is a bad frame.
+  // After its first byte, a frame must arrive within the stall timeout, or it is a bad frame.
   const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);
   frame_.resize(sizeof(FrameHeader));
   Got got = receive(frame_.data(), frame_.size(), deadline);
@@ -265,7 +264,7 @@ bool ServerChannel::serve_request() {
                                          : parse_read(frame_, request, wanted_);
   }
   if (got != Got::all || wrong != nullptr) {
-    // A close in mid-frame is a reader that gave up, not a malformed frame.
+    // A reader that closes in mid-frame has given up; the frame was not malformed.
     if (got != Got::closed) counters_.bad_frames++;
     return false;
   }
@@ -319,8 +318,8 @@ bool ServerChannel::answer(uint64_t request) {
     PinnedPage page;
     if (may_read) page = pool_.pin_record(wanted.offset, wanted.digest, wanted.generation);
     if (page && page.length != wanted.length) {
-      // The layout of the answer rests on the reader's lengths: with another length, the
-      // reader's record is not of this page.
+      // The reader expects the layout that its own lengths give. With another length, its record
+      // names another page.
       pool_.unpin({&page, 1});
       page = {};
     }
@@ -368,20 +367,20 @@ bool ServerChannel::wait_for_request() {
   if (stream_.has_more()) return true;
   std::byte first;
   const ssize_t n = ::recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n > 0) return true;  // pipelined: it is there already
+  if (n > 0) return true;  // pipelined: already here
   if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-  // Channels are many (peers x channels each) and each costs a thread: not for ever.
+  // Each channel costs a thread, and there are many (peers x channels per peer). So bound the wait.
   return wait_for(POLLIN, stream_.fd(), config_.idle_timeout_ms);
 }
 
 bool ServerChannel::wait_for_room() {
-  // In clear the kernel has waited in send().
+  // Without TLS the kernel has already waited in send().
   return stream_.seal() != nullptr && wait_for(POLLOUT, stream_.fd(), config_.stall_timeout_ms);
 }
 
 bool ServerChannel::send(std::span<const std::byte> bytes) {
-  // Greetings only: they fit into any socket buffer, and a peer that does not take one is
-  // not worth waiting for.
+  // Only for greetings: they fit into any socket buffer. A peer that takes none is not worth a
+  // wait.
   return stream_.send(bytes) == static_cast<ssize_t>(bytes.size());
 }
 

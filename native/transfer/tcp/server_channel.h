@@ -1,11 +1,11 @@
-// One connection of a reader, from hello to end, on a thread of its own.
+// One connection of a reader, from hello to end, on its own thread.
 //
-// A plain loop (receive a request, pin, send, unpin) needs no state machine: the thread's
-// place in the code is the state. All waits are bounded.
+// The thread runs a plain loop: receive a request, pin, send, unpin. It needs no state machine, and
+// all its waits are bounded.
 //
-// The bytes are copied into the socket (sendmsg), so pins end as soon as the last byte of an
-// answer is handed to the kernel. Zero-copy ways were measured (docs/protocol.md) and are no
-// faster here; they would also need the pins until the reader confirms.
+// sendmsg() copies the bytes into the socket, so the pins end once the kernel has the last byte of
+// an answer. Zero-copy was measured (docs/protocol.md) and is not faster here. It would also need
+// the pins until the reader confirms.
 #pragma once
 
 #include <atomic>
@@ -33,16 +33,16 @@ class ServerChannel {
                 const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
                 ServerCounters& counters);
 
-  // Returns when the channel is over. `let_in`: has its peer room for one more, once it is known
-  // to be that peer?
+  // Returns when the channel has ended. `let_in` is called once the peer is authenticated, and says
+  // whether it may have one more channel.
   void serve(const std::function<bool()>& let_in);
-  // Instead of serve(): there are too many of these.
+  // Call it instead of serve() if there are too many channels.
   void turn_away();
-  // From any thread: ends serve() soon.
+  // Ends serve() soon. Any thread may call it.
   void cut() const;
   bool belongs_to(const std::string& node_id, Incarnation incarnation) const;
   std::string node_id() const;
-  const std::string& host() const { return host_; }  // the address of the other end
+  const std::string& host() const { return host_; }  // of the other end
 
  private:
   enum class Got { all, closed, late };
@@ -52,7 +52,7 @@ class ServerChannel {
   void no_hello(Got got);
   void note(std::string_view kind, const std::string& sentence) const;
   bool refuse(Refusal reason, std::string_view text);
-  bool serve_request();  // false: the channel is over
+  bool serve_request();  // false: the channel has ended
   bool answer(uint64_t request);
   bool answer_hold(uint64_t request, uint32_t hold_ms);
   bool answer_lookup(uint64_t request, uint64_t view_number);
@@ -72,11 +72,11 @@ class ServerChannel {
   ServerCounters& counters_;
   const std::string host_;
 
-  mutable std::mutex mutex_;  // for what other threads look at: who it is, and the socket's end
+  mutable std::mutex mutex_;  // guards what other threads use: the peer's name, the socket's end
   std::string node_id_;
   Incarnation incarnation_ = 0;
 
-  // Kept between requests for their capacity only.
+  // These are kept between requests for their capacity only.
   std::vector<std::byte> frame_;
   std::vector<PageWanted> wanted_;
   std::vector<PageStatus> statuses_;

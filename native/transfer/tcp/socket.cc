@@ -11,7 +11,7 @@ namespace peercached::tcp {
 namespace {
 
 void set_option(int fd, int level, int name, int value) {
-  // Only hints: a kernel that refuses one serves the right bytes all the same.
+  // Only hints: if the kernel refuses one, the transfer is still correct.
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 

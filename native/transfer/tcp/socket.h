@@ -1,4 +1,4 @@
-// The few things both sides do with sockets.
+// Socket functions that both sides use.
 #pragma once
 
 #include <sys/socket.h>
@@ -25,8 +25,8 @@ class Socket {
 
   int fd() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // Ends the connection for both directions and wakes whoever waits on it; the descriptor
-  // stays, so that no other thread can mistake a new file for this one.
+  // Ends the connection in both directions and wakes every thread that waits on it. The descriptor
+  // stays open, so that no thread can mistake a new file for this one.
   void shut() const;
   void close();
 
@@ -40,13 +40,13 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// A numeric address at once; a name by the system's resolver (may block). On failure false,
-// and `wrong` says why. An empty host is "any".
+// Resolves a numeric address at once, a name by the system's resolver (which may block). An empty
+// host means any address. On failure returns false and sets `wrong` to the reason.
 bool resolve(const std::string& host, uint16_t port, Address& address, std::string& wrong);
 
-// No Nagle (requests are single frames), and probes that find a dead host behind an idle
-// connection within about a minute. Buffer sizes are left to the kernel's tuning: setting
-// them would cap them at net.core.{r,w}mem_max, 208 KiB on a stock machine.
+// Disables Nagle, because requests are single frames. Enables keepalive, which finds a dead host
+// behind an idle connection within about a minute. Leaves buffer sizes to the kernel: setting them
+// would cap them at net.core.{r,w}mem_max, 208 KiB on a stock machine.
 void tune(int fd);
 
 }  // namespace peercached::tcp

@@ -1,4 +1,4 @@
-// The bytes of one connection, in clear or sealed (seal.h).
+// The byte stream of one connection, plain or under TLS (seal.h).
 #pragma once
 
 #include <sys/uio.h>
@@ -17,24 +17,25 @@ class Stream {
   Stream() = default;
   explicit Stream(Socket socket) : socket_(std::move(socket)) {}
 
-  // Before the first byte.
+  // Call before the first byte.
   void seal_as_reader(const Hello& who, const std::string& token) {
     seal_ = Seal::of_reader(socket_.fd(), who, token);
   }
-  // `token_of` outlives the stream.
+  // Call before the first byte. `token_of` must outlive the stream.
   void seal_as_holder(const Seal::TokenOf& token_of);
   const Seal* seal() const { return seal_.get(); }
   bool shake() { return seal_->shake(); }
 
-  // As sendmsg() and recvmsg() do, without SIGPIPE. Of both, errno is EAGAIN where they would
-  // block; in clear a socket that blocks does so in send(), which is the cheapest wait there is.
+  // Like sendmsg() and recvmsg(), but without SIGPIPE. Both set errno to EAGAIN instead of
+  // blocking, except send() on a plain blocking socket: there the kernel's wait is the cheapest
+  // one.
   ssize_t send(std::span<const iovec> pieces);
   ssize_t send(std::span<const std::byte> bytes);
   ssize_t receive(std::span<const iovec> places);
   ssize_t receive(void* to, size_t bytes);
-  // Something has come already that poll() does not tell of.
+  // Data has arrived that poll() does not report.
   bool has_more() const { return seal_ && seal_->has_more(); }
-  // What is behind an errno of these.
+  // The reason behind an errno of send() or receive().
   std::string error_text(int error) const;
   bool token_unknown() const { return seal_ && seal_->token_unknown(); }
 

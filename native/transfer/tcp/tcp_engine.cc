@@ -28,7 +28,7 @@ using tcp::PublishQuestion;
 using tcp::QuestionLane;
 using tcp::ReadCall;
 
-// Below this, a second lane costs more (a wake-up across cores) than it saves.
+// Below this, the wake-up of another core costs more than a second lane saves.
 constexpr uint64_t kBytesPerLaneMin = 1ull << 20;
 
 // How often a question looks for a channel while all are lent to reads.
@@ -40,7 +40,7 @@ struct Share {
   int wake_fd = -1;
 };
 
-// Counts the movers of one call that are still at work.
+// Counts the movers that still work for one call.
 class Helpers {
  public:
   void joins() {
@@ -48,7 +48,7 @@ class Helpers {
     ++working_;
   }
   void leaves() {
-    // Notified under the lock: the waiter destroys us as soon as it may.
+    // Notify under the lock: the waiter destroys this object as soon as it can.
     std::lock_guard lock(mutex_);
     if (--working_ == 0) done_.notify_one();
   }
@@ -145,14 +145,14 @@ class TcpReading final : public TcpEngine {
       lanes.emplace_back(call, read, read.channels().lease());
       while (lanes.size() - before < want) {
         tcp::Channel* channel = read.channels().lease();
-        if (channel == nullptr) break;  // the others will do
+        if (channel == nullptr) break;  // go on with fewer lanes
         lanes.emplace_back(call, read, channel);
       }
       read.split_for(lanes.size() - before);
     }
   }
 
-  // `silence_is_trouble`: of a peer of whom nothing has come until the deadline.
+  // `silence_is_trouble`: report a peer that sent nothing until the deadline.
   template <typename Questions>
   void ask_all(Questions& questions, Deadline deadline, bool silence_is_trouble) {
     const TimePoint started = Clock::now();
@@ -223,7 +223,7 @@ class TcpReading final : public TcpEngine {
         helpers.leaves();
       });
       if (taken) continue;
-      // All movers are busy with other reads: these lanes are ours, too.
+      // All movers are busy with other reads, so this thread drives these lanes, too.
       helpers.leaves();
       shares[0].lanes.insert(shares[0].lanes.end(), share.lanes.begin(), share.lanes.end());
     }

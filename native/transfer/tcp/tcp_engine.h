@@ -1,10 +1,9 @@
 // READ over TCP: the reader's side. Wire format: docs/protocol.md, "TCP transfer".
 //
-// One channel = one socket, used by one batch at a time. A batch takes a few channels of each
-// peer (more for more bytes), sends its requests pipelined, and the calling thread itself
-// receives straight into the destination, helped by mover threads when there is much to move;
-// so a small read costs no hand-off between threads. A channel that meets an error or a
-// deadline is shut and never used again.
+// One channel is one socket, used by one batch at a time. A batch takes a few channels of each peer
+// (more for more bytes) and pipelines its requests. The calling thread receives straight into the
+// destination, so a small read costs no hand-off between threads. Mover threads help with large
+// reads. A channel that meets an error or a deadline is shut and never used again.
 #pragma once
 
 #include <atomic>
@@ -20,58 +19,59 @@ struct TcpEngineConfig {
   std::string node_id;
   Incarnation incarnation = 0;  // ours
   unsigned channels_per_peer_max = 8;
-  unsigned channels_per_read_max = 4;  // parallel sockets one large batch may use per peer
-  unsigned movers = 2;                 // helper threads; 0: the caller does it all
+  unsigned channels_per_read_max = 4;  // for one large batch, per peer
+  unsigned movers = 2;                 // helper threads; 0: only the caller receives
   int connect_timeout_ms = 1000;
   std::string bind_host;  // source address of connections; empty: any
 };
 
-// Pages that one peer is asked to keep in its pool for a while. held[i] = 1: it does.
+// Pages that one peer is asked to keep in its pool for a while. held[i] = 1: it keeps page i.
 struct HoldBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;
   std::span<const Digest> digests;
-  std::span<uint8_t> held;  // 0 before the call
+  std::span<uint8_t> held;  // must be 0 before the call
 };
 
-// Digests that one owner is asked for.
+// Digests that one owner is asked to look up.
 struct LookupBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;
   std::span<const Digest> digests;
-  // what came of it
-  bool answered = false;  // all of them, at
+  // Result.
+  bool answered = false;  // completely, at the time answered_at
   TimePoint answered_at{};
   tcp::Located located{.final = true, .holders = {}, .rows = {}};
 };
 
 enum class PublishAnswer : uint8_t {
-  none,     // it may take them still
-  refused,  // it has not got all of them, and takes none of them later
+  none,     // unknown: the owner may still store them
+  refused,  // the owner lacks some of them, and will store none of those later
   taken,
 };
 
-// Records of pages in our pool that one owner is told.
+// Records of pages in our pool, for one owner to store.
 struct PublishBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;
   std::span<const RecordRow> rows;
-  // what came of it
+  // Result.
   PublishAnswer answer = PublishAnswer::none;
 };
 
 class TcpEngine : public TransferEngine {
  public:
-  // How that peer is called. Throws std::invalid_argument for a token of another length.
+  // The parameters for connecting to that peer. Throws std::invalid_argument for a token of a wrong
+  // length.
   virtual tcp::Dial dial_to(const PeerEndpoint& endpoint) const = 0;
-  // Blocks until all peers have answered, at the deadline at the latest. Thread safe. Of whom no
-  // answer comes nothing is held, as far as we know. Also where pages come over RDMA: a hold is a
-  // message, not a READ.
+  // Blocks until all peers have answered, at most until the deadline. Thread safe. Without an
+  // answer, a peer counts as holding nothing. Works for peers with RDMA too: a hold is a message,
+  // not a READ.
   virtual void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) = 0;
-  // Likewise. `view_number` is of the ring that the owners were chosen by. Who has not answered at
-  // the deadline is slow, and no trouble yet.
+  // Blocks like hold(). `view_number` names the view whose ring chose the owners. An owner that
+  // misses the deadline is slow; that is not yet trouble.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
-  // Likewise. Each frame has the fence of that moment, which is raised for each without an answer.
+  // Blocks like hold(). Each frame carries the current `fence`; each unanswered frame raises it.
   virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
                        Deadline deadline) = 0;
 };

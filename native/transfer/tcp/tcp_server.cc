@@ -51,7 +51,7 @@ uint16_t port_of(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) {
     throw std::system_error(errno, std::generic_category(), "transfer server: own port");
   }
-  // sin_port and sin6_port lie at the same place, big-endian.
+  // sin_port and sin6_port have the same offset, and are big-endian.
   const auto* bytes = reinterpret_cast<const uint8_t*>(&address.storage);
   return static_cast<uint16_t>(bytes[2] << 8 | bytes[3]);
 }
@@ -99,8 +99,8 @@ struct TcpServer::Impl {
       Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!socket) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
-        // Out of descriptors or memory: the connection stays in the backlog and would make
-        // poll() return at once, for ever.
+        // Out of descriptors or memory. The connection stays in the backlog, so without a pause
+        // poll() would return at once, again and again.
         counters.refused++;
         (void)::poll(&waits[1], 1, kAcceptRetryMs);
         continue;
@@ -152,7 +152,7 @@ struct TcpServer::Impl {
         counters.channels--;
         session.over = true;
       });
-    } catch (const std::system_error&) {  // no more threads to be had
+    } catch (const std::system_error&) {  // no more threads available
       counters.channels--;
       counters.accepted--;
       counters.refused++;
@@ -186,7 +186,7 @@ struct TcpServer::Impl {
   const uint16_t port;
   tcp::ServerCounters counters;
   std::mutex mutex;
-  std::list<Session> sessions;  // stable addresses: the threads hold references
+  std::list<Session> sessions;  // a list, because the threads hold references to its elements
   std::thread acceptor;
 };
 

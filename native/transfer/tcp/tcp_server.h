@@ -1,14 +1,14 @@
-// READ over TCP: the holder's side. Serves pages of the pool to authenticated peers, and holds them
-// there for a while when asked to.
+// READ over TCP: the holder's side. Serves pages of the pool to authenticated peers, and holds
+// pages there for a while on request.
 //
-// One thread per channel, at most `channels_max`; a further connection is refused and counted.
-// Those that have not said hello yet have a count of their own, and one per address, so that who
-// only connects keeps nobody out.
-// For each request all slots are pinned and their generations checked before the first byte
-// goes out, so that the layout of the answer is fixed; they stay pinned until the last byte
-// is copied into the socket (or the channel is dead). A peer that does not take its bytes
-// within `stall_timeout_ms` (and what a slow network may need on top) is cut off, so that it
-// cannot hold pins.
+// One thread serves each channel, and at most `channels_max` channels are admitted; others are
+// refused and counted. Connections before hello have their own limits, in all and per address. So a
+// client that only connects keeps nobody out.
+//
+// For each request the server pins all slots and checks their generations before it sends the first
+// byte, so the layout of the answer is fixed. The slots stay pinned until the socket has the last
+// byte, or the channel is dead. A peer must not hold pins for long. It is cut off if it does not
+// take its bytes within `stall_timeout_ms`, plus the time that a slow network needs.
 #pragma once
 
 #include <cstdint>
@@ -26,53 +26,54 @@ struct TcpServerConfig {
   std::string host;
   uint16_t port = 0;  // 0: any
   Incarnation incarnation = 0;
-  unsigned channels_max = 1152;          // that were let in: 8 for reads and a follower's, of 128
-  unsigned channels_per_peer_max = 128;  // of them
-  unsigned greeting_max = 256;           // that were not yet
+  unsigned channels_max = 1152;          // admitted; 9 (8 for reads, 1 to follow) for 128 peers
+  unsigned channels_per_peer_max = 128;  // admitted, of one peer
+  unsigned greeting_max = 256;           // not yet admitted
   unsigned greeting_per_host_max = 64;
-  bool sealed = false;  // TLS, by the token of the reader (seal.h)
+  bool sealed = false;  // TLS, with the reader's token as key (seal.h)
   int hello_timeout_ms = 2000;
   int stall_timeout_ms = 5000;
-  int idle_timeout_ms = 60'000;  // without a request; the reader connects again when it has one
-  Notices* notices = nullptr;    // outlives the server
+  int idle_timeout_ms = 60'000;  // without a request; a reader with a new request reconnects
+  Notices* notices = nullptr;    // must outlive the server
 };
 
 struct TcpServerStats {
   uint64_t channels = 0, accepted = 0, refused = 0, bad_hellos = 0, bad_frames = 0;
   uint64_t pages = 0, bytes = 0, stale = 0, stalls = 0;
-  // Of `refused`: of one address or peer too many. Of `bad_hellos`: without a right token; late.
+  // `crowded`, part of `refused`: too many of one address or peer. `unauthorised` and
+  // `late_hellos`, parts of `bad_hellos`: no valid token, or too late.
   uint64_t crowded = 0, unauthorised = 0, late_hellos = 0;
 };
 
 class TcpServer {
  public:
-  // The token that a handshake has given to this peer; empty: none, it may not read. Called once
-  // per channel, from the channel's thread. Must be fast and thread safe.
+  // Returns the token that a handshake gave to this peer; empty: none, so it may not read. Called
+  // once per channel, on the channel's thread. Must be fast and thread safe.
   using TokenOf = std::function<std::string(const std::string& node_id, Incarnation)>;
 
-  // Keeps pages in the pool for a while: held[i] = 1 for those that are there and stay. From the
-  // channels' threads; held[i] is 0 before.
+  // Keeps pages in the pool for a while. Sets held[i] = 1 for pages that are there and stay;
+  // held[i] is 0 before. Called on the channels' threads.
   using Hold =
       std::function<void(std::span<const Digest>, uint32_t hold_ms, std::span<uint8_t> held)>;
 
-  // What this node's shard knows of these digests, for a reader with that view. From the channels'
-  // threads; `located` is empty before.
+  // Looks up these digests in this node's shard, for a reader with that view. `located` is empty
+  // before. Called on the channels' threads.
   using Lookup =
       std::function<void(std::span<const Digest>, uint64_t view_number, tcp::Located& located)>;
 
-  // Takes records of that holder's pages into this node's shard; whether all of them are there.
-  // From the channels' threads.
+  // Stores records of that holder's pages in this node's shard. Returns whether all of them are
+  // there now. Called on the channels' threads.
   using Publish =
       std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
-  // Tells what has changed in this node's records behind `position`, in parts; waits for as long
-  // for news. `tell` is false when the follower cannot be told: the channel is over, as it is when
-  // Follow returns false. `sign`: what the follower says of itself. From the channels' threads.
+  // Sends the changes of this node's records after `position`, in parts. Waits up to `wait_ms` for
+  // news. If `tell` or Follow returns false, the channel ends. `sign`: the follower's sign of life.
+  // Called on the channels' threads.
   using Follow =
       std::function<bool(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                          uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;
 
-  // Whether pages may be read still; what is asked of this node apart from them.
+  // `may_read`: whether peers may still read pages. The others answer all other requests.
   struct Answers {
     std::function<bool()> may_read = [] { return true; };
     Hold hold;
@@ -81,7 +82,7 @@ class TcpServer {
     Follow follow{};
   };
 
-  // Binds and listens; throws std::runtime_error with the address and the remedy.
+  // Binds and listens. Throws std::runtime_error with the address and the remedy.
   TcpServer(const TcpServerConfig& config, Pool& pool, TokenOf token_of, Answers answers);
   ~TcpServer();  // stops serving and joins all threads
 
