@@ -1,6 +1,6 @@
-"""Removals that hold in the whole cluster, whoever is away: docs/consistency.md.
+"""Cluster-wide removals that hold even if nodes are away: docs/consistency.md.
 
-State without clock or network: who may still have copies (lives.py), what is under way here
-(ledger.py), and the file that outlives the process (store.py). peercached/peer/removals/ carries
-removals out and drives them.
+State only, without clock or network. lives.py remembers which processes may still have copies.
+ledger.py lists the removals under way here. store.py keeps the file that outlives the process.
+peercached/peer/removals/ carries removals out and drives them.
 """

@@ -1,4 +1,4 @@
-"""The removals that are under way at this node, whoever began them. Not thread safe."""
+"""The removals under way at this node, begun by any node. Not thread safe."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Of removals that are over. Who is told late of one that is not remembered carries it out again:
-# pages that were set since are gone then, and misses.
+# Finished removals that we remember. A late request for a forgotten one is carried out again: pages
+# set since then become misses.
 OVER_MAX = 1 << 16
 
 
@@ -19,25 +19,25 @@ class RemovalId:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who may still name a node for what it has removed."""
+    """Which owners know that a node has dropped the removed pages."""
 
-    view: int = 0  # the number of the view whose members were told; 0: none
-    untold: Sequence[str] = ()  # node ids of those of them that may have something of before
+    view: int = 0  # number of the view whose members were told; 0: none
+    untold: Sequence[str] = ()  # node ids in that view that may still have old records
 
 
 @dataclass(slots=True)
 class Entry:
     id: RemovalId
     digests: bytes
-    position: int  # in our journal: its entries are there or behind
+    position: int  # in our journal: the removal's entries begin here or later
     since: float  # monotonic seconds
-    drive_at: float  # when this node drives it on, if nobody else has ended it
-    has_turn: bool = False  # among those who may do so
-    held: bytes = b""  # digests that were here
-    kept: bool = False  # written down
-    told: Told = Told()  # when it was carried out
-    reached: int = 0  # position of the last entry in our journal then
-    begun: bool = False  # new pages of its keys are kept out here
+    drive_at: float  # monotonic seconds: when this node takes over as driver
+    has_turn: bool = False  # `drive_at` already includes our turn among the members
+    held: bytes = b""  # digests of the pages that were here
+    kept: bool = False  # the journal has it
+    told: Told = Told()  # state when this node carried it out
+    reached: int = 0  # our journal's last position then
+    begun: bool = False  # this node refuses sets of its keys
 
 
 class Ledger:
@@ -49,7 +49,7 @@ class Ledger:
         return id in self._over
 
     def end(self, id: RemovalId) -> Entry | None:
-        """The entry, if it ran here."""
+        """Marks the removal as over. Returns its entry, or None if it did not run here."""
         self._over[id] = None
         if len(self._over) > OVER_MAX:
             self._over.popitem(last=False)

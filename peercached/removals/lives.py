@@ -1,15 +1,18 @@
-"""Which processes may have copies of removed pages, and what each of them has not heard of.
+"""Which processes may have copies of removed pages, and which removals each may have missed.
 
 A *life* is one start of a node's daemon: a node id and an incarnation. A removal is complete when
-every life that may have the page has dropped it. A life that went without a word may be frozen or
-cut off, and come back with its pages: it is `SILENT`, and removals wait for it. A life that said
-goodbye serves nothing any more. A life whose process has ended cannot serve. The next life of that
-node is told what the last one has missed, before it serves what is on its disk. So each node
-remembers of each life the first removal that it may not have heard of.
+every life that may have the page has dropped it.
 
-The next life may have begun in a part of the cluster that we are cut off from, if somebody is there
-who let it in: one who went without a word. Until it is back, or a removal has found that nobody
-lives at any node that is away, nothing is known of those (`is_anybody_unheard`).
+- A life that vanished without a goodbye is `SILENT`. It may be frozen or cut off and come back with
+  its pages, so removals wait for it.
+- A life that said goodbye, or that has ended, serves nothing any more.
+- The next life of a node is told what the last one missed, before it serves its disk. So each node
+  remembers, for each life, the first removal that this life may have missed.
+
+A silent life may be in a part of the cluster that we cannot reach, and let new lives of other nodes
+in there. So while any life is silent, every node that is away may be alive
+(`is_anybody_unheard`). This ends when the silent lives are back, or when a removal has found
+that all nodes that are away have ended.
 
 Not thread safe.
 """
@@ -22,8 +25,8 @@ from enum import Enum
 
 from peercached.membership import NodeAddress, View
 
-# Of one node id. A daemon that starts over and over pushes out the life that had pages; then nobody
-# knows what those have missed, and they are dropped.
+# Lives kept for one node id. A daemon in a restart loop pushes out the life that had pages. Then
+# nobody knows what that life missed, and the node drops these pages.
 LIVES_PER_NODE_MAX = 8
 NODES_MAX = 4096
 NOT_KNOWN = -1
@@ -34,9 +37,9 @@ HasLeft = Callable[[str, int], bool]  # node id, incarnation
 class Presence(Enum):
     HERE = "here"  # in our view
     SILENT = "silent"
-    FOUND_ENDED = "found ended"  # its host says so
+    FOUND_ENDED = "found ended"  # its host says so; counts as unheard until found_nobody()
     ENDED = "ended"
-    FORGOTTEN = "forgotten"  # an operator says so
+    FORGOTTEN = "forgotten"  # by an operator: `peercachectl forget`
 
 
 ASKED_FOR = (Presence.SILENT, Presence.FOUND_ENDED)
@@ -50,8 +53,8 @@ class Life:
     host: str
     peer_port: int
     presence: Presence = Presence.HERE
-    owed_from: int = 0  # position in our journal; 0: it has heard of all; or NOT_KNOWN
-    reached: int = 0  # position that its own journal has come to, as far as it has told
+    owed_from: int = 0  # position in our journal of the first miss; 0: none; or NOT_KNOWN
+    reached: int = 0  # last position of its own journal that we heard of
 
     @property
     def name(self) -> tuple[str, int]:
@@ -59,13 +62,13 @@ class Life:
 
 
 class Lives:
-    """Of the other nodes, as far as this one has been in a view with them."""
+    """The lives of all other nodes that were ever in a view with this one."""
 
     def __init__(self, own_id: str, known: Collection[Life] = ()) -> None:
         self._own_id = own_id
         self._lives: dict[str, list[Life]] = {}  # oldest first
-        self.changed = False  # since the owner of this object has looked
-        self.has_news = False  # that can wait a moment
+        self.changed = False  # must be saved at once; the caller saves and resets it
+        self.has_news = False  # may be saved a moment later
         for life in known:
             self._lives.setdefault(life.node_id, []).append(life)
 
@@ -79,8 +82,8 @@ class Lives:
         )
 
     def newest_before(self, node_id: str, incarnation: int) -> tuple[int, int]:
-        """The newest start of that node that we have met, but for the present one, and the position
-        that its journal had reached; 0: none."""
+        """(incarnation, journal position) of the newest other life of that node that we have met;
+        (0, 0) if none."""
         return max(
             (
                 (life.incarnation, life.reached)
@@ -97,7 +100,8 @@ class Lives:
         return [life for life in self if life.presence is Presence.SILENT]
 
     def to_ask_for(self, has_left: HasLeft) -> list[Life]:
-        """Where somebody may live whom a removal has to wait for."""
+        """The lives that a removal has to wait for. While one is unheard, these include the newest
+        life of every node that is away."""
         silent = self.silent(has_left)
         if not self.is_anybody_unheard:
             return []
@@ -110,7 +114,7 @@ class Lives:
         return silent + [life for life in away if life.presence in ended]
 
     def may_have_outlived_us(self) -> set[str]:
-        """Node ids of which a life may have been there when this object was kept last."""
+        """Node ids that may still have been running at our last save."""
         ended = (Presence.FORGOTTEN,) if self.is_anybody_unheard else HAS_ENDED
         return {life.node_id for life in self if life.presence not in ended}
 
@@ -119,7 +123,8 @@ class Lives:
         return {life.name for life in self if life.node_id not in outlived_us}
 
     def see(self, view: View, has_left: HasLeft, running_from: int) -> None:
-        """`running_from`: position of the oldest removal that is not over here, 0 if all are."""
+        """Takes a new view. `running_from`: journal position of the oldest removal under way here,
+        0 if none is. Lives that left the view may have missed everything from there on."""
         for member in view.members:
             if member.node_id != self._own_id:
                 self._meet(member.address)
@@ -145,7 +150,7 @@ class Lives:
         elif found.presence is not Presence.HERE:
             found.presence = Presence.HERE
             self.changed = True
-        # Only one process can listen there.
+        # Only one process can listen at an address, so earlier lives there have ended.
         for life in lives:
             if life is not found and (life.host, life.peer_port) == (
                 address.host,
@@ -180,7 +185,7 @@ class Lives:
             self.changed = True
 
     def found_nobody(self) -> None:
-        """Where somebody may have lived, all at once."""
+        """A removal has found that every life it waited for has ended."""
         for life in self:
             if life.presence is Presence.FOUND_ENDED:
                 self.end(life)
@@ -195,8 +200,8 @@ class Lives:
             self.changed = True
 
     def removed(self, position: int, told_by: str = "") -> None:
-        """A removal is carried out here, from that position on: who is away does not hear of it.
-        Earlier starts of the node `told_by`, of which we have it, have done so before."""
+        """This node carries a removal out, with entries from `position` on. Lives that are away
+        miss it. `told_by`: the node that told us; its ended lives are not owed the removal."""
         for life in self:
             if life.presence is Presence.HERE:
                 continue
@@ -204,13 +209,13 @@ class Lives:
                 self._owe(life, position)
 
     def over(self, position: int, answered: Collection[int]) -> None:
-        """A removal is complete without those who have not `answered` (incarnations)."""
+        """A removal is complete. `answered` (incarnations): all other lives may have missed it."""
         for life in self:
             if life.incarnation not in answered:
                 self._owe(life, position)
 
     def reach(self, positions: Mapping[int, int]) -> None:
-        """By incarnation: the journals of these have come so far."""
+        """Records how far other journals have come. `positions`: by incarnation."""
         for life in self:
             position = positions.get(life.incarnation, 0)
             if position > life.reached:
@@ -218,8 +223,8 @@ class Lives:
                 self.has_news = True
 
     def forget_all(self) -> None:
-        """This node may have missed removals: it can say of nobody what that has missed. Who is
-        here goes on from now. Removals still wait for who went without a word."""
+        """Call this if this node may have missed removals: then it cannot tell what other lives
+        missed. Lives in our view stay as they are. Removals still wait for silent lives."""
         for node_id, lives in list(self._lives.items()):
             self._lives[node_id] = kept = [
                 life

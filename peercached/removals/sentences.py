@@ -1,4 +1,4 @@
-"""What an operator is told of removals, in words."""
+"""Sentences about removals for `status`, each with a remedy."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""What must be known of removals after a restart, beside the journal (native/removals/journal.h).
+"""Removal state that a restart needs, beside the journal (native/removals/journal.h).
 
 One JSON file, replaced as a whole:
 
   {"format": 3,
-   "cluster": which cluster secret it was written under,
+   "cluster": hash of the cluster secret,
    "start": incarnation of the last start,
-   "life": of the last start that served workers and had missed nothing,
+   "life": incarnation of the last start that vouched (had missed no removal),
    "waits for": [node id, ...],
    "lives": [[node id, incarnation, host, peer port, presence, owed from, reached],
              ...],
    "open": [[incarnation, number, digests in hex], ...]}
 
-`waits for`: who may know what was removed from the pages that this node holds back. `open` are
-removals that this node began and that were not sure when it answered. A file that is not there,
-cannot be read or was written under another secret is one that knows nothing: pages of earlier
-starts are dropped if others know of removals. It is written for a kill -9, not for a power cut:
-that would cost a sync for each node that goes, and what it may lose is told by the others.
+`waits for`: nodes that may know removals which this node missed. `open`: removals begun here that
+were incomplete when the worker was answered. A file that is missing, unreadable or of another
+secret counts as empty. Then pages of earlier starts are dropped if other nodes know of removals.
+The file survives kill -9, but it is not synced, so a power cut may lose it. A sync would cost time
+whenever a node goes, and the other nodes can tell us the lost state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    is_known: bool = False  # there was a file
+    is_known: bool = False  # a usable file was found
     start: int = 0
     life: int = 0
     waits_for: set[str] = field(default_factory=set)
@@ -47,8 +47,9 @@ class Remembered:
 
 
 class RemovalStore:
-    """`folder` empty: nothing is kept. `cluster_key`: of the cluster secret, under which nobody
-    finds what was set under another. Not thread safe; both calls wait for the file."""
+    """Reads and writes the file. An empty `folder` keeps nothing. `cluster_key` comes from the
+    cluster secret; a file of another secret is ignored, since its pages cannot be found. Not thread
+    safe. load() and save() block on file I/O."""
 
     def __init__(self, folder: str, node_id: str, cluster_key: bytes = b"") -> None:
         self._cluster = hashlib.blake2b(cluster_key, digest_size=8, person=b"removals").hexdigest()

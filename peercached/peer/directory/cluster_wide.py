@@ -1,4 +1,4 @@
-"""What touches all members: clear, and the explanation of one key."""
+"""Clears a namespace on all members, and locates one key for people."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from peercached.proto import peer_pb2 as pb
 if TYPE_CHECKING:
     from peercached._native import Engine
 
-# Two clears at once, each of which outbids the other, end after this many.
+# Concurrent clears outbid each other's epoch; this bounds how often.
 CLEAR_ROUNDS_MAX = 4
-# For a view that others have already.
+# Poll interval while we wait for a view that other members already have.
 LOOK_AGAIN_S = 0.01
 _RESIDENT = 1
 
@@ -53,7 +53,7 @@ class ClusterWide:
         self._timeout_s = timeout_s
 
     async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
-        """The reply, or None: not reached."""
+        """The reply, or None if the node was not reached."""
         link = self._peers.link(node.address.endpoint)
         try:
             return await link.call(method, request, timeout_s, expect=node.address)
@@ -64,10 +64,11 @@ class ClusterWide:
         return None
 
     async def clear(self, namespace: str, by: str = "") -> list[str]:
-        """Those not reached: they learn of it from heartbeats when they are back. Processes that
-        went without a word are among them, until it is known that they have ended; so is this node
-        if a restart would make it forget. `by`: the user whose worker asks; empty: an operator.
-        ValueError where there is no room for it."""
+        """Clears the namespace everywhere. Returns the names of nodes not reached; they learn of
+        the clear from heartbeats when they are back. Among them are processes that vanished without
+        a goodbye, until they are known to have ended. This node is among them if it could not save
+        the clear. `by`: the worker's user, empty for an operator. Raises ValueError if there is no
+        room for the namespace's epoch."""
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._epochs.next_of(namespace_id, time.time_ns() // 1000)
         unreached: list[str] = []
@@ -76,7 +77,7 @@ class ClusterWide:
             highest, unreached = await self._raise_everywhere(namespace_id, epoch)
             if highest <= epoch:
                 break
-            # Somebody knew of a later clear than we did: what was set since then is theirs.
+            # A member knew a later clear. Outbid it: pages set since then have its epoch.
             epoch = highest + 1
         try:
             await self._epochs.keeper.kept()
@@ -85,9 +86,9 @@ class ClusterWide:
         return unreached
 
     async def _raise_everywhere(self, namespace_id: bytes, epoch: int) -> tuple[int, list[str]]:
-        """The highest epoch in force anywhere, and who was not reached: of all that are members by
-        the newest view that anybody named. A node that comes in meanwhile may have asked others
-        before they were told."""
+        """Returns (highest epoch in force anywhere, names of nodes not reached). Asks all members
+        of the newest view that any member named. A node that joins meanwhile is asked, too: it may
+        have learned epochs from members before they were told."""
         request = pb.RaiseEpochRequest(epoch=epoch_messages([(namespace_id, epoch)])[0])
         give_up_at = time.monotonic() + self._timeout_s
         asked: dict[Node, Any] = {}
@@ -119,7 +120,8 @@ class ClusterWide:
         return [node for node in self._placement.nodes.values() if node.index != SELF]
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
-        """The fields of admin.status.Located."""
+        """Asks the key's owners for its holders. Returns the fields of admin.status.Located. Raises
+        ValueError for an empty key."""
         if not key:
             raise ValueError("an empty key names no page")
         digest = self._engine.digest(namespace, key)
@@ -187,5 +189,5 @@ class ClusterWide:
 
 
 def describe_unreached(unreached: list[str]) -> str:
-    """For the worker that cleared; "" when everybody was reached."""
+    """The text for the worker that cleared; empty if all nodes were reached."""
     return f"not reached: {', '.join(unreached)}" if unreached else ""

@@ -1,9 +1,9 @@
-"""Before the pages of an earlier start are served: was something cleared while this node was away?
+"""Learns at start which namespaces were cleared while this node was away, before it serves pages.
 
-Heartbeats tell a part of the epochs each time; here the whole table is asked for once, of a few
-members at the same time, masters first. One that answers is enough: a clear() that did not reach a
-member is told to it by heartbeats, so after a while all know the same. When nobody answers within
-the bound the node goes on with what it knows, as a node does that lost its network.
+Each heartbeat carries only a part of the epochs. So this node asks a few members at the same time
+for their whole table, masters first. One answer is enough: heartbeats tell every member of a
+clear() that it missed, so all tables soon agree. If nobody answers in time, the node goes on with
+the epochs that it knows, like a node that lost its network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ASKED_MAX = 5
 async def catch_up(
     epochs: Epochs, peers: Peers, nodes: Sequence[Node], masters: set[str], timeout_s: float
 ) -> int:
-    """How many of the asked told us theirs; `nodes` are the others, `masters` their node ids."""
+    """Returns how many members answered. `nodes` are the other members, `masters` the node ids of
+    the masters. `timeout_s` bounds each call; all run in parallel."""
     first = sorted(nodes, key=lambda node: node.address.node_id not in masters)[:ASKED_MAX]
     answers = await asyncio.gather(*(_ask(epochs, peers, node, timeout_s) for node in first))
     if first and not any(answers):

@@ -1,8 +1,8 @@
-"""Drives Lookups: the asks in parallel, each fall-through at once, the caller's deadline.
+"""Drives Lookups: asks owners in parallel, turns to the next owner at once, keeps the deadline.
 
-A call to an owner has the whole `rpc_timeout_ms`, whatever the worker's deadline: it outlives the
-lookup that nobody waits for any more, and its end says whether that owner is slow or suspect. As
-long as it is overdue, other lookups prefer other owners.
+A call to an owner always has the whole `rpc_timeout_ms`, even if the worker's deadline is earlier.
+It may outlive its lookup, because its end tells whether the owner is slow or suspect. While it is
+overdue, other lookups prefer other owners.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Left for the way back to the worker.
+# Seconds kept back for the answer's way to the worker.
 MARGIN_S = 0.002
 
 
 @dataclass(slots=True)
 class Asked:
-    """One owner that was asked in a lookup that somebody watches. Times: time.monotonic()."""
+    """One question to an owner, in a lookup that is traced. Times are time.monotonic()."""
 
     node: Node
     began: float
@@ -51,7 +51,7 @@ class _Call:
     ask: Ask
     node: Node
     task: asyncio.Task[Any]
-    due: float  # when it begins to be overdue
+    due: float  # overdue from then on (time.monotonic())
     overdue: bool = False
 
 
@@ -74,13 +74,14 @@ class Lookups:
         self._failures = failures
         self._timeout_s = timeout_s
         self._calls: dict[Node, set[asyncio.Task[Any]]] = {}
-        # By the packed digests of a lookup: whom it asks. For `peercachectl trace`.
+        # For `peercachectl trace`: the packed digests of a lookup -> the owners that it asked.
         self.watched: dict[bytes, list[Asked]] = {}
         self.counters = LookupCounters()
-        self.latency = LatencyCounts("lookup_rpc")  # of calls that were answered
+        self.latency = LatencyCounts("lookup_rpc")  # only calls that were answered
 
     async def find(self, digests: bytes, left_s: float) -> bytes:
-        """Records with our holder indices: all there are, or what was found in time."""
+        """Looks up packed digests, within `left_s`. Returns packed records with our holder indices:
+        all, or those that were found in time."""
         now = time.monotonic()
         lookup = Lookup(
             self._engine,
@@ -95,7 +96,7 @@ class Lookups:
         try:
             await self._run(lookup, running, now + left_s - MARGIN_S)
         finally:
-            # They go on, and tell whether that owner is only slow: who asks next must know.
+            # The calls go on. Until they end, the next lookup must prefer other owners.
             for call in running.values():
                 self._overdue(call)
         return lookup.rows()
@@ -187,7 +188,7 @@ class Lookups:
             return lookup.failed(call.ask)
 
     def stop_waiting_for(self, node: Node) -> None:
-        """It is suspect: whoever waits for it need not."""
+        """Cancels all calls to a node that has become suspect."""
         for task in list(self._calls.get(node, ())):
             task.cancel()
 
@@ -198,13 +199,14 @@ class Lookups:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def ask_owner(self, node: Node, digests: bytes, left_s: float) -> Any:
-        """A LookupReply, or the text of what went wrong (and the owner is suspect)."""
+        """Returns a LookupReply, or a text that says what went wrong. Reports an unreachable owner
+        to the failure detector."""
         link = self._peers.link(node.address.endpoint)
         request = pb.LookupRequest(digests=digests, view_number=self._placement.view.number)
         began = time.monotonic()
         try:
             if not link.metadata:
-                # Shakes hands first, which has deadlines of its own.
+                # The handshake has deadlines of its own, and does not count as latency.
                 await asyncio.wait_for(link.ready(node.address), left_s)
                 began = time.monotonic()
             reply = await link.call("Lookup", request, left_s, expect=node.address)

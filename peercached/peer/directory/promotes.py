@@ -1,8 +1,8 @@
-"""Promote: pages on a holder's disk come into its pool, so that a reader can READ them.
+"""Promote: a holder brings pages from its disk into its pool, so that a reader can READ them.
 
-On both sides: asking a holder, because a worker of ours waits or may soon (`exists`), and serving a
-peer that asks us. The data plane does the work (native/engine/promoter.h), on threads of its own: a
-disk that hangs holds up nobody else.
+Both sides are here. We ask a holder when a worker of ours waits or may soon ask (`exists`), and we
+serve peers that ask us. The data plane does the work (native/engine/promoter.h), on threads of its
+own, so that a hung disk holds up nothing else.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIGESTS_MAX = 4096
-# Promotions of peers that run at a time, and that wait for one of these to end.
+# Promotions for peers that run at a time, and the limit on those that run or wait.
 THREADS = 4
 WAITING_MAX = 64
-# Wishes of ours to warm pages, under way at a time; further ones are dropped.
+# Our warm requests under way at a time; further ones are dropped.
 WARMS_MAX = 32
-# Long beside what a message costs, short beside the life of a page.
+# Seconds between reports of used pages: long beside the cost of a message, short beside the life
+# of a page.
 TELL_USED_S = 1.0
-# Of the time that is left, the holder's disk may take so much: the rest is for the READ.
+# Share of the remaining time that the holder's disk may take. The rest is for the READ.
 SHARE = 0.8
 
 
 class Promotes:
-    """On the event loop's thread. `timeout_s` bounds what we ask for and what we serve."""
+    """Use it on the event loop's thread. `timeout_s` bounds each promotion, asked or served."""
 
     def __init__(
         self,
@@ -64,13 +65,14 @@ class Promotes:
         self._told_at = 0.0
         self.asked = 0
         self.served = 0
-        self.refused = 0  # of peers, because too many were waiting
+        self.refused = 0  # peers' requests, because too many were waiting
 
     # --- as a reader
 
     async def ask(self, index: int, digests: bytes, left_s: float) -> bytes:
-        """The holder's records of those that it has in its pool now, with our index of it, and
-        withdrawals of those that it has not got at all. Empty if it cannot be asked."""
+        """Asks a holder (our index) to promote pages, within `left_s`. Returns packed rows with our
+        index of the holder: records of pages now in its pool, withdrawals of pages that it does not
+        have. Empty if the call failed."""
         node = self._placement.nodes.get(index)
         if node is None:
             return b""
@@ -85,7 +87,8 @@ class Promotes:
             return b""
 
     def warm(self, index: int, digests: bytes) -> None:
-        """That holder's pages are used: it may promote them when it has time. Nobody waits."""
+        """Tells a holder that its pages are used: it may promote them when it has time. Returns at
+        once."""
         node = self._placement.nodes.get(index)
         if node is None or len(self._warms) >= WARMS_MAX:
             return
@@ -95,8 +98,8 @@ class Promotes:
         task.add_done_callback(self._warms.discard)
 
     def tell_used(self, now: float) -> None:
-        """To be called often: now and then, holders hear which of their pages were used here. They
-        cannot see an RDMA READ, and would evict as unused what all read."""
+        """Tells holders which of their pages were used here. They cannot see an RDMA READ, so they
+        would evict popular pages as unused. Call it often: it limits itself to TELL_USED_S."""
         if now < self._told_at + TELL_USED_S:
             return
         self._told_at = now
@@ -127,7 +130,8 @@ class Promotes:
     # --- as a holder
 
     async def serve(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
-        """Packed rows. ValueError for more than a batch; Unable when too many are waiting."""
+        """Promotes our pages for a peer. Returns packed rows. Raises ValueError for malformed or
+        too many digests, Unable when too many requests wait."""
         check_packed(digests, DIGEST_BYTES, "digests")
         if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
             raise ValueError(
@@ -158,7 +162,7 @@ class Promotes:
         for task in self._warms:
             task.cancel()
         await asyncio.gather(*self._warms, return_exceptions=True)
-        # Those that run end at their deadlines; what waits is dropped.
+        # Running promotions end at their deadlines; waiting ones are dropped.
         await asyncio.get_running_loop().run_in_executor(
             None, lambda: self._threads.shutdown(wait=True, cancel_futures=True)
         )

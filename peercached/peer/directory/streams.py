@@ -1,4 +1,4 @@
-"""Drives the HolderStreams: a connection each, and the scans of the pool for their resyncs."""
+"""Drives the HolderStreams: one connection each, and the pool scans for their resyncs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_FIRST_S = 0.05
 RECONNECT_MAX_S = 2.0
-# What is overdue is so after seconds, and there may be thousands of streams.
+# Overdue means seconds late, and there may be thousands of streams: do not check at every tick.
 CHECK_EVERY_S = 0.25
 
 
@@ -54,7 +54,8 @@ def _standing(stream: HolderStream) -> tuple[bool, bool, bool]:
 
 
 class Streams:
-    """The open streams, by owner; implements publisher.Streams."""
+    """The open streams, by owner. Implements publisher.Streams. Use it on the event loop's
+    thread."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Streams:
             self._engine.open_owner(owner, False)
         line.wake.set()
         if lost := line.stream.take_lost():
-            # After the caller has noted what it waits for.
+            # Later, when the caller has noted the tickets that it waits for.
             asyncio.get_running_loop().call_soon(self._lost, owner, lost)
         return tracked
 
@@ -121,7 +122,7 @@ class Streams:
     # --- views
 
     def set_view(self, number: int, added: list[Node], removed: list[Node]) -> None:
-        """The engine has the new ring."""
+        """Opens and closes streams for a new view. Call it after the engine has the new ring."""
         for node in removed:
             line = self._lines.pop(node.index, None)
             if line is not None:
@@ -133,15 +134,16 @@ class Streams:
             line = _Line(node, HolderStream(self._native, node.index, number, self._fence))
             self._lines[node.index] = line
             line.task = asyncio.ensure_future(self._run(line))
-        self._open_owners()  # there may be no others
+        self._open_owners()  # without other nodes, no acknowledgement would call it
         self._scan_wanted.set()
 
     def _fence(self) -> int:
         return self._engine.fence
 
     def _open_owners(self) -> None:
-        """Once everybody has the view, records go in frames to those that are in sync, and not
-        behind with what takes records back. They have been closed since the ring was set."""
+        """Lets records go in frames of the data channels (native/engine/publish.cc) to each owner
+        that is in sync and not behind. Does nothing until all owners have the view. A new ring
+        closes this path for all owners."""
         if not all(line.stream.has_view for line in self._lines.values()):
             return
         self._placement.everybody_has_the_view()
@@ -159,15 +161,15 @@ class Streams:
         self._lost(line.node.index, line.stream.disconnect())
 
     def resync_all(self) -> None:
-        """Updates were lost before they reached us."""
+        """Resyncs all owners, because updates were lost before they reached the streams."""
         self._local.resync()
         for line in self._lines.values():
             line.stream.resync()
         self._scan_wanted.set()
 
     def check(self, now: float) -> None:
-        """Called at least as often as that is done: overdue acknowledgements end a connection, and
-        what was refused for want of room is tried again."""
+        """Ends connections with overdue acknowledgements, and retries records that were refused for
+        lack of room. Call it often: it limits itself to CHECK_EVERY_S."""
         if now < self._check_at:
             return
         self._check_at = now + CHECK_EVERY_S
@@ -200,7 +202,7 @@ class Streams:
             except asyncio.CancelledError:
                 if line.closed:
                     raise
-                # gRPC ends calls so when their channel is closed, as for a new certificate.
+                # gRPC cancels calls when their channel is closed, as for a new certificate.
                 line.problem = "the connection was closed at this end"
             except Exception:
                 line.problem = "an error of our own, see the log"
@@ -226,7 +228,7 @@ class Streams:
         finally:
             reader.cancel()
             call.cancel()
-            # Its error is the connection's: retrieved, so that it is not reported as lost.
+            # Fetch the reader's error, or asyncio would log it as never retrieved.
             await asyncio.wait([reader])
             if not reader.cancelled():
                 reader.exception()
@@ -264,7 +266,7 @@ class Streams:
                 self._open_owners()
             line.problem = ""
             line.wake.set()
-        # Ended by the owner: its status says why.
+        # The owner ended the call: raise its status.
         raise grpc.aio.AioRpcError(
             await call.code(),
             grpc.aio.Metadata(),
@@ -288,7 +290,7 @@ class Streams:
                 self._scan_wanted.set()
 
     async def _scan_once(self) -> bool:
-        """False when nobody wants anything."""
+        """Returns False if no stream wants a scan."""
         wants: list[tuple[int, HolderStream | LocalShard, Want]] = []
         if (want := self._local.wanted()) is not None:
             wants.append((self._placement.own.index, self._local, want))
@@ -324,7 +326,8 @@ class Streams:
             self._moved(owner)
 
     def _scanning(self, owner: int, stream: HolderStream | LocalShard, want: Want) -> None:
-        # What travels in frames from here on the scan may miss, and its buckets would wipe it out.
+        # Close the frame path. The scan may miss a record that goes in a frame from now on, and the
+        # scan's buckets would erase that record at the owner.
         self._engine.open_owner(owner, False)
         stream.scanning(want)
 

@@ -1,4 +1,4 @@
-"""Follows one get: the data plane times its steps, the lookups tell which owners they asked."""
+"""Follows one get: the data plane times its steps, the lookups list the owners that they asked."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ async def follow_get(
     key: bytes,
     seconds: float,
 ) -> dict[str, Any]:
-    """The fields of admin.trace.Trace. ValueError for a key or a time that cannot be."""
+    """Runs one get and returns the fields of admin.trace.Trace. Raises ValueError for an invalid
+    key, or for `seconds` out of range."""
     if not 0 < seconds <= SECONDS_MAX:
         raise ValueError(f"{seconds:g} seconds: more than 0 and at most {SECONDS_MAX:g} can be had")
     digest = engine.digest(namespace, key)
-    # A get names the length that it expects. Before the clock starts, somebody tells us.
+    # A get must name the page's length, so ask for it before the clock starts.
     length = await _length_of(engine, cluster_wide, namespace, key, digest)
     watched = lookups.watched.setdefault(digest, [])
     loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ async def follow_get(
 async def _length_of(
     engine: Engine, cluster_wide: ClusterWide, namespace: str, key: bytes, digest: bytes
 ) -> int:
-    """0: nobody has a record of it."""
+    """The page's length in bytes; 0 if nobody has a record of it."""
     row = engine.local_rows(digest)
     if row:
         return int.from_bytes(row[_LENGTH_AT], "little")
@@ -99,7 +100,7 @@ def _word(status: int) -> str:
     try:
         return Status(status).name
     except ValueError:
-        return "not known yet"  # on its way to the next step
+        return "not known yet"  # the get goes on to the next step
 
 
 def _us(seconds: float) -> float:

@@ -3,5 +3,5 @@
 drain            the side of the node that leaves
 adopts           the side of a peer that takes pages
 takers           which peers are asked, in which order
-report           how far it is, for people
+report           progress and outcome, for people
 """

@@ -1,7 +1,7 @@
-"""Taking over pages of a node that drains: its Adopt calls, one bounded part each.
+"""Takes over pages of a draining node: serves its Adopt calls, one bounded part each.
 
-The data plane does the work (native/engine/adopt.cc): the caller's pages are READ as any reader
-reads them, verified, copied into our pool and published as ours.
+The data plane does the work (native/engine/adopt.cc). It READs the caller's pages like any reader,
+verifies them, copies them into our pool and publishes them as ours.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from peercached.proto import peer_pb2 as pb
 if TYPE_CHECKING:
     from peercached._native import Engine
 
-# Parts at a time. Each has at most 64 MiB of memory beside the pool, 8 MiB as a rule.
+# Parts at a time. Each needs memory beside the pool: normally 8 MiB, at most 64 MiB.
 ADOPTS_MAX = 2
 
 
 class Adopts:
-    """`timeout_s` bounds the time that one part may take, whatever the caller says."""
+    """Use it on the event loop's thread. `timeout_s` bounds each part, even if the caller allows
+    more."""
 
     def __init__(
         self, engine: Engine, placement: Placement, epochs: Epochs, timeout_s: float
@@ -35,10 +36,10 @@ class Adopts:
         self._running = 0
 
     async def adopt(self, caller: NodeAddress, offer: pb.AdoptRequest) -> tuple[bytes, str, bool]:
-        """(digests that are here now, why the others are not, whether for want of room)
+        """Returns (digests that are here now, why the others are not, whether for lack of room).
 
-        LookupError if the caller is not in our view, ValueError for a malformed offer, Unable when
-        as many as we take at a time are under way."""
+        Raises LookupError if the caller is not in our view, ValueError for a malformed offer, and
+        Unable if ADOPTS_MAX parts are under way."""
         node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(

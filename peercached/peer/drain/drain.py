@@ -1,12 +1,12 @@
 """Drain: takes no more sets, hands the warmest pages to peers, and leaves.
 
-Parts of pages, most recently used first, are offered to one peer after the other. The peer pulls
-what it takes and publishes it; only then is our own record withdrawn, and the page itself stays
-READERS_DONE_S longer for who has looked it up before. Were it dropped at once, a reader could find
-our record at an owner that has not heard yet, twice, and miss.
+This node offers its pages in parts, most recently used first, to one peer after the other. The peer
+pulls the pages that it takes and publishes them. Only then do we withdraw our own record.
+The page itself stays for READERS_DONE_S, for readers that looked it up before. If we dropped it at
+once, a reader could find our stale record at an owner twice, and miss.
 
-A peer that has a page already is offered that page first. Whatever goes wrong, a page that was
-not taken stays here until this node leaves.
+A peer that already has a page is offered that page first. Whatever fails, a page that was not taken
+stays here until this node leaves.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS_MAX = 3600.0
-# Parts under way: one peer reads while another one publishes.
+# Parts under way at a time: one peer reads while another one publishes.
 OFFERS_MAX = 4
-# A peer that takes from others already is asked again after this.
+# Pause before we ask a peer again that is busy with other parts.
 BUSY_S = 0.05
-# From the withdrawal of a record until nobody reads the page by it any more.
+# Seconds until no reader uses a withdrawn record any more.
 READERS_DONE_S = 0.5
-# How often a node that has missed removals looks whether it has heard of them.
+# Poll interval while this node waits until it has missed no removal.
 VOUCHES_S = 0.05
-# Pages dropped at a time at the end.
+# Pages dropped in one step.
 DROP_DIGESTS = 4096
-# Of a call's time, what the peer may use for the pages of a part.
+# Share of a call's timeout that the peer may use to pull the pages.
 PULL_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """ValueError for what cannot be."""
+    """Raises ValueError for a value out of range."""
 
-    bytes_max: int  # of pages, at most this much is handed over
+    bytes_max: int  # bytes of pages that are handed over at most
     seconds: float
-    stay: bool = False  # in the cluster, without pages of its own
+    stay: bool = False  # stay in the cluster afterwards
 
     def __post_init__(self) -> None:
         if self.bytes_max < 0:
@@ -78,9 +78,9 @@ class _Part:
 
 
 class Drain:
-    """On the event loop's thread. `announce` tells the others that this node drains, or no more.
+    """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
-    takes this node out of the cluster. `vouches`: this node has missed no removal."""
+    takes this node out of the cluster. `vouches` says whether this node has missed no removal."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class Drain:
         self._vouches = vouches
         self._timeout_s = timeout_s
         self._turns = itertools.count()
-        self._withdrawn = bytearray()  # digests of pages that are at peers now
-        self._out: dict[Node, str] = {}  # peers that take nothing more, and why
+        self._withdrawn = bytearray()  # digests of pages that peers took
+        self._out: dict[Node, str] = {}  # peers that take nothing more -> why
         self._task: asyncio.Task[None] | None = None
         self.progress = Progress()
 
@@ -120,7 +120,8 @@ class Drain:
     # --- the operator's part
 
     def start(self, limits: Limits) -> None:
-        """From now on sets are refused. ValueError if it drains already."""
+        """Starts the drain; sets are refused from now on. Raises ValueError if the node already
+        drains or has left."""
         if self._task is not None and not self._task.done():
             raise ValueError("it drains already: see peercachectl status")
         if self.progress.state == "left":
@@ -133,7 +134,8 @@ class Drain:
         self._task = asyncio.ensure_future(self._run(limits))
 
     async def undo(self) -> None:
-        """Takes sets again. ValueError once it has left."""
+        """Stops the drain and takes sets again. Raises ValueError if the node leaves or has
+        left."""
         if self.progress.state in ("leaving", "left"):
             raise ValueError("it has left the cluster: restart the daemon to bring it back")
         await self.stop()
@@ -144,13 +146,13 @@ class Drain:
         log.warning("not draining any more: sets are taken again")
 
     async def before_stop(self, seconds: float) -> None:
-        """Hands pages over for so long at most, because the process is about to end."""
+        """Hands pages over for about `seconds` at most, because the process is about to end."""
         if self._task is None or self._task.done():
             if seconds <= 0 or self.progress.state == "left" or not self._takers():
                 return
             self.start(Limits(self._engine.stats()["pool"]["capacity_bytes"], seconds, stay=True))
         assert self._task is not None
-        # An operator's drain has a time of its own, and may be longer than there is now.
+        # A drain that an operator began may have more time than we have now.
         await asyncio.wait([self._task], timeout=seconds + 2 * READERS_DONE_S)
 
     async def stop(self) -> None:
@@ -188,7 +190,8 @@ class Drain:
             del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:
-        # Who takes a page over vouches for it: what others have removed must be gone here first.
+        # A peer serves an adopted page as its own. So first drop all pages that were removed
+        # elsewhere.
         while not self._vouches():  # noqa: ASYNC110 (it comes with no event)
             await asyncio.sleep(VOUCHES_S)
         loop = asyncio.get_running_loop()
@@ -226,7 +229,7 @@ class Drain:
             await self._offer(node, part, left, left)
 
     async def _held_elsewhere(self, part: _Part) -> dict[Node, dict[bytes, bytes]]:
-        """The rows of pages of which the directory knows another holder, by holder."""
+        """Rows of pages that another node already holds, by that node."""
         found = await self._lookups.find(b"".join(part.rows), self._timeout_s)
         takers = {node.index: node for node in self._takers()}
         held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
@@ -239,7 +242,7 @@ class Drain:
     async def _offer(
         self, node: Node, part: _Part, rows: dict[bytes, bytes], left: dict[bytes, bytes]
     ) -> None:
-        """Those taken are withdrawn here, and no longer in `left`."""
+        """Offers these pages to `node`. Pages that it takes are withdrawn here and leave `left`."""
         wanted = {digest: row for digest, row in rows.items() if digest in left}
         if not wanted or node in self._out:
             return
@@ -257,7 +260,7 @@ class Drain:
             self._out[node] = reply.why_not
         taken = [digest for digest in _digests(reply.digests) if digest in wanted]
         if taken:
-            # Before the wait: should our time be over in it, they are dropped all the same.
+            # Note them before we wait: the drain may time out, and they must be dropped even then.
             self._withdrawn += b"".join(taken)
             await self._withdraw(b"".join(taken))
         for digest in taken:
@@ -266,7 +269,7 @@ class Drain:
                 self.progress.handed(int.from_bytes(row[36:40], "little"))
 
     async def _call(self, node: Node, request: pb.AdoptRequest) -> Any:
-        """The reply; None, and it is not asked again, if there is none."""
+        """The reply, or None if there is none; then this peer is not asked again."""
         link = self._peers.link(node.address.endpoint)
         while True:
             try:

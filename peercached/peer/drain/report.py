@@ -1,4 +1,4 @@
-"""How far a drain is, and how it ended, for `status` and `peercachectl drain`."""
+"""Progress and outcome of a drain, for `status` and `peercachectl drain`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress:
     bytes: int = 0
     budget_bytes: int = 0
     offered: int = 0  # pages within the budget
-    too_large: int = 0  # pages within the budget that no peer is offered
+    too_large: int = 0  # pages within the budget, but too large to be offered
     handed_pages: int = 0
     handed_bytes: int = 0
     complete: bool = False  # all pages within the budget were taken
@@ -34,7 +34,7 @@ class Progress:
         self.handed_bytes += length
 
     def end(self, out: Mapping[Node, str]) -> None:
-        """`out`: the peers that took nothing more, and why."""
+        """All offers are made. `out`: why each of these peers took nothing more."""
         self.complete = self.handed_pages >= self.offered
         if self.complete:
             beyond = self.pages - self.offered - self.too_large

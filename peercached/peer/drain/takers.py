@@ -1,4 +1,4 @@
-"""Who is offered the pages of a node that drains, and in what order."""
+"""Chooses the peers that are offered the pages of a draining node, and their order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from peercached.directory.placement import Node
 
-# By then everybody has the view with a node that came, and can read from it.
+# After so many seconds all members have the view with a new node, and can read from it.
 SETTLED_S = 5.0
 
 
 def takers(nodes: Iterable[Node], own: Node, turn: int, now: float) -> list[Node]:
-    """Another one first each turn. Newcomers last: in a rolling restart the node that is just back
-    would get pages that others cannot read there yet, for they have not heard of it."""
+    """The peers in order, a different one first each turn. Newcomers come last. In a rolling
+    restart, other nodes may not have heard of a node that has just come back. They could not read
+    the pages that it took. `now` is monotonic seconds."""
     able = [node for node in nodes if node is not own and not (node.suspect or node.leaving)]
     settled = [node for node in able if now - node.since >= SETTLED_S]
     newcomers = [node for node in able if now - node.since < SETTLED_S]

@@ -1,8 +1,8 @@
-"""Keeps the view: which nodes are in the cluster.
+"""Keeps the view: the nodes that are in the cluster.
 
 cluster          the interface that the daemon uses
 embedded/        masters among the nodes themselves (drives peercached.membership)
 etcd/            a lease in etcd for each node
-held_back        what both say of a node that must wait
+held_back        the status sentence of a node that must wait to join
 view_keeper      writes the newest view to disk, for the next start
 """

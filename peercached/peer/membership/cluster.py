@@ -1,5 +1,5 @@
-"""What the daemon wants of membership, whoever keeps it: the masters among the nodes
-(heartbeats.py) or etcd (etcd_membership.py)."""
+"""The daemon's interface to membership. embedded/heartbeats.py implements it with masters among the
+nodes, etcd/membership.py with etcd."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress, View
 
 
 class Cluster(Protocol):
-    """On the event loop. New views come by the callback `on_view`."""
+    """Use it on the event loop's thread. Implementations report new views to `on_view`."""
 
     @property
     def view(self) -> View:
-        """The newest that has this process; number 0 if none has yet."""
+        """The newest view that contains this process; number 0 if there is none yet."""
 
     @property
     def refused(self) -> str:
@@ -22,36 +22,37 @@ class Cluster(Protocol):
 
     @property
     def waits(self) -> str:
-        """Why the others, who can be reached, have not taken this node in since it started; empty
-        if they have, or cannot be reached."""
+        """Why reachable members have not let this node join since it started. Empty if it has
+        joined or reaches no member."""
 
     def start(self) -> None: ...
     async def settle(self, timeout_s: float) -> None:
-        """Until start-up need not wait any longer."""
+        """Waits until this node is in a view, is refused, or can reach nobody, or until a timeout.
+        The timeout is at least `timeout_s`."""
 
     def announce_drain(self) -> None:
-        """The others see the state LEAVING."""
+        """Shows the state LEAVING to the other nodes; announce_stay() takes that back."""
 
     def announce_stay(self) -> None: ...
     async def leave(self, timeout_s: float) -> None:
-        """The others know at once that this node is gone."""
+        """Says goodbye, so that the other nodes know at once that this node is gone."""
 
     async def stop(self) -> None: ...
 
     def on_heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        """LookupError: not here."""
+        """Answers a member's heartbeat. Raises LookupError if etcd keeps the membership."""
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
-        """That process said that it goes, and is no member."""
+        """Whether that process said goodbye and is no member any more."""
 
     async def reaches(self, target: NodeAddress) -> bool: ...
     def endpoints(self) -> set[str]:
-        """Whom it calls although they may not be members."""
+        """Endpoints that membership calls although they may not be members."""
 
     def document(self) -> dict[str, Any]:
-        """Its part of the status document."""
+        """Membership's part of the status document."""
 
     def say(self, say: Say) -> None:
-        """What needs attention."""
+        """Reports membership's health sentences to `say`."""

@@ -1,4 +1,4 @@
-"""What both kinds of membership say of a node that the cluster does not accept yet."""
+"""The health sentence of a node that must wait to join, for both kinds of membership."""
 
 from __future__ import annotations
 

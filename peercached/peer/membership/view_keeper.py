@@ -9,7 +9,8 @@ from peercached.membership.store import Store
 
 
 class ViewKeeper:
-    """One write at a time, of the newest view; those in between are skipped."""
+    """Writes one view at a time. While a write runs, only the newest view waits. Use it on the
+    event loop's thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -18,7 +19,7 @@ class ViewKeeper:
 
     def keep(self, view: View) -> None:
         if view.number == 0 or self._store.path is None:
-            return  # on its own it knows nothing worth keeping
+            return  # number 0 is a node on its own: nothing worth keeping
         self._wanted = view
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._write())
@@ -29,6 +30,6 @@ class ViewKeeper:
             await asyncio.get_running_loop().run_in_executor(None, self._store.save, view)
 
     async def stop(self) -> None:
-        """What is wanted is written."""
+        """Returns when the newest view is written."""
         if self._task is not None:
             await self._task

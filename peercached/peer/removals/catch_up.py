@@ -1,14 +1,15 @@
-"""Before pages of an earlier start are found or served: what was removed while this node was away?
+"""Learns at start which pages were removed while this node was away, before it serves old pages.
 
-A member that *vouches* has missed no removal. It knows of each life that was in a view with it from
-which position of its own journal on that may have missed some. One such member is enough: a removal
-is complete only with that member's answer, which it gave before our question (then it is in its
-journal), or gives after it (then its view has us, and the removal waits for our answer, too).
+A member *vouches* if it has missed no removal. For each life (removals/lives.py) that was in a view
+with it, it knows the first position in its own journal that this life may have missed. One
+vouching member is enough, because every removal needs its answer. If it answered a removal before
+our question, its journal tells us. If it answers later, its view has us, and the removal waits for
+our answer, too.
 
-When the whole cluster starts nobody vouches, and no removal is complete until somebody does. Who
-had nobody left when it ended was the last to end, and vouches at once. If all ended together, all
-of them are asked: what none of them knows was not removed. Until then pages of earlier starts are
-held back; if nobody knows our earlier life they are dropped.
+When the whole cluster starts, nobody vouches, and no removal is complete until a node does. The
+node that ended last vouches at once, if it knew that all others had ended. Otherwise all nodes that
+may have ended together are asked: a page that none of them knows as removed was not removed. Until
+then pages of earlier starts are held back. They are dropped if nobody knows our earlier life.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.1
 ASK_AGAIN_MAX_S = 2.0
 STEP_DIGESTS = 4096
-# A node that starts asks the others by itself. Others that come into view have been cut off.
+# A starting node asks us within so many seconds. Any other node new in our view was cut off.
 COMPARE_AFTER_S = 5.0
 
 
 class RemovalCatchUp:
-    """On the event loop's thread."""
+    """Use it on the event loop's thread."""
 
     def __init__(
         self,
@@ -57,11 +58,11 @@ class RemovalCatchUp:
         on_release: Callable[[], None],
         waits: Callable[[], str],
     ) -> None:
-        """`waits`: why the cluster, which can be reached, has not taken this node in
-        (cluster.Cluster.waits); empty if it has."""
+        """`timeout_s` bounds each call, `wait_s` bounds run(). `on_release` is called when held
+        pages can be found again. `waits` is Cluster.waits (peer/membership/cluster.py)."""
         self._waits = waits
-        # The members have not taken this node in yet, or have not been asked since. What is set
-        # before that they might make it drop.
+        # True while the members have not taken us in, and then until we have asked them. The
+        # daemon takes no sets meanwhile, because their answers may make us drop pages.
         self.is_held_out = False
         self._engine = engine
         self._placement = placement
@@ -70,11 +71,11 @@ class RemovalCatchUp:
         self._timeout_s = timeout_s
         self._wait_s = wait_s
         self._on_release = on_release
-        self._began_at = engine.removals_last  # position in our journal
-        # The newest earlier start of ours that anybody has met, and our journal's position then.
+        self._began_at = engine.removals_last  # our journal's position at this start
+        # Our newest earlier start that any node has met, and our journal's position then.
         self._met_us = (0, 0)
         self._task: asyncio.Task[None] | None = None
-        # Who has told us of which starts of ours it knows, and has been told: node id, incarnation.
+        # (node id, incarnation) of nodes with which we have exchanged the starts that we met.
         self._compared: set[tuple[str, int]] = set()
         self._comparing: asyncio.Task[None] | None = None
         self._compare_at = float("-inf")
@@ -82,8 +83,8 @@ class RemovalCatchUp:
     # --- who asks
 
     async def run(self) -> None:
-        """Once, as a member. When it returns, what this node finds may be served: it vouches, or it
-        holds back what an earlier start has left, and goes on asking."""
+        """Call it once, when membership has settled. Afterwards this node may serve: it vouches, or
+        it holds back pages of earlier starts and goes on asking in the background."""
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
@@ -105,8 +106,8 @@ class RemovalCatchUp:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tend(self, now: float) -> None:
-        """Parts of a cluster that meet compare what they know of each other's starts: a state_dir
-        that is from a backup may have vouched while it was alone."""
+        """Compares known starts with nodes that came back into view. A node with a state_dir from a
+        backup may have vouched while it was cut off. Call it often; `now` is monotonic seconds."""
         if not self._removals.vouches or now < self._compare_at:
             return
         self._compare_at = now + ASK_AGAIN_MAX_S
@@ -134,10 +135,10 @@ class RemovalCatchUp:
         self._on_release()
 
     async def _try_until(self, deadline: float) -> bool:
-        """Whether this node vouches now."""
+        """Asks again and again until `deadline`. Returns whether this node vouches now."""
         pause_s = ASK_AGAIN_S
         while True:
-            # Who has not taken this node in is not asked; and it is not alone.
+            # Members that have not taken us in refuse. Without answers we would think we are alone.
             if self._waits():
                 self.is_held_out, pause_s = True, ASK_AGAIN_S
             else:
@@ -164,13 +165,14 @@ class RemovalCatchUp:
 
     @property
     def _state_is_old(self) -> bool:
-        """Somebody has met a start of ours of which state_dir does not know, or knows that our
-        journal was further."""
+        """Whether another node has met a later start of ours, or a higher position of our journal,
+        than state_dir knows."""
         return self._met_us > (self._removals.before, self._began_at)
 
     @property
     def _remembers(self) -> bool:
-        """What it cannot say of itself nobody else can: what it has missed."""
+        """Whether state_dir knows our last life, or there is nothing to miss. Without that life
+        nobody can tell what we missed."""
         if self._state_is_old:
             return False
         return self._removals.is_known or not (self.is_needed or self._engine.removals_last)
@@ -178,7 +180,7 @@ class RemovalCatchUp:
     def _enough(
         self, replies: dict[str, pb.MissedRemovalsReply]
     ) -> dict[str, pb.MissedRemovalsReply] | None:
-        """Those who say together what we have missed."""
+        """The replies that together tell what we missed; None if they do not suffice yet."""
         vouching = {node_id: reply for node_id, reply in replies.items() if reply.vouches}
         if vouching:
             known = ({named[0]: named[1]} for named in vouching.items() if named[1].known)
@@ -193,8 +195,8 @@ class RemovalCatchUp:
     def _who_ended_together(
         self, replies: dict[str, pb.MissedRemovalsReply]
     ) -> dict[str, pb.MissedRemovalsReply] | None:
-        """Who may have outlived us, who may have outlived those, and so on. None: somebody is not
-        there."""
+        """Replies of the nodes that may have outlived us, of the nodes that may have outlived
+        those, and so on. None if one of them has not answered; sets Removals.absent."""
         own_id = self._placement.own.address.node_id
         together: dict[str, pb.MissedRemovalsReply] = {}
         absent: set[str] = set()
@@ -210,17 +212,17 @@ class RemovalCatchUp:
         return None if absent else together
 
     def _had_our_life(self, node_id: str, reply: pb.MissedRemovalsReply) -> bool:
-        """It can say what we have missed, or had ended before us."""
+        """Whether that node can tell what we missed, or ended before us."""
         return reply.known or (node_id, reply.life) in self._removals.ended_before_us
 
     @staticmethod
     def _others_wait(replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Who has nothing to wait for would be the only one who vouches, and knows none of them:
-        they would drop what they have."""
+        """Whether other nodes wait for companions of their last life. A new node must not vouch
+        before them: it knows none of their lives, so they would drop their pages."""
         return any(reply.companions for reply in replies.values())
 
     def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Nobody can say what we have missed: neither who vouches, nor all who ended with us."""
+        """Whether no vouching member and no node that ended with us can tell what we missed."""
         vouching = [reply for reply in replies.values() if reply.vouches]
         if any(reply.known for reply in vouching):
             return False
@@ -238,10 +240,11 @@ class RemovalCatchUp:
             await self._removals.carry_out(id_of(request.id), request.digests)
 
     async def _remove(self, digests: bytes, told_by: str) -> None:
-        """Also what this start has set, had it to wait: nobody knows whether that was before."""
+        """Removes these pages, even if they were set in this start while it waited: nobody knows
+        whether the removal was later."""
         loop = asyncio.get_running_loop()
         if digests:
-            # Whoever was away longer than us has not heard of them either.
+            # Lives that were away longer than we were may have missed these removals, too.
             self._removals.lives.removed(self._engine.removals_last + 1, told_by)
             log.info("%d pages were removed while this node was away", len(digests) // DIGEST_BYTES)
         step = STEP_DIGESTS * DIGEST_BYTES
@@ -262,7 +265,7 @@ class RemovalCatchUp:
 
     @property
     def is_needed(self) -> bool:
-        """There are pages of an earlier start."""
+        """Whether there are pages of an earlier start."""
         stats = self._engine.stats()
         return bool(stats.get("pool", {}).get("keys") or stats.get("disk", {}).get("pages"))
 
@@ -314,7 +317,7 @@ class RemovalCatchUp:
 
     def _compare(self, node_id: str, met: tuple[int, int]) -> None:
         if met[0] >= self._placement.own.address.incarnation:
-            return  # no earlier start of ours: that clock, or that peer, is wrong
+            return  # not an earlier start of ours: a clock or that peer is wrong
         knew = self._state_is_old
         self._met_us = max(self._met_us, met)
         if self._state_is_old and not knew:
@@ -329,7 +332,8 @@ class RemovalCatchUp:
     async def answer(
         self, caller: NodeAddress, request: pb.MissedRemovalsRequest
     ) -> pb.MissedRemovalsReply:
-        """LookupError: the caller is not in our view yet, so that removals do not wait for it."""
+        """Serves a MissedRemovals call. Raises LookupError if the caller is not in our view yet:
+        removals do not wait for it."""
         node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")

@@ -1,8 +1,8 @@
 """Drives a removal until it is complete (docs/consistency.md, "A removal").
 
-At the node that began it: asks all members of the newest view that anybody knows of, until each
-process that may have the page has answered or has ended; then tells them that it is over. Should
-that node die, another that has the removal under way for long drives it on.
+The node that began the removal asks all members of the newest view that any member named. It
+repeats this until each process that may have the page has answered or has ended. Then it tells all
+members that the removal is over. If the node dies, another member takes over after a while.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from peercached.removals.lives import Life
 
 log = logging.getLogger(__name__)
 
-# As PageStatus of native/common/types.h.
+# Same numbers as PageStatus in native/common/types.h.
 OK, CLEARED, DEADLINE, ERROR, REMOVING = 0, 2, 3, 5, 15
 
 OPEN_MAX = 4096
-# Between two rounds of a removal that is not sure yet.
+# Backoff between two rounds of an incomplete removal.
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
-# Of a worker's time, what is left for the answer.
+# Share of the worker's time that is kept for the answer, and its maximum.
 ANSWER_SHARE = 0.1
 ANSWER_MAX_S = 0.1
-# Between those who may drive on one whose node is gone.
+# Seconds between the members that may take over a removal after its driver is gone.
 TURN_S = 2.0
-ASK_MAX = 64  # at a time, of those who began one
+ASK_MAX = 64  # questions to drivers under way at a time
 NAMED_MAX = 8
-# Of removals that are over, for each member.
+# Ended removals kept for each member that may not have heard of the end.
 UNTOLD_MAX = 1 << 16
 TELL_AGAIN_MAX = 4096
 
@@ -62,29 +62,29 @@ class Open:
 
     id: RemovalId
     digests: bytes
-    began: float
-    epoch: pb.NamespaceEpoch | None = None  # that the digests are made with
-    cleared: bool = False  # the namespace is in a later one, where other digests are to be removed
-    held: set[bytes] = field(default_factory=set)
-    # Who has carried it out. By incarnation: the position that its journal had come to, and when.
+    began: float  # monotonic seconds
+    epoch: pb.NamespaceEpoch | None = None  # epoch that the digests are made with
+    cleared: bool = False  # a clear raised the epoch, so the keys have other digests now
+    held: set[bytes] = field(default_factory=set)  # digests that some member had
+    # Members that carried it out: incarnation -> (its journal position, monotonic seconds).
     carried_out: dict[int, tuple[int, float]] = field(default_factory=dict)
-    # Who has told all members of a view as well: the position, and the view's number.
+    # Members that have also told all owners, by incarnation: journal position, view number.
     answered: dict[int, int] = field(default_factory=dict)
     told_in: dict[int, int] = field(default_factory=dict)
-    reached: int = 0  # by our own
-    vouched: bool = False  # one of them vouches
+    reached: int = 0  # our own journal position
+    vouched: bool = False  # a member that carried it out vouches
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
-    highest_view: int = 0
-    kept: bool = True  # written down here
-    was_over: bool = False  # somebody had driven it to its end before
+    highest_view: int = 0  # that any member named
+    kept: bool = True  # our journal has it
+    was_over: bool = False  # another driver had completed it
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a view, or it is over
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a new view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class RemovalDriver:
-    """On the event loop's thread. `waits`: why the cluster, which can be reached, has not taken
-    this node in (cluster.Cluster.waits); empty if it has."""
+    """Use it on the event loop's thread. `timeout_s` bounds each call to a member. `waits` is
+    Cluster.waits (peer/membership/cluster.py)."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class RemovalDriver:
         self._open: dict[RemovalId, Open] = {}
         self._numbers = count(1)
         self._tasks = Tasks()
-        # By incarnation: removals that are over, and of whom that may not have heard it yet.
+        # By incarnation: ended removals that this member may not have heard of, with the answers.
         self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
         self._telling: asyncio.Task[None] | None = None
         self._told_by_all = ToldByAll(self._ask_for_told)
@@ -120,12 +120,12 @@ class RemovalDriver:
     # --- life
 
     def start(self) -> None:
-        """Takes up what an earlier start left open. Before anybody can set pages."""
+        """Resumes removals that an earlier start left open. Call it before workers can set."""
         for id, digests in self._member.unsure.items():
             self._drive(Open(id, digests, time.monotonic()))
 
     async def stop(self) -> None:
-        """What is open stays so, for the next start or somebody else."""
+        """Leaves open removals to our next start or to another member."""
         await self._tasks.stop()
         await self._told_by_all.stop()
 
@@ -139,7 +139,8 @@ class RemovalDriver:
             one.news.set()
 
     def tend(self, now: float) -> None:
-        """What is due, a few times a second."""
+        """Repeats ends that members missed, and takes over removals after their driver is gone.
+        Call it a few times a second; `now` is monotonic seconds."""
         if now < self._look_at:
             return
         self._look_at = now + 1.0
@@ -163,7 +164,7 @@ class RemovalDriver:
                 self._drive(Open(entry.id, entry.digests, now))
 
     async def _ask_who_began(self, node: Node, entry: Entry) -> None:
-        """It drives the removal, or was done with it while we were out of its view."""
+        """Ends the removal here if its driver completed it while we were out of its view."""
         request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
         try:
             reply = await self._call(node, "Remove", request)
@@ -173,7 +174,7 @@ class RemovalDriver:
             self._member.over([entry.id], {})
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
-        """How many members drive it on before we do: another order for each removal."""
+        """How many members may take over before us. The order differs for each removal."""
         own = hash((id.number, self._own.incarnation))
         return sum(hash((id.number, incarnation)) < own for incarnation in members)
 
@@ -182,8 +183,9 @@ class RemovalDriver:
     async def remove(
         self, digests: bytes, left_s: float, epoch: tuple[bytes, int] | None = None
     ) -> tuple[int, bytes, str]:
-        """(status, digests that were held, what is to be said of it). `epoch`: the namespace's id,
-        and its epoch that the digests are made with."""
+        """Removes pages everywhere. Answers within `left_s` seconds, even if the removal goes on.
+        Returns (status, digests that were held, explanation). `epoch`: the namespace id, and the
+        epoch that the digests are made with."""
         if len(self._open) >= OPEN_MAX:
             return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
@@ -203,7 +205,7 @@ class RemovalDriver:
             one.missing[self._own.node_id] = "it had no time"
         self._member.unsure[one.id] = digests
         await self._member.keep_soon()
-        if one.cleared:  # while we wrote: it is done with digests that nobody asks for any more
+        if one.cleared:  # a clear came while we wrote: nobody looks up these digests any more
             return CLEARED, b"", ""
         if one.done.is_set():
             return OK, b"".join(one.held), ""
@@ -246,7 +248,8 @@ class RemovalDriver:
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
         untold = self._untold.setdefault(node.address.incarnation, {})
-        if len(untold) + len(ids) <= UNTOLD_MAX:  # else it drives them on by itself
+        # Above the limit we tell a member only once. If it misses that, it asks us or takes over.
+        if len(untold) + len(ids) <= UNTOLD_MAX:
             untold.update(dict.fromkeys(ids, tuple(answered.items())))
         request = pb.EndRemovalsRequest(
             ids=[id_message(id) for id in ids],
@@ -259,7 +262,7 @@ class RemovalDriver:
             untold.pop(id, None)
 
     async def _tell_again(self) -> None:
-        """Who did not hear that removals are over refuses sets of their keys."""
+        """Repeats the ends of removals to members that missed them and still refuse sets."""
         others = {node.address.incarnation: node for node in self._others()}
         for gone in self._untold.keys() - others.keys():
             del self._untold[gone]
@@ -275,19 +278,19 @@ class RemovalDriver:
         await asyncio.gather(*calls)
 
     def _earlier(self, one: Open) -> list[RemovalId]:
-        """Removals of the same pages that began before: what this one has done is enough."""
+        """Earlier removals of a subset of these pages: this removal completes them, too."""
         digests = set(split(one.digests))
         return [
             entry.id
             for entry in self._member.ledger.running.values()
-            # The first digest tells nearly all apart: very many may run.
+            # Compare one digest first: it is cheap, and very many removals may be under way.
             if entry.digests[:DIGEST_BYTES] in digests
             and entry.since < one.began
             and digests.issuperset(split(entry.digests))
         ]
 
     async def _round(self, one: Open) -> bool:
-        """Whether it is complete."""
+        """One attempt. Returns whether the removal is complete; if not, `missing` says why."""
         entry = await self._member.carry_out(one.id, one.digests)
         if entry is None:
             one.was_over = True
@@ -331,14 +334,14 @@ class RemovalDriver:
         if not one.vouched:
             missing |= self._why_nobody_vouches()
         missing |= await self._still_silent(one)
-        # Behind all that: who has come meanwhile was not asked.
+        # Check this last: a member that joined during these calls was not asked.
         if self._placement.view.number != view or view < one.highest_view:
             missing["a newer view"] = "this node has not heard of it yet"
         one.missing = missing or one.missing
         return not missing
 
     def _take(self, one: Open, node: Node, reply: pb.RemoveReply | str) -> str:
-        """Why it is not done there."""
+        """Records a member's reply. Returns why the removal is not done there, empty if it is."""
         if isinstance(reply, str):
             return reply
         if reply.over:
@@ -347,7 +350,7 @@ class RemovalDriver:
         if one.epoch is not None and reply.epoch > one.epoch.epoch:
             one.cleared = True
             later = pb.NamespaceEpoch(namespace_id=one.epoch.namespace_id, epoch=reply.epoch)
-            with contextlib.suppress(ValueError):  # of no use to us
+            with contextlib.suppress(ValueError):  # the removal ends either way
                 self._member.learn(later)
         one.held.update(split(reply.digests))
         one.vouched = one.vouched or (reply.vouches and reply.kept)
@@ -362,8 +365,8 @@ class RemovalDriver:
         return ""
 
     async def _not_told_yet(self, one: Open, view: int) -> dict[str, str]:
-        """Who has carried it out, and not told all members of that view: an owner that is in it
-        again may have something of before. Told are all removals at once."""
+        """Members that carried it out but have not told all owners of that view. An owner that came
+        back may have old records. A member's answer covers all removals at once."""
         nodes = [
             node
             for node in self._placement.nodes.values()
@@ -400,13 +403,14 @@ class RemovalDriver:
         return why or Told(reply.view_number, list(reply.untold))
 
     def _why_nobody_vouches(self) -> dict[str, str]:
-        """Who comes back would be told of it by nobody."""
+        """Without a vouching member, nobody could tell a returning node of this removal."""
         if not self._member.absent:
             return {self._own.node_id: "it has not heard yet what was removed while it was away"}
         return dict.fromkeys(self._member.absent, "it may have ended last, and is not back")
 
     async def _still_silent(self, one: Open) -> dict[str, str]:
-        """Twice: while the first were asked, one of the last may have let in somebody."""
+        """Asks twice: while the first hosts were asked, a process asked later may have let in a new
+        start of theirs."""
         missing = await self._ask_for_silent(one.silent, one.answered)
         if missing or not one.silent:
             return missing
@@ -417,8 +421,8 @@ class RemovalDriver:
         return missing
 
     async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
-        """Node ids of processes that went without a word and may still serve their workers, here
-        or `told` by members; and the members, if this node is none yet."""
+        """Node ids of processes that vanished without a goodbye and may still serve workers. We
+        know of them, or members `told` us. Adds a text if this node is not a member yet."""
         silent = {life.name: life for life in map(_life_of, told)}
         names = sorted(await self._ask_for_silent(silent, ()))
         if self._waits():
@@ -449,10 +453,9 @@ class RemovalDriver:
         }
 
     def _is_settled(self, life: Life, ours: bool) -> bool:
-        """It is asked as a member, or is known to have ended."""
-        # It does not listen any more where a member listens that began later: this node, too, where
-        # it was an earlier start of its own. Whoever told us of it may have gone since, and then
-        # nobody else says that it is over.
+        """Whether it is asked as a member, or is known to have ended."""
+        # A later start at the same address proves the end, also if that start is this node. The
+        # member that named the life may be gone, so nobody else would tell us.
         for there in (self._own, *(node.address for node in self._others())):
             if (there.host, there.peer_port) == (life.host, life.peer_port) and (
                 there.incarnation >= life.incarnation
@@ -461,7 +464,8 @@ class RemovalDriver:
         return not ours and self._member.lives.find(*life.name) is not None
 
     async def forget_everywhere(self, node_id: str) -> list[str]:
-        """Node ids of members that were not reached. ValueError: nobody waits for it."""
+        """`peercachectl forget`: no removal waits for that node any more. Returns the node ids of
+        members not reached. Raises ValueError if it is a member or was never one here."""
         if node_id in self._placement.view.by_id:
             raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
         known = self._member.forget(node_id) or any(
@@ -492,7 +496,7 @@ class RemovalDriver:
         return _malformed(reply) or reply
 
     async def _call(self, node: Node, method: str, request: Any) -> Any:
-        """The reply, or why there is none."""
+        """The reply, or a text that says why there is none."""
         link = self._peers.link(node.address.endpoint)
         try:
             return await link.call(method, request, self._timeout_s, expect=node.address)

@@ -1,8 +1,8 @@
-"""Whether a process that went without a word has ended, as far as its host says so.
+"""Asks a host whether a process that vanished without a goodbye has ended.
 
-Nobody listens at its address, or another node does: then it has. A host that does not answer says
-nothing: the process may be frozen, or cut off. If the same node has started again there, it has to
-become a member first.
+It has ended if nothing listens at its address, or if another node does. A host that does not answer
+proves nothing: the process may be frozen or cut off. If the same node has started again there, that
+start must become a member first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import Unreachable
 from peercached.removals.lives import Life
 
-# Many removals may wait for the same process.
+# Removals that wait for the same process share one question for so many seconds.
 ASK_AGAIN_S = 0.5
 CONNECT_S = 1.0
 

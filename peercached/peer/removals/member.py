@@ -1,7 +1,7 @@
 """Removals at a member of the cluster (docs/consistency.md, "A removal").
 
-Carries a removal out, keeps new pages of its keys out until it is over, and remembers who has not
-heard of it. Who began it drives it (removal_driver.py). All of this can be done twice.
+Carries a removal out, refuses sets of its keys until it is over, and remembers the lives that may
+have missed it. The node that began the removal drives it (driver.py). Every step is idempotent.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 DIGESTS_MAX = 1 << 16
-# After this somebody else drives a removal on whose node is gone.
+# Seconds until another member takes over a removal after its driver is gone.
 ORPHANED_S = 10.0
-# Answers that are not sure are written down together.
+# Incomplete removals within so many seconds share one write to state_dir.
 KEEP_TOGETHER_S = 0.02
 
 
 class Removals:
-    """On the event loop's thread. `publish`: takes rows to the owners; returns, soon enough for an
-    answer, the node ids of those that may not know them yet."""
+    """Use it on the event loop's thread. `publish` sends rows to the owners. It returns within the
+    call deadline, with the node ids of owners that may not have them yet."""
 
     def __init__(
         self,
@@ -51,26 +51,26 @@ class Removals:
         self._store = store
         self._publish = publish
         self._has_left = has_left
-        # What is older than a disk or a pool file says does not know all that was removed.
+        # A state_dir older than the disk or pool file misses removals: do not use it.
         remembered = Remembered() if engine.state_is_old else store.load()
-        self.is_known = remembered.is_known  # what an earlier start knew
-        self.before = remembered.start  # the incarnation of the start before
-        self.life = remembered.life
-        self.vouches = False  # it has missed no removal (removal_catch_up.py)
+        self.is_known = remembered.is_known  # state_dir knows an earlier start
+        self.before = remembered.start  # incarnation of the previous start; 0: none
+        self.life = remembered.life  # incarnation of the last start that vouched; 0: none
+        self.vouches = False  # this node has missed no removal (catch_up.py)
         self.lives = Lives(self._own.node_id, remembered.lives)
-        # Who may know what was removed since the last start that had missed nothing ended. Empty
-        # once this node vouches.
+        # Node ids that may know removals that we missed since `life` ended. Empty once we vouch.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
         self.ended_before_us = self.lives.ended()
-        self.absent: set[str] = set()  # of those, and of those for whom they wait
-        self.holds_back = False  # pages of an earlier start, until it vouches
+        self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
+        self.holds_back = False  # pages of earlier starts are held back until we vouch
         self.ledger = Ledger()
-        self.unsure = remembered.open  # removals begun here that were not sure when it answered
+        # Removals begun here that were incomplete when the worker was answered.
+        self.unsure = remembered.open
         self.on_over: Callable[[RemovalId], object] = lambda _: None
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
         self._keeping: asyncio.Task[None] | None = None
-        self.keep()  # that there was this start
+        self.keep()  # record this start
 
     @property
     def _own(self) -> NodeAddress:
@@ -82,13 +82,13 @@ class Removals:
         await self._tasks.stop()
 
     def set_view(self, view: View) -> None:
-        """In force from now on."""
+        """Takes the view that is in force from now on."""
         self.lives.see(view, self._has_left, self.ledger.running_from)
         self.keep_changes()
 
     def vouch(self) -> None:
-        """This node has missed nothing: what it has, and what is set from now on, is of this
-        life."""
+        """Declares that this node has missed no removal. Its pages belong to this life from now
+        on."""
         self.vouches, self.holds_back = True, False
         if not self.is_known:
             self.has_nothing_of_before()
@@ -97,17 +97,17 @@ class Removals:
         self.keep()
 
     def has_nothing_of_before(self) -> None:
-        """Whatever earlier start anybody has met: nothing of it is left."""
+        """No page of an earlier start is left, so other nodes' memory of one no longer matters."""
         self.before = self._own.incarnation
 
     def keep(self) -> None:
-        # A page or two, written and not synced.
+        # Blocks the event loop, but only for a page or two without a sync.
         self.lives.changed = self.lives.has_news = False
         own = self._own.incarnation
         self._store.save(own, self.life, self.waits_for, self.lives, self.unsure)
 
     async def keep_soon(self) -> None:
-        """Returns when what is unsure now is written down: once for all who ask in the meantime."""
+        """Returns when the present `unsure` is saved. Concurrent callers share one write."""
         if self._keeping is None:
             self._keeping = self._tasks.spawn(self._keep_in_a_moment())
         await asyncio.shield(self._keeping)
@@ -122,22 +122,23 @@ class Removals:
             self.keep()
 
     def keep_news(self) -> None:
-        """To be called now and then."""
+        """Saves news that could wait. Call it about once a second."""
         if self.lives.has_news:
             self.keep()
 
     def to_ask_for(self) -> list[Life]:
-        """Where somebody may live whom a removal has to wait for."""
+        """The lives that a removal has to wait for (lives.py)."""
         return self.lives.to_ask_for(self._has_left)
 
     def silent(self) -> list[pb.NodeAddress]:
-        """The same, for other members."""
+        """to_ask_for(), as messages for other members."""
         return [_silent_message(life) for life in self.to_ask_for()]
 
     # --- removals
 
     async def carry_out(self, id: RemovalId, digests: bytes) -> Entry | None:
-        """None: it is over, as far as this node has been told. Unable: too many are under way."""
+        """Carries the removal out here, once. Returns None if we were told that it is over. Raises
+        Unable if too many are under way."""
         if self.ledger.is_over(id):
             return None
         task = self._carrying.get(id)
@@ -157,7 +158,8 @@ class Removals:
             now = time.monotonic()
             last = self._engine.removals_last
             entry = Entry(id, digests, last + 1, now, drive_at=now + ORPHANED_S)
-            self.ledger.running[id] = entry  # before it begins: see Lives.see()
+            # Enter it first: a life that leaves our view during the removal is owed it (Lives.see).
+            self.ledger.running[id] = entry
             try:
                 rows, entry.kept = await loop.run_in_executor(
                     None, self._engine.begin_removal, digests
@@ -167,28 +169,29 @@ class Removals:
                 raise Unable(f"{error} here") from error
             if self.ledger.running.get(id) is entry:
                 entry.begun = True
-            else:  # it was over before it had begun here
+            else:  # over() came while the engine worked
                 self._engine.end_removal(digests)
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
             self.keep_changes()
         else:
-            # The pages are gone. Nothing new to write down, but what waits for it.
+            # The pages are gone already: only retry the journal write that failed.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
-        # Without rows, too: they may have been evicted a moment ago, and owners not know it yet.
+        # Even without rows: a page may have just been evicted, and owners may not know that yet.
         entry.told = await self.tell(rows)
         return entry
 
     async def tell(self, rows: bytes = b"") -> Told:
-        """Withdrawals, and all that was removed before. Who comes meanwhile, or is back, may have
-        something of before: that is for the next call."""
+        """Sends withdrawals to the owners and waits until they have these and all earlier ones. A
+        member that joins during the call may have old records: the next call covers it."""
         view = self._placement.view.number
         return Told(view, await self._publish(rows))
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
-        """`answered`: by incarnation, the position that its journal has come to."""
+        """Ends removals and takes sets of their keys again. `answered`: the journal position of
+        each member that answered, by incarnation."""
         for id in ids:
             entry = self.ledger.end(id)
             if entry is None:
@@ -201,7 +204,7 @@ class Removals:
         self.keep_changes()
 
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
-        """ValueError, Unable"""
+        """Serves a Remove call. Raises ValueError if it is malformed, Unable as carry_out()."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         if not request.digests and not request.HasField("id"):
             told = await self.tell()
@@ -212,7 +215,7 @@ class Removals:
                 f"{len(request.digests) // DIGEST_BYTES} digests in one removal; 1 to {DIGESTS_MAX}"
                 " can be"
             )
-        # Before the pages are looked for: a clear that this node has missed must not hide them.
+        # Learn the epoch before we look for the pages: a clear that we missed would hide them.
         by = f"node {caller.node_id}"
         epoch = self.learn(request.epoch, by) if request.HasField("epoch") else 0
         entry = await self.carry_out(id, request.digests)
@@ -231,14 +234,15 @@ class Removals:
         return reply
 
     def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:
-        """The epoch that is in force here now. ValueError, also where there is no room for it."""
+        """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it
+        is malformed or there is no room for it."""
         if told.epoch:
             return self._epochs.raise_to(told.namespace_id, told.epoch, by=by)
         return self._epochs.of(told.namespace_id)
 
     def forget(self, node_id: str) -> int:
-        """An operator says that the lives of this node id that went without a word do not come back
-        with their pages. How many there were."""
+        """Stops waiting for a node: an operator says that its silent lives do not come back with
+        their pages. Returns how many there were."""
         gone = [life for life in self.to_ask_for() if life.node_id == node_id]
         for life in gone:
             self.lives.forget(life)

@@ -1,8 +1,8 @@
-"""Whom each member has told of what it has removed: one question for all removals that wait for it.
+"""Asks each member which owners know its withdrawals. All waiting removals share one question.
 
-An owner that is in the view again, or that a holder did not reach, may still name the holder for
-pages that are removed. So a removal is not sure before each member has told all members of the
-newest view. What a member answers is about all that it had removed until it was asked.
+An owner that came back, or that a holder did not reach, may still name the holder for removed
+pages. So a removal is incomplete until each member has told all members of the newest view. A
+member's answer covers all removals that it had carried out when it was asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from peercached.directory.placement import Node
 from peercached.peer.rpc.tasks import Tasks
 from peercached.removals.ledger import Told
 
-# A member that has not told all yet, or does not answer, is asked no more often.
+# Least seconds between two questions to a member that has not told all or does not answer.
 AGAIN_S = 0.05
 
 
@@ -28,7 +28,8 @@ class _Statement:
 
 
 class ToldByAll:
-    """On the event loop's thread. `ask`: the member's answer of now, or why there is none."""
+    """Use it on the event loop's thread. `ask` asks a member now. It returns the answer, or a text
+    that says why there is none."""
 
     def __init__(self, ask: Callable[[Node], Coroutine[Any, Any, Told | str]]) -> None:
         self._ask = ask
@@ -36,8 +37,8 @@ class ToldByAll:
         self._tasks = Tasks()
 
     async def by(self, node: Node, since: float, view: int) -> Told | str:
-        """Whom it has told of all that it had removed at `since` (monotonic seconds). That may be
-        fewer than the members of the view. A text says why there is no answer."""
+        """Which owners know all that `node` had removed at `since` (monotonic seconds). They may be
+        fewer than the members of `view`. A text instead says why there is no answer."""
         incarnation = node.address.incarnation
         last = self._statements.get(incarnation)
         if last is None or not await _is_good(last, since, view):
@@ -49,7 +50,7 @@ class ToldByAll:
         return await asyncio.shield(last.task)
 
     def keep_only(self, incarnations: Collection[int]) -> None:
-        """The others are no members any more."""
+        """Forgets nodes that are no longer members."""
         for gone in self._statements.keys() - set(incarnations):
             del self._statements[gone]
 

@@ -1,4 +1,4 @@
-"""Drives Membership: its actions onto the wire, the answers back, the clock."""
+"""Drives Membership: sends its actions, feeds answers back, and keeps the clock."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Heartbeats:
         membership_report.say(self._membership, say, time.monotonic())
 
     async def settle(self, timeout_s: float) -> None:
-        """Until this node is in a view, or nobody answers, or it was refused."""
+        """Waits until this node is in a view, nobody answers, or it was refused; at most
+        `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not self._membership.settled and (left := deadline - time.monotonic()) > 0:
             self._changed.clear()
@@ -110,9 +111,9 @@ class Heartbeats:
         try:
             self._membership.hear(self._signs.take(now), now)
             self.act(self._membership.tick(now))
-            # Valid until a tick is late.
+            # The sign expires when a tick is late, so a hung control plane gives no sign of life.
             self._signs.say(self._membership.own_sign(now), 1.5 * interval_s)
-            # At least a millisecond, so that a time just missed is no busy loop.
+            # At least 1 ms ahead, or a time that is just past would make this a busy loop.
             self._tick_at(max(self._membership.next_at(now), now + 0.001), now)
         except Exception:
             log.exception("membership's tick failed; will retry")
@@ -137,7 +138,7 @@ class Heartbeats:
             elif isinstance(action, Refused):
                 self._on_refused(action.reason)
         self._changed.set()
-        if self._timer is not None:  # and no tick is under way
+        if self._timer is not None:  # None during a tick, which sets the timer itself
             now = time.monotonic()
             at = max(self._membership.next_at(now), now + 0.001)
             if at < self._ticks_at:
@@ -150,14 +151,15 @@ class Heartbeats:
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
         self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
         now = time.monotonic()
-        # A heartbeat in the name of a member is judged by when that member was heard last.
+        # First take pending signs of life: a heartbeat that claims a member's node id is judged by
+        # the time when that member was last heard.
         self._membership.hear(self._signs.take(now), now)
         answer, actions = self._membership.on_heartbeat(beat, now)
         self.act(actions)
         return answer, self._epochs.some()
 
     async def reaches(self, target: NodeAddress) -> bool:
-        """Asked by a master that does not hear it."""
+        """Whether this node reaches `target`; asked by a master that does not hear it."""
         if self._membership.just_heard(target, time.monotonic()):
             return True
         return await self._pings(target)
@@ -190,7 +192,7 @@ class Heartbeats:
     async def _send(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
         link = self._peers.link(endpoint)
         request = member_wire.heartbeat_message(beat, self._epochs.some())
-        # The handshake counts too: all of it within the deadline of one heartbeat.
+        # The handshake counts, too: a heartbeat that takes longer comes too late.
         try:
             reply: pb.HeartbeatReply = await asyncio.wait_for(
                 link.call("Heartbeat", request, self._timing.call_deadline_s),
@@ -204,15 +206,15 @@ class Heartbeats:
     async def _push(self, action: PushView) -> None:
         async with self._pushing:
             if action.beat.view_number < self._membership.latest.number:
-                return  # a newer one follows
+                return  # a newer view follows
             try:
                 await self._send(action.to.endpoint, action.beat)
             except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
                 log.debug("view %d not pushed: %s", action.beat.view_number, error)
 
     async def _probe(self, probe: Probe) -> None:
-        # Sent at once, all of them: one that waits here behind others who wait for a dead line
-        # would be counted as not answered. master.py bounds how many there are.
+        # Send every probe at once: one that queued behind probes of dead nodes would count as
+        # unanswered. master.py bounds their number.
         if probe.via is None:
             alive = await self._pings(probe.target)
         else:
@@ -234,25 +236,26 @@ class Heartbeats:
     # --- what we announce
 
     def announce_drain(self) -> None:
-        """The others see the state LEAVING: this node is about to leave."""
+        """Shows the state LEAVING to the other nodes: this node is about to leave."""
         self.act(self._membership.announce_drain(time.monotonic()))
 
     def announce_stay(self) -> None:
         self.act(self._membership.announce_stay(time.monotonic()))
 
     async def leave(self, timeout_s: float) -> None:
-        """Tells the masters, in parallel; who does not hear it finds out by the TTL."""
+        """Says goodbye to the masters in parallel. A master that misses it finds out by the TTL.
+        Raises asyncio.TimeoutError after `timeout_s`."""
         self._signs.say(OwnSign(), 0.0)
         words: dict[str, Heartbeat] = {}
         for action in self._membership.announce_leave(time.monotonic()):
             if isinstance(action, SendBeat):
                 words[action.endpoint] = action.beat
             elif isinstance(action, PushView):
-                words[action.to.endpoint] = action.beat  # says that we leave, too
+                words[action.to.endpoint] = action.beat  # this heartbeat also says that we leave
         calls = []
         for endpoint, beat in words.items():
             link = self._peers.link(endpoint)
-            if link.metadata:  # whoever has dropped us knows it already
+            if link.metadata:  # without a session, that master does not count on us
                 request = member_wire.heartbeat_message(beat, [])
                 calls.append(link.call("Heartbeat", request, timeout_s, last=True))
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)

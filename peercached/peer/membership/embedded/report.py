@@ -1,4 +1,4 @@
-"""What the embedded membership says in `status`: masters, and sentences with remedies."""
+"""The embedded membership's part of `status`: masters, and sentences with remedies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from peercached.health import Say, kinds
 from peercached.membership import Membership, Verdict
 from peercached.peer.membership.held_back import say_waits
 
-# A warning about numbers that were refused stays for so long.
+# Seconds that a warning about refused numbers stays in `status`.
 REFUSED_LATELY_S = 600.0
 
 
 def document(membership: Membership, now: float) -> dict[str, Any]:
-    """Masters in order: what this node knows of each."""
+    """The membership section of `status`. Masters are in their order."""
     links = {link.responder or link.endpoint: link for link in membership.links}
     masters = []
     for member in membership.masters(now) if membership.latest.number else ():

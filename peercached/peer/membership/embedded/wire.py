@@ -1,4 +1,5 @@
-"""Membership's messages in peer.proto <-> plain values. ValueError says what was sent wrong."""
+"""Converts membership's messages (peer.proto) to and from plain values. Malformed messages raise
+ValueError with the bad value."""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ def answer_of(message: pb.HeartbeatReply) -> HeartbeatAnswer:
     try:
         verdict = Verdict(message.verdict)
     except ValueError:
-        verdict = Verdict.UNSPECIFIED  # of a newer version
+        verdict = Verdict.UNSPECIFIED  # a newer version sent a verdict that we do not know
     update = update_of(message.view) if message.HasField("view") else None
     accused = _sequence_of(message.responder, message.accused)
     return HeartbeatAnswer(

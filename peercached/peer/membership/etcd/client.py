@@ -1,4 +1,4 @@
-"""The calls to etcd (proto/etcd.proto), each within a deadline, over whichever endpoint answers."""
+"""Calls etcd (proto/etcd.proto), each with a timeout, at one endpoint after the other."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ OPTIONS: list[tuple[str, Any]] = [
 
 
 class EtcdError(Exception):
-    """etcd cannot be used now; the text says why."""
+    """etcd cannot be used now. The text says why."""
 
 
 def range_end(prefix: bytes) -> bytes:
-    """The end of all keys with that prefix. It must not end in 0xff."""
+    """The range end for all keys with that prefix. The prefix must not end in 0xff."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 class EtcdClient:
-    """One endpoint at a time: after an error, use_next()."""
+    """Uses one endpoint at a time; call use_next() after an error. Every call raises EtcdError if
+    it fails or gets no answer in `timeout_s`. Use it on the event loop's thread."""
 
     def __init__(self, endpoints: Sequence[str], tls: Tls | None, timeout_s: float) -> None:
         self._endpoints = list(endpoints)
@@ -81,13 +82,13 @@ class EtcdClient:
         return EtcdError(f"etcd at {self.endpoint}: {error.code().name.lower()} {details}")
 
     async def read(self, prefix: bytes) -> tuple[list[pb.KeyValue], int]:
-        """All keys with that prefix, and the revision they were read at."""
+        """All keys with that prefix, and the revision at which they were read."""
         request = pb.RangeRequest(key=prefix, range_end=range_end(prefix))
         reply = await self._within(self._kv.Range(request, timeout=self._timeout_s))
         return list(reply.kvs), int(reply.header.revision)
 
     async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
-        """The revision of the change."""
+        """Writes the key. Returns the revision of the change."""
         request = pb.PutRequest(key=key, value=value, lease=lease)
         reply = await self._within(self._kv.Put(request, timeout=self._timeout_s))
         return int(reply.header.revision)
@@ -101,7 +102,9 @@ class EtcdClient:
         prefix: bytes = b"",
         also: Sequence[pb.PutRequest] = (),
     ) -> bool:
-        """Puts unless the key, or any with that prefix, was put after that revision."""
+        """Compare-and-swap: writes only if the key was not written after revision
+        `unchanged_since`. With a prefix, no key under it may have been. Returns whether it
+        wrote."""
         puts = [pb.PutRequest(key=key, value=value, lease=lease), *also]
         request = pb.TxnRequest(
             compare=[
@@ -125,19 +128,19 @@ class EtcdClient:
         return int(reply.ID)
 
     async def renewed_s_ago(self, lease: int) -> int | None:
-        """By etcd's clock. None: the lease is over."""
+        """Seconds since the lease was renewed, by etcd's clock. None if it has ended."""
         request = pb.LeaseTimeToLiveRequest(ID=lease)
         reply = await self._within(self._lease.LeaseTimeToLive(request, timeout=self._timeout_s))
-        # An etcd that has just begun to lead gives more than was granted.
+        # A new etcd leader may extend a lease beyond its granted TTL: never return less than 0.
         return max(int(reply.grantedTTL - reply.TTL), 0) if reply.TTL > 0 else None
 
     async def revoke(self, lease: int) -> None:
-        """Its keys are gone when this returns."""
+        """Ends the lease. Its keys are gone when this returns."""
         request = pb.LeaseRevokeRequest(ID=lease)
         await self._within(self._lease.LeaseRevoke(request, timeout=self._timeout_s))
 
     async def keep_alive(self, lease: int) -> bool:
-        """False: the lease is lost."""
+        """Renews the lease. Returns False if etcd has lost it."""
         call = self._lease.LeaseKeepAlive(timeout=self._timeout_s)
         try:
             await self._within(call.write(pb.LeaseKeepAliveRequest(ID=lease)))
@@ -150,8 +153,8 @@ class EtcdClient:
 
     @asynccontextmanager
     async def watch(self, prefix: bytes, revision: int) -> AsyncIterator[AsyncIterator[Any]]:
-        """The answers (WatchResponse) about all changes from that revision on, in order.
-        EtcdError when they end, or when etcd has thrown away changes from then."""
+        """Yields WatchResponses with all changes from that revision on, in order. Raises EtcdError
+        when the watch ends, or if etcd has compacted that revision."""
         call = self._watch.Watch()
         create = pb.WatchCreateRequest(
             key=prefix, range_end=range_end(prefix), start_revision=revision

@@ -1,6 +1,7 @@
 """Namespace epochs in etcd, for nodes that missed a clear().
 
-One key for each namespace that was ever cleared, `PREFIX/epochs/NAMESPACE_ID`, for good.
+Each namespace that was ever cleared has one key, `PREFIX/epochs/NAMESPACE_ID`. No key is ever
+deleted.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ log = logging.getLogger(__name__)
 
 
 class EtcdEpochs:
-    """follow() and tell() run until etcd fails (EtcdError), and can be run again."""
+    """follow() and tell() run until etcd fails, then raise EtcdError. They can be run again."""
 
     def __init__(self, client: EtcdClient, prefix: str, timing: Timing, epochs: Epochs) -> None:
         self._client = client
         self._prefix = f"{prefix.rstrip('/')}/epochs/".encode()
         self._interval_s = timing.heartbeat_interval_s
         self._epochs = epochs
-        self._known: dict[bytes, int] = {}  # what etcd has
+        self._known: dict[bytes, int] = {}  # the epochs in etcd, as far as we know
 
     async def follow(self) -> None:
         keys, revision = await self._client.read(self._prefix)
@@ -47,8 +48,8 @@ class EtcdEpochs:
             log.warning("the key %r in etcd is not used: %s", kv.key, error)
 
     async def tell(self) -> None:
-        """Puts what is higher here than in etcd. All members hear of a clear at once, so each
-        waits a while of its own for somebody else to put it."""
+        """Writes epochs that are higher here than in etcd. All members hear of a clear at once, so
+        each waits a random time: usually another one has written it by then."""
         while True:
             await asyncio.sleep(self._interval_s * random.uniform(0.5, 2.0))
             for namespace_id, epoch in self._epochs.some():

@@ -1,4 +1,4 @@
-"""Works that only make sense together."""
+"""Runs coroutines that make sense only together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def first_to_fail(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs them until one raises; the others are ended then."""
+    """Runs all until one raises. Then cancels the others and raises that error."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

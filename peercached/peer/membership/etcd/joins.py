@@ -1,9 +1,9 @@
-"""How often this node has joined, kept in etcd: one that comes and goes waits (flapping.py).
+"""Counts this node's joins in etcd: a flapping node must wait (peercached/membership/flapping.py).
 
-The node counts for itself, in one key `PREFIX/joins/NODE_ID`. How old that is only etcd's clock
-says: the key's lease is renewed when it is put and at no other time, so what is left of it tells,
-and it ends when the joins have lost their weight. A wait belongs to the lease of the node's own
-membership: whoever loses that, or the process, waits anew.
+The node counts its own joins in the key `PREFIX/joins/NODE_ID`. The age of the count must come from
+etcd's clock. So the key's lease is renewed only when the key is written: the rest of the lease
+tells the age. The lease ends when the joins have lost their weight. A wait is tied to the node's
+membership lease: a node that loses this lease, or restarts, waits from the beginning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peercached.proto import etcd_pb2
 
 log = logging.getLogger(__name__)
 
-# Of all but the worst flapping less is left then than makes a node steady.
+# After so many half-lives a node counts as steady, except after extreme flapping.
 KEPT_HALF_LIVES = 6
 
 
@@ -29,7 +29,7 @@ class WaitOver(Exception):
 
 
 class EtcdJoins:
-    """EtcdError from every call that asks etcd."""
+    """Every call that asks etcd raises EtcdError if it fails."""
 
     def __init__(self, client: EtcdClient, prefix: str, node_id: str, timing: Timing) -> None:
         self._client = client
@@ -37,9 +37,9 @@ class EtcdJoins:
         self._node_id = node_id
         self._key = f"{prefix.rstrip('/')}/joins/{node_id}".encode()
         self._joins: Joins | None = None
-        self._lease = 0  # of the key
-        self._waits_with = 0  # the membership's lease
-        self._until = 0.0
+        self._lease = 0  # lease of our key
+        self._waits_with = 0  # membership lease that the wait is tied to
+        self._until = 0.0  # monotonic seconds
 
     @property
     def _left_s(self) -> float:
@@ -51,7 +51,7 @@ class EtcdJoins:
         return waits_because(self._node_id, self._left_s) if self._left_s else ""
 
     async def wait_s(self, membership: int) -> float:
-        """How long a node with that lease has to keep it before it may join."""
+        """Seconds that the node must still keep its membership lease before it may join."""
         if self._waits_with != membership:
             self._until = 0.0
             await self._read()
@@ -69,14 +69,14 @@ class EtcdJoins:
         raise WaitOver
 
     async def one_more(self) -> etcd_pb2.PutRequest:
-        """To be put together with the key that makes this node a member."""
+        """The write that counts one more join, for the same transaction as the membership key."""
         now = time.monotonic()
         joins = self._joins
         joined = Joins.first(now) if joins is None else joins.and_one(now, self._timing)
         return await self._put(joined, now)
 
     def joined(self) -> None:
-        """Its wait is over, if it had any."""
+        """This node is a member now: ends its wait, if there was one."""
         self._waits_with, self._until = 0, 0.0
 
     async def _put(self, joins: Joins, now: float) -> etcd_pb2.PutRequest:
@@ -98,7 +98,7 @@ class EtcdJoins:
 
 
 def value_of(joins: Joins, now: float) -> bytes:
-    """Weight, mean gap, seconds since the last, whether they are (or were lately) too many."""
+    """Weight, mean gap in seconds, seconds since the last join, whether the node is flapping."""
     since_s = now - joins.last_at
     return f"{joins.weight:.3f} {joins.gap_s:.1f} {since_s:.1f} {joins.many:d}".encode()
 

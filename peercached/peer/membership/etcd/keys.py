@@ -1,4 +1,4 @@
-"""The keys of membership in etcd: from etcd's messages to membership/etcd_view.py."""
+"""Decodes membership's keys in etcd and passes them to peercached/membership/etcd_view.py."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ log = logging.getLogger(__name__)
 
 
 class EtcdKeys:
-    """`stamp`: the key of that name, and the beginning of all nodes' keys; `own`: this node's."""
+    """`stamp` is the stamp's key (etcd_view.py), and the prefix of all nodes' keys. `own` is this
+    node's key. Not thread safe."""
 
     def __init__(self, prefix: str, node_id: str, view: EtcdView) -> None:
         self.stamp = f"{prefix.rstrip('/')}/nodes/".encode()
         self.own = self.stamp + node_id.encode()
-        self.revision = 0  # of the last change that is known here
+        self.revision = 0  # etcd revision of the last change that we know
         self._view = view
 
     def reset(
         self, found: Iterable[etcd_pb2.KeyValue], revision: int, now: float
     ) -> etcd_pb2.KeyValue | None:
-        """All that there are, read at that revision. Returns our own."""
+        """Replaces all keys by those found at that revision. Returns our own key, if any."""
         self.revision = revision
         keys = {kv.key: kv for kv in found}
         stamp = keys.pop(self.stamp, None)
@@ -48,7 +49,7 @@ class EtcdKeys:
             self._view.delete(kv.key.removeprefix(self.stamp).decode(errors="replace"), now)
 
     def _member_in(self, kv: etcd_pb2.KeyValue) -> Member | None:
-        """None, and a line in the log, for what is no member of this version."""
+        """The member in that key. None, and a log line, if this version cannot read it."""
         try:
             member = member_wire.member_of(peer_pb2.Member.FromString(kv.value))
             if self.stamp + member.node_id.encode() != kv.key:

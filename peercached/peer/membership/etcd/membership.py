@@ -1,8 +1,8 @@
 """Membership kept by etcd: a lease for each node, a watch for the others.
 
-The same view for everybody comes from a stamp beside the keys (membership/etcd_view.py). When etcd
-cannot be reached, or has lost our lease or all that it knew, the node goes on with its last view
-and comes back by itself.
+A stamp beside the keys gives all nodes the same view (peercached/membership/etcd_view.py). If etcd
+cannot be reached, or has lost our lease or all its data, the node keeps its last view and
+reconnects by itself.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from peercached.peer.rpc.pings import reaches
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.1
-# A lease or key that is lost is put again at once, before anybody makes a view without this node,
-# but not more often than this.
+# A lost lease or key is renewed at once, before another node makes a view without us. A further
+# loss within so many seconds backs off.
 RENEWALS_APART_S = 1.0
 
 
 class _KeyLost(Exception):
-    """Our key in etcd, or the lease that keeps it."""
+    """etcd has lost our key or its lease."""
 
 
 class EtcdMembership:
-    """On one event loop. What is asked of it is peer/membership/cluster.py's Cluster."""
+    """Implements Cluster (peer/membership/cluster.py). Use it on the event loop's thread."""
 
     def __init__(
         self,
@@ -93,7 +93,9 @@ class EtcdMembership:
         self._task = asyncio.ensure_future(self._run())
 
     async def settle(self, timeout_s: float) -> None:
-        """Until this node is in a view, or etcd cannot be reached, or the id is taken."""
+        """Waits until this node is in a view, must wait to join, cannot reach etcd, or is refused
+        because its id is taken. Waits longer than `timeout_s` if another process's claim to the id
+        needs that time to expire."""
         timing = self._timing
         claim_s = timing.lease_over_s + timing.retry_max_s + timing.etcd_deadline_s
         with contextlib.suppress(asyncio.TimeoutError):
@@ -106,7 +108,7 @@ class EtcdMembership:
                 await within(timeout_s, self._say_goodbye())
 
     async def _say_goodbye(self) -> None:
-        """A key that goes without a word is waited for."""
+        """Writes LEFT before the key goes: the other nodes wait for a key that just vanishes."""
         if self._own_key.is_there:
             self._announce(State.LEFT)
             await self._client.put(self._keys.own, value_of(self.own), self._lease)
@@ -163,7 +165,7 @@ class EtcdMembership:
             self._on_refused(reason)
 
     async def _session(self) -> None:
-        """Reads, watches, registers, and keeps the lease until something fails."""
+        """Reads, watches, registers, and renews the lease until a call fails or the key is lost."""
         if not self._lease or not await self._client.keep_alive(self._lease):
             self._lease = await self._client.grant(math.ceil(self._timing.member_ttl_s))
         found, revision = await self._client.read(self._keys.stamp)
@@ -235,7 +237,7 @@ class EtcdMembership:
         return True
 
     async def _stamping(self) -> None:
-        """Makes the keys a view when it is this node's turn and nobody else has."""
+        """Makes a view of the keys, when it is this node's turn and no other node has done it."""
         while True:
             self._unfit.clear()
             now = time.monotonic()

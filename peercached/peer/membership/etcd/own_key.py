@@ -1,4 +1,4 @@
-"""This node's key in etcd: whether it may be put, when, and putting it."""
+"""Writes this node's key in etcd, once this node may join and no other process has its node id."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class EtcdOwnKey:
         self._joins = joins
         self._address = address
         self._claim = EtcdClaim(address, timing)
-        self._is_out = True  # the others have no view with this process, or have gone on without
-        self._is_put = False  # in this session
+        self._is_out = True  # the other nodes' view does not have this process
+        self._is_put = False  # we have written the key in this session
 
     async def put(self, own: Member, key: etcd_pb2.KeyValue | None, lease: int) -> bool:
-        """Once in a session, when the keys were read. `key`: what there is now; if it is still ours
-        it stays untouched. False: this node comes and goes, and has to wait (etcd_joins.py). Taken
-        or EtcdError."""
+        """Writes the key. Call it once in a session, after all keys were read. `key`: our key as it
+        was read; if it is already right, it is left alone. Returns False if this node flaps and
+        has to wait (joins.py). Raises Taken or EtcdError."""
         self._is_put = False
         self._is_not_taken()
         if self.is_there:
@@ -62,7 +62,7 @@ class EtcdOwnKey:
             self._is_out = True
         if self._is_out and await self._joins.wait_s(lease) > 0:
             log.warning("%s", self._joins.waits)
-            if key is not None:  # of an older start of ours
+            if key is not None:  # an older start of this node wrote it
                 with contextlib.suppress(EtcdError):
                     await self._client.revoke(key.lease)
             return False

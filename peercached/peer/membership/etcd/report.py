@@ -1,4 +1,4 @@
-"""What membership kept by etcd says in `status`: sentences with remedies."""
+"""Health sentences of the etcd membership for `status`, with remedies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NAMES_MAX = 5
 def say(
     say: Say, view: View, refused: str, problem: str, waits: str, missing: Sequence[str]
 ) -> None:
-    """`problem`: empty while the session with etcd is up. `waits`: why this node does not join yet,
-    empty if it may. `missing`: members of the view that etcd does not have."""
+    """Reports to `say`. `problem` is empty while the session with etcd is up. `waits` says why this
+    node does not join yet, empty if it may. `missing`: members of the view that etcd lacks."""
     if refused:
         say(kinds.OUT_OF_CLUSTER, f"Out of the cluster: {refused}.", "Restart it after that.")
     elif problem:

@@ -1,7 +1,7 @@
-"""A wait with an end, in tasks that are cancelled from elsewhere.
+"""A timeout for tasks that may be cancelled.
 
-Before Python 3.12 asyncio.wait_for drops a cancellation that comes in the same moment as what it
-waits for. A loop around it never ends then, and neither does who cancels it and waits for its end.
+Before Python 3.12 asyncio.wait_for drops a cancellation that comes at the same moment as the
+result. A loop around it then runs for ever, and so does the wait of the task that cancelled it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 
 
 async def within(timeout_s: float | None, awaited: Awaitable[Result]) -> Result:
-    """asyncio.TimeoutError after that time, None: never. Whatever ends the wait early ends what is
-    waited for."""
+    """Returns the result, or raises asyncio.TimeoutError after `timeout_s` (None: never). If the
+    wait ends early, `awaited` is cancelled."""
     task: asyncio.Future[Result] = asyncio.ensure_future(awaited)
     try:
         done, _ = await asyncio.wait((task,), timeout=timeout_s)
@@ -28,6 +28,6 @@ async def within(timeout_s: float | None, awaited: Awaitable[Result]) -> Result:
 
 
 def _heard(task: asyncio.Future[Result]) -> None:
-    """An error that comes after the wait is nobody's."""
+    """Fetches an error that comes after the wait, or asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()
