@@ -200,7 +200,7 @@ void Lane::land() {
   }
 }
 
-void Lane::broken(const Trouble& trouble) {
+void Lane::broken(Trouble trouble) {
   unsent_.clear();
   unsent_from_ = 0;
   if (channel_->pooled() && !heard_) {

@@ -55,7 +55,7 @@ class Lane {
   void receive();
   bool receive_piece(bool& drained);
   void land();
-  void broken(const Trouble& trouble);
+  void broken(Trouble trouble);  // by value: the channel that has it is given back meanwhile
   void end(bool reusable, const Trouble& trouble);
 
   ReadCall& call_;
