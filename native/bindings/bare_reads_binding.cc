@@ -1,4 +1,4 @@
-// READs with nothing around them, for the benchmark.
+// READs without an engine around them, for the benchmark.
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -25,7 +25,7 @@ rdma::BareReads::End port_named(const std::string& name, int gid_index) {
   return {rdma::choose_rails(rdma::list_ports(), policy).at(0), policy};
 }
 
-// Keeps the buffers for as long as READs may be under way.
+// Keeps the buffers as long as READs may be in flight.
 class BoundBareReads {
  public:
   BoundBareReads(const std::string& source_port, int source_gid, const std::string& reader_port,

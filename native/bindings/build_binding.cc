@@ -1,4 +1,4 @@
-// What this data plane was built from.
+// The source and the compiler that this data plane was built from.
 
 #include "bindings/packed.h"
 
@@ -8,7 +8,7 @@ void bind_build(nb::module_& module) {
   module.def("build_info", [] {
     nb::dict info;
     info["version"] = PEERCACHED_VERSION;
-    info["commit"] = PEERCACHED_COMMIT;  // empty: not told
+    info["commit"] = PEERCACHED_COMMIT;  // empty: unknown
     info["compiler"] = __VERSION__;
     info["sanitize"] = PEERCACHED_SANITIZE;
     return info;

@@ -1,5 +1,5 @@
-// The engine as Python has it: its making, its workers, its events, its figures. By subject the
-// rest is in the other files of this folder.
+// The engine for Python: construction, workers, events, figures. The other files of this folder
+// bind the rest, by subject.
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// What this machine can do, measured beside the benchmark so that its figures mean something.
+// Measures the limits of this machine, to compare the benchmark's figures with.
 
 #include <nanobind/stl/string.h>
 

@@ -1,4 +1,4 @@
-// peercached._native: what peercached/_native.pyi describes.
+// The module peercached._native, described in peercached/_native.pyi.
 
 #include "bindings/packed.h"
 #include "engine/control.h"
@@ -27,8 +27,8 @@ nb::bytes map_rows(const nb::bytes& packed, const nb::bytes& mapping_packed) {
 }  // namespace
 
 NB_MODULE(_native, module) {
-  // A process that ends may leave an engine to handlers of signals and to gRPC, which the collector
-  // does not see: no news for an operator, whose last line should be why the start failed.
+  // At exit, signal handlers and gRPC may still hold an engine, which the collector does not see. A
+  // warning would be noise: the operator's last line should say why the start failed.
   nb::set_leak_warnings(false);
   module.attr("DIGEST_BYTES") = sizeof(Digest);
   module.attr("ROW_BYTES") = sizeof(RecordRow);

@@ -1,4 +1,4 @@
-// What an operator's commands ask of the engine: evict, trace.
+// The operator's commands: evict, trace.
 
 #include <nanobind/stl/string.h>
 
@@ -22,7 +22,7 @@ nb::tuple evict_coldest(Engine& engine, uint64_t bytes) {
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
-// As Python's time.monotonic() has it.
+// On the clock of Python's time.monotonic().
 double seconds(TimePoint at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
 }

@@ -1,4 +1,4 @@
-// Between Python bytes and spans of packed rows: lengths are checked here, once.
+// Converts between Python bytes and spans of packed rows. Lengths are checked here, once.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -36,8 +36,8 @@ std::vector<T> unpack(const nb::bytes& packed, const char* what) {
   return items;
 }
 
-// The items in place, where Python's bytes happen to be aligned for them (they nearly always are,
-// but promise nothing); else a copy. Valid while `packed` is.
+// The items in place if Python's bytes are aligned for them, else a copy. They nearly always are,
+// but Python does not promise it. Valid while `packed` is.
 template <typename T>
 class InPlace {
  public:
@@ -70,7 +70,8 @@ nb::bytes pack(const std::vector<T>& items) {
 
 inline nb::bytes pack(const Digest& digest) { return pack(std::span<const Digest>(&digest, 1)); }
 
-// What `call` returns. Other Python threads run meanwhile, so it may not touch Python's objects.
+// Returns what `call` returns. Other Python threads run meanwhile, so it must not touch Python
+// objects.
 template <typename Call>
 auto unlocked(Call&& call) {
   nb::gil_scoped_release released;

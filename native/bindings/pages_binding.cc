@@ -1,5 +1,5 @@
-// The pages of this node as the directory and other nodes see them: records, promotion from the
-// disk, what is handed over by a node that leaves.
+// This node's pages for the directory and other nodes: records, promotion from disk, and the
+// handover of a draining node.
 
 #include <nanobind/stl/string.h>
 
@@ -10,7 +10,7 @@ namespace peercached {
 
 namespace {
 
-// What a peer offers is bounded here, before anything is made for it.
+// Bounds a peer's offer before anything is allocated for it.
 std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
   auto rows = unpack<RecordRow>(packed, "rows");
   if (rows.size() > kHandoverPages) {

@@ -1,5 +1,5 @@
-// The other nodes, as the engine reads them and is read by them: addresses, tokens, RDMA channels,
-// suspicion, signs of life.
+// The other nodes, which the engine reads and serves: addresses, tokens, RDMA channels, suspicion,
+// signs of life.
 
 #include <nanobind/stl/string.h>
 

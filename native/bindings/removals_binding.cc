@@ -1,4 +1,4 @@
-// Removals: what a node forgets, what it keeps of that, and how it begins and ends to serve.
+// Removals: dropping pages, the journal, and the begin and end of serving.
 
 #include <nanobind/stl/optional.h>
 

@@ -1,4 +1,4 @@
-// Packed digests and records taken apart where a loop over pages would be Python's otherwise.
+// Loops over packed digests and records that Python would run page by page.
 
 #include <algorithm>
 #include <array>

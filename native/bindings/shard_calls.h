@@ -1,4 +1,4 @@
-// The directory's calls, the same for an engine's shard and for a table of its own.
+// Directory calls, shared by an engine's shard and a stand-alone table.
 #pragma once
 
 #include "bindings/packed.h"

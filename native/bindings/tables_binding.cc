@@ -1,4 +1,4 @@
-// Single parts on their own, for property tests, the simulator and the benchmark.
+// Parts of the engine on their own, for property tests, the simulator and the benchmark.
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -23,7 +23,7 @@ nb::dict shard_stats(const Shard& shard) {
   return out;
 }
 
-// A pool with the set path in miniature, so that a model can be compared with it.
+// A pool with a minimal set path, to compare it with a model.
 class PoolTable {
  public:
   explicit PoolTable(uint64_t pool_bytes)

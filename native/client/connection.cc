@@ -21,19 +21,19 @@ using ipc::Op;
 using ipc::ReplyHeader;
 using ipc::RequestHeader;
 
-// Beyond the deadline that the daemon was given: its reply may be on its way.
+// Added to the daemon's deadline, because its reply may be on its way.
 constexpr auto kGrace = std::chrono::milliseconds(100);
-// How long the end of a daemon may take that is in another container, where we see its stream
-// alone.
+// The time that a daemon in another container gets to end, once its stream has ended. We cannot see
+// more of it than the stream.
 constexpr auto kUnseenEnd = std::chrono::seconds(1);
 constexpr size_t kReceiveBytes = 16 * 1024;
 
 std::set<Connection*>& all_connections() {
-  static auto* all = new std::set<Connection*>;  // some may outlive whatever ends with the process
+  static auto* all = new std::set<Connection*>;  // never freed: connections may outlive statics
   return *all;
 }
 
-// After these the daemon closes the connection.
+// After these errors the daemon closes the connection.
 bool closes(ErrorCode error) {
   return error == ErrorCode::bad_frame || error == ErrorCode::bad_version ||
          error == ErrorCode::not_attached || error == ErrorCode::no_attachment ||
@@ -51,7 +51,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// When that process began, in ticks since the machine did; 0: there is none.
+// The start of a process, in ticks since boot; 0: there is no such process.
 uint64_t start_of_process(pid_t pid) {
   char text[1024];
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
@@ -60,15 +60,15 @@ uint64_t start_of_process(pid_t pid) {
   const ssize_t got = ::read(fd, text, sizeof(text) - 1);
   ::close(fd);
   text[std::max<ssize_t>(got, 0)] = 0;
-  // The 22nd field; the second one is a name in brackets, which may hold anything, and behind it is
-  // Z for one that has ended and that nobody has looked at yet.
+  // Field 22. Field 2 is a name in brackets, which may hold anything. Field 3, behind it, is Z for
+  // a process that has ended and was not waited for.
   const char* at = std::strrchr(text, ')');
   if (at != nullptr && (at[1] == 0 || at[2] == 'Z' || at[2] == 'X')) return 0;
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
 }
 
-// Whether all threads of that process are gone, and all that it had open is closed.
+// Whether all threads of that process are gone and all its files are closed.
 bool has_ended(pid_t pid, uint64_t started) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0 && errno == ESRCH) return true;
@@ -80,7 +80,7 @@ bool has_ended(pid_t pid, uint64_t started) {
   return ended || (now != 0 && now != started);
 }
 
-// Of what may be in a reply, so that nothing is believed that cannot be meant.
+// The longest body of a reply to this request. A longer one is not believed.
 size_t reply_bytes_max(uint16_t op, uint32_t count) {
   constexpr size_t kSentences = 64 * 1024;
   constexpr size_t kStatistics = 16 << 20;
@@ -130,7 +130,7 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
   std::copy(token.begin(), token.end(), head.token);
   head.namespace_bytes = static_cast<uint32_t>(ns.size());
   head.name_bytes = static_cast<uint32_t>(name.size());
-  NoWaits none;  // a new socket has room for it
+  NoWaits none;  // HELLO fits into a new socket
   send({.op = Op::hello,
         .body = {bytes_of(head), bytes_of(ns), bytes_of(name)},
         .file = gate_.file()},
@@ -214,7 +214,8 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
       if (state_ != State::asking) return lose("the process has forked");
       continue;
     }
-    // Who refuses a connection says why, and closes it: that can still be read.
+    // A daemon that refuses a connection sends the reason and closes it. The reason can still be
+    // read.
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) break;
     if (sent < 0) return lose(error_text(errno));
     message.msg_control = nullptr;
@@ -245,7 +246,7 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
     }
     const int fd = socket_.get();
     if (fd < 0) return lose("the program has closed the connection's descriptor");
-    // The reply is not there yet as a rule.
+    // Wait first: as a rule the reply is not there yet.
     if (!waits.ready(fd, POLLIN, until)) return {.outcome = Outcome::late};
     if (state_ != State::asking) return lose("the process has forked");
     const ssize_t got =
@@ -279,7 +280,7 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
 }
 
 void Connection::give_up() {
-  // A child has the gate in common with its parent, whose request goes on.
+  // A forked child shares the gate with its parent, whose request goes on.
   if (pid_ != ::getpid()) return;
   gate_.fence();
   given_up_ = true;
@@ -288,8 +289,8 @@ void Connection::give_up() {
 
 bool Connection::silent() const {
   if (!given_up_ || gate_.silent()) return true;
-  // It hangs in the middle of a write, or it has died there. The end of the stream does not tell:
-  // the kernel may close our socket before the devices that write for the daemon.
+  // The daemon hangs in the middle of a write, or it has died there. The end of the stream does not
+  // tell: the kernel may close the socket before the devices that write for the daemon.
   if (daemon_started_ != 0) return has_ended(daemon_, daemon_started_);
   const int fd = socket_.get();
   pollfd end{fd, 0, 0};

@@ -1,4 +1,4 @@
-// One stream to the daemon: a request, its reply.
+// One connection to the daemon: a request and its reply, one at a time.
 //
 //   asking ── reply ──▶ idle ── send ──▶ asking ──▶ …
 //     └──── anything else, or the end ──▶ ended
@@ -46,7 +46,7 @@ struct Frame {
   uint16_t flags = 0;
   uint32_t count = 0;
   std::vector<std::span<const std::byte>> body{};
-  int file = -1;  // passed along
+  int file = -1;  // a descriptor to pass, or -1
 };
 
 class Connection {

@@ -23,7 +23,7 @@ Segment::Segment(Descriptor file) : number_(++g_numbers), file_(std::move(file))
   if (::fstat(file_.get(), &status) != 0) fail("the size of the file");
   bytes_ = static_cast<uint64_t>(status.st_size);
   if (bytes_ == 0) {
-    // A dma-buf has no size but the place of its end.
+    // fstat gives no size for a dma-buf, but lseek finds its end.
     const off_t end = ::lseek(file_.get(), 0, SEEK_END);
     of_device_ = end > 0;
     bytes_ = of_device_ ? static_cast<uint64_t>(end) : 0;

@@ -17,25 +17,25 @@ using ipc::Op;
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
-// For REGISTER and UNREGISTER, if the call at hand has so much time.
+// Time for REGISTER and UNREGISTER, if the call has that much time left.
 constexpr auto kControlTime = 1s;
 constexpr microseconds kPauseMin = 50ms;
 constexpr microseconds kPauseMax = 500ms;
-// How long calls wait for the answer to a HELLO, all together: longer for the first one, because
-// the machine may be busy, than for a probe of a daemon that has stopped answering.
+// How long all calls together wait for the answer to a HELLO. The first HELLO gets longer, because
+// the machine may be busy. The probe of a daemon that has stopped answering gets less.
 constexpr auto kHelloTime = 3s;
 constexpr auto kProbeTime = 5ms;
-// For so long signal handlers do not run while a GET waits for silence. A handler that raises would
-// end the wait too early.
+// While a GET waits for silence, signal handlers do not run for this long. A handler that raises
+// would end the wait too early.
 constexpr auto kUninterrupted = 1s;
 constexpr size_t kNotesMax = 16;
 
-// A region that was refused is not asked for again so soon.
+// A refused region is not registered again this soon.
 constexpr auto kRefusedTime = 1s;
 
 constexpr const char* kNoAnswer = "the daemon did not answer in time";
 
-// Of a HELLO that was answered; none if that is no answer to it.
+// The token in the answer to a HELLO; none if it is no such answer.
 std::optional<Token> token_of(const Answer& hello) {
   ipc::HelloReply reply;
   if (hello.outcome != Outcome::reply || hello.body.size() < sizeof(reply)) return std::nullopt;
@@ -146,7 +146,7 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
       return Taken::connection;
     }
     if (hello.outcome == Outcome::refused && hello.error == ErrorCode::no_attachment && joined) {
-      // The daemon is another one, or saw all our connections go.
+      // It is another daemon, or it saw all our connections end.
       if (attachment_ == joined) attachment_.reset();
       continue;
     }
@@ -286,7 +286,7 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
     case Outcome::refused:
       return {Result::refused, answer.error, 0, std::move(answer.body)};
     case Outcome::late:
-      // Nobody else waits for it before a probe has been answered.
+      // From now on no other call waits for it, until a probe is answered.
       if (lease.attachment == attachment_) lose(kNoAnswer, 0us);
       give_up(lease, request, waits);
       return {.result = Result::late};
@@ -322,7 +322,7 @@ bool Session::forget_unknown_ids(Attachment& attachment, const Request& request,
   }
   bool forgotten = false;
   for (const std::shared_ptr<Segment>& segment : request.segments) {
-    // From memory of a device it may be the answer for an id that the daemon knows.
+    // For device memory the status may be about an id that the daemon knows.
     const auto known = attachment.regions.find(segment->number());
     if (known == attachment.regions.end() || segment->of_device()) continue;
     if (unknown.erase(known->second.id) == 0) continue;
@@ -418,7 +418,7 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
   }
   known.id = answer.value;
   known.file.close();
-  // If it was closed meanwhile, no sweep has seen it in the table.
+  // If the segment died meanwhile, no sweep has seen it in the table.
   if (segment->dead()) attachment->deaths_seen = 0;
   return answer.outcome;
 }

@@ -72,7 +72,7 @@ class Session {
   bool has_notes() const { return !notes_.empty(); }
 
  private:
-  // What the daemon knows of us. It ends with the daemon or with our last connection.
+  // Our attachment, as the daemon knows it. It ends with the daemon or with our last connection.
   struct Attachment {
     Token token;
     struct Known {

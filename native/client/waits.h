@@ -17,11 +17,12 @@ class Waits {
  public:
   virtual ~Waits() = default;
 
-  // Until `fd` has one of `events` (POLLIN, POLLOUT), or the time has come: whether it has. -1 has
-  // none. Signal handlers of the program run meanwhile; what they raise is thrown.
+  // Waits until `fd` has one of `events` (POLLIN, POLLOUT), or until the time has come. Returns
+  // whether it has one. With -1 it only waits. The program's signal handlers run meanwhile; their
+  // exceptions are thrown.
   virtual bool ready(int fd, short events, TimePoint until) = 0;
 
-  // Nobody comes in between but other threads: for what has to be finished first.
+  // Waits without running signal handlers, for work that must be finished first. Other threads run.
   virtual void pause(std::chrono::microseconds time) = 0;
 };
 

@@ -14,7 +14,7 @@ struct Deadline {
 
   static Deadline after_ms(int64_t ms) { return {Clock::now() + std::chrono::milliseconds(ms)}; }
   bool passed() const { return Clock::now() >= at; }
-  // Whole milliseconds left, rounded up, never negative: what poll() takes.
+  // Whole milliseconds left for poll(): rounded up, 0 to one hour.
   int remaining_ms() const {
     auto left = std::chrono::ceil<std::chrono::milliseconds>(at - Clock::now()).count();
     return left < 0 ? 0 : left > 3'600'000 ? 3'600'000 : static_cast<int>(left);

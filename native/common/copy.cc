@@ -1,5 +1,5 @@
-// How fast, measured with pages picked at random from 512 MiB, one thread of an AMD Zen 5,
-// GB/s at 16 KiB / 128 KiB / 1 MiB / 4 MiB:
+// Speed in GB/s, measured with pages picked at random from 512 MiB on one thread of an AMD Zen 5,
+// at 16 KiB / 128 KiB / 1 MiB / 4 MiB:
 //
 //   memcpy (glibc)                            15.8  23.8  22.1  22.1
 //   XXH3-64 alone (AVX-512)                   18.8  33.5  42.2  42.6
@@ -11,9 +11,9 @@
 //   one pass, streamed stores                 15.1  25.5  29.3  29.6   <- taken
 //   streamed stores without a checksum        19.5  26.8  29.4  29.6
 //
-// A streamed store spares the read of the line that it overwrites, which is what memcpy is
-// waiting for; and with each byte loaded once, the checksum hides behind the memory.
-// Prefetching 1 or 4 KiB ahead gains at 16 KiB (16.8) and loses at 1 MiB (27).
+// A streamed store need not read the line that it overwrites, and memcpy waits for that read. Each
+// byte is loaded once, so the checksum hides behind the memory. Prefetching 1 or 4 KiB ahead gains
+// at 16 KiB (16.8) and loses at 1 MiB (27).
 #include "common/copy.h"
 
 #include <cstring>
@@ -31,8 +31,8 @@ namespace peercached {
 #ifdef __x86_64__
 
 namespace {
-// Chosen before main: a copy may run where a page fault is answered by a long jump
-// (common/fault_guard.h), and must not be inside the guard of a first use then.
+// Chosen before main. A page fault may leave a copy by a long jump (common/fault_guard.h), which
+// must not leave the guard of a static's first use locked.
 const CopyKernel best_kernel = copy_kernels().front();
 }  // namespace
 
@@ -54,7 +54,7 @@ static_assert(RunningCopy::kBlockBytes == kStripeBytes * kStripesPerBlock);
 
 void RunningCopy::advance(size_t have_bytes) {
   if (have_bytes == 0) return;
-  // The page's last stripe is mixed in differently, and any byte may turn out to be its last.
+  // The page's last stripe is mixed differently, and the last byte so far may be the page's last.
   const size_t upto = (have_bytes - 1) / kBlockBytes * kBlockBytes;
   if (upto <= taken_bytes_) return;
   if (taken_bytes_ == 0) begin_sum(acc_);

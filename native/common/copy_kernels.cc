@@ -13,7 +13,8 @@
 namespace peercached {
 namespace {
 
-// Stripe i of a block uses the secret from byte 8 i on; the scramble its last 64 bytes.
+// Stripe i of a block uses the secret from byte 8 i on. The scramble uses the secret's last 64
+// bytes.
 constexpr size_t kKeyStepBytes = 8;
 constexpr size_t kScrambleKey = XXH_SECRET_DEFAULT_SIZE - kStripeBytes;
 constexpr size_t kLastStripeKey = kScrambleKey - 7;
@@ -32,7 +33,7 @@ static_assert(kScrambleKey / kKeyStepBytes == kStripesPerBlock);
 
 enum class Store { none, cached, streamed };
 
-// Each instruction set gives the same two functions: `blocks` runs whole blocks and then the
+// Each instruction set gives the same two functions. `blocks` runs whole blocks and then the
 // stripes that are left, with the accumulators in registers throughout.
 
 // --- AVX-512: one register is one stripe ---------------------------------------------------
@@ -178,7 +179,7 @@ using Blocks = void (*)(uint64_t*, std::byte*, const std::byte*, size_t);
 
 template <Blocks none, Blocks cached, Blocks streamed>
 void choose_store(uint64_t acc[8], std::byte* dest, const std::byte* source, size_t stripes) {
-  // `none` does not store, but steps its destination along like the others.
+  // `none` stores nothing, but advances its destination like the others.
   if (dest == nullptr) return none(acc, const_cast<std::byte*>(source), source, stripes);
   const bool aligned = reinterpret_cast<uintptr_t>(dest) % kStripeBytes == 0;
   return (aligned ? streamed : cached)(acc, dest, source, stripes);
@@ -218,7 +219,7 @@ uint64_t merged(const uint64_t acc[8], size_t bytes) {
   return sum ^ (sum >> 32);
 }
 
-// The last stripe overlaps the one before and has a key of its own.
+// The last stripe overlaps the one before, and has its own key.
 void mix_last_stripe(uint64_t acc[8], const std::byte* source) {
   for (size_t lane = 0; lane < 8; ++lane) {
     const uint64_t value = load64(source + lane * 8);
@@ -259,8 +260,8 @@ uint64_t finish_sum(const CopyKernel& kernel, uint64_t acc[8], std::byte* dest,
   if (dest != nullptr) {
     const size_t done = mixed_bytes + stripes * kStripeBytes;
     std::memcpy(dest + done, source + done, bytes - done);
-    // Streamed stores are ordered by nothing else: whoever publishes these bytes, be it with
-    // a release store or a mutex, must not overtake them.
+    // Nothing else orders streamed stores. A release store or a mutex that publishes these bytes
+    // must not overtake them.
     _mm_sfence();
   }
   return merged(acc, bytes);

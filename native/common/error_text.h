@@ -5,7 +5,7 @@
 
 namespace peercached {
 
-// What the system says about an errno. Any thread may ask: strerror promises that to none.
+// The system's text for an errno. Thread safe, unlike strerror.
 inline std::string error_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace peercached

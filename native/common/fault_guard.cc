@@ -17,19 +17,19 @@ struct Guard {
   Guard* outer;
 };
 
-// Initial-exec: the handler must find it without the loader allocating a TLS block in there.
+// Initial-exec: the handler must not make the loader allocate a TLS block.
 [[gnu::tls_model("initial-exec")]] thread_local Guard* current_guard = nullptr;
 
 struct sigaction previous_action;
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
-  if (info->si_code > 0) {  // by the kernel for this access, not by somebody's kill()
+  if (info->si_code > 0) {  // from the kernel, not from kill()
     for (Guard* guard = current_guard; guard != nullptr; guard = guard->outer) {
       if (at >= guard->begin && at < guard->end) {
         current_guard = guard->outer;
-        // The mask of the moment of the fault: restored here, and not by sigsetjmp, which
-        // would have to ask the kernel for it before every guarded page.
+        // Restores the mask of the moment before the fault. sigsetjmp would have to ask the kernel
+        // for it before every guarded page.
         ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
         siglongjmp(guard->landing, 1);
       }
@@ -40,8 +40,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(signal);
   } else if (info->si_code > 0 || previous_action.sa_handler == SIG_DFL) {
-    // Not ours: with the default action back, the access faults again and ends the process
-    // as it would have without us; a signal that was sent is sent again.
+    // Not ours. With the default action back, the access faults again and ends the process, as
+    // without us. A signal that was sent is sent again.
     struct sigaction action = {};
     action.sa_handler = SIG_DFL;
     ::sigaction(signal, &action, nullptr);
@@ -64,7 +64,7 @@ void install_fault_guard() {
 
 bool guarded(const void* base, size_t bytes, void (*body)(void* context), void* context) {
   Guard guard;
-  // Widened to whole pages: a failed page may be reported by its first address.
+  // Widened to whole pages, because a failed page may be reported by its first address.
   constexpr uintptr_t kPageMask = 4095;
   guard.begin = reinterpret_cast<uintptr_t>(base) & ~kPageMask;
   guard.end = (reinterpret_cast<uintptr_t>(base) + bytes + kPageMask) & ~kPageMask;

@@ -1,17 +1,17 @@
-// Surviving a worker that pulls its memory away.
+// Survives a worker that pulls its memory away.
 //
-// A region is the worker's own memfd. Where it could not be sealed against shrinking the
-// worker may truncate it, and the next touch of the mapping raises SIGBUS in our process.
-// `guarded` runs `body` so that such a fault inside [base, base + bytes) returns false
-// instead of ending the daemon. `body` must own nothing that needs a destructor and take
-// no lock: it is left by a long jump.
+// A region is the worker's own memfd. If it could not be sealed against shrinking, the worker may
+// truncate it. The next touch of the mapping then raises SIGBUS in our process. `guarded` runs
+// `body` so that such a fault inside [base, base + bytes) returns false instead of ending the
+// daemon. A long jump leaves `body`, so it must own nothing that needs a destructor, and take no
+// lock.
 #pragma once
 
 #include <cstddef>
 
 namespace peercached {
 
-// Once per process, before the first `guarded`. Faults elsewhere keep the old behaviour.
+// Call before the first `guarded`. Faults elsewhere are handled as before.
 void install_fault_guard();
 
 bool guarded(const void* base, size_t bytes, void (*body)(void* context), void* context);

@@ -12,7 +12,7 @@ bool may_be_shown(uint32_t point) {
   return (point < 0x2028 || point > 0x202e) && (point < 0x2066 || point > 0x2069);
 }
 
-// Bytes of the character that the text begins with, if it may be shown; else 0.
+// Bytes of the text's first character if it may be shown, else 0.
 size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return may_be_shown(lead) ? 1 : 0;

@@ -1,9 +1,9 @@
-// How long things took: counts by size class, cheap enough for every request.
+// Histograms of latencies, cheap enough for every request.
 //
-// Log-linear: microseconds below 8 each have a bucket, above that every power of two has four, so
-// a bucket is at most a quarter wider than where it begins. The bucket of a time is found with a
-// shift; adding is two relaxed additions to memory that few threads share. Readers sum up, and may
-// see one addition without the other.
+// Log-linear: below 8, each microsecond has a bucket. Above that, each power of two has four, so a
+// bucket's width is at most a quarter of its lower bound. A shift finds the bucket. Adding is two
+// relaxed additions to memory that few threads share. A reader may see one addition without the
+// other.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace peercached {
 inline constexpr unsigned kLatencyOctaves = 25;  // up to 2^25 us = 33.6 s; the last takes the rest
 inline constexpr size_t kLatencyBuckets = 8 + (kLatencyOctaves - 3) * 4 + 1;
 
-// In microseconds; without one for the last, which has no bound.
+// The bucket's upper bound in microseconds. Not for the last bucket, which has none.
 constexpr uint64_t latency_bound_us(size_t bucket) {
   if (bucket < 8) return bucket + 1;
   const size_t octave = 3 + (bucket - 8) / 4, quarter = (bucket - 8) % 4;
@@ -30,7 +30,7 @@ constexpr uint64_t latency_bound_us(size_t bucket) {
 
 constexpr size_t latency_bucket(std::chrono::nanoseconds took) {
   const int64_t ns = took.count();
-  // Of the last nanosecond that belongs to it: bounds are inclusive.
+  // Minus 1, because bounds are inclusive: 1000 ns belong to the first bucket.
   const uint64_t us = ns <= 1 ? 0 : static_cast<uint64_t>(ns - 1) / 1000;
   if (us < 8) return us;
   const unsigned octave = static_cast<unsigned>(std::bit_width(us)) - 1;
@@ -43,15 +43,15 @@ struct LatencySnapshot {
   std::array<uint64_t, kLatencyBuckets> counts{};
 };
 
-// Which of its stripes a thread adds to: the same in all histograms.
+// The stripe that a thread adds to: the same in all histograms.
 inline unsigned latency_stripe() {
   static std::atomic<unsigned> threads{0};
   thread_local const unsigned own = threads.fetch_add(1, std::memory_order_relaxed);
   return own;
 }
 
-// `Stripes` copies keep threads from sharing cache lines: 1 where few threads add now and then.
-// Thread safe, without locks.
+// `Stripes` copies keep threads from sharing cache lines. 1 is enough where few threads add now and
+// then. Thread safe, without locks.
 template <size_t Stripes>
 class LatencyHistogram {
  public:
@@ -82,9 +82,9 @@ class LatencyHistogram {
   std::array<Stripe, Stripes> stripes_;
 };
 
-// Of whole requests, which every worker's thread makes.
+// For whole requests: every worker's thread adds to it.
 using RequestLatency = LatencyHistogram<8>;
-// Of one peer or rail.
+// For the reads of one peer or rail.
 using ReadLatency = LatencyHistogram<1>;
 
 }  // namespace peercached

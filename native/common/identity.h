@@ -3,9 +3,9 @@
 // namespace key = BLAKE2b-128(key = cluster key, "peercached ns" || epoch || name)
 // digest        = SipHash-2-4-128(namespace key, key)
 //
-// The epoch makes `clear(namespace)` instant: raising it moves every key elsewhere.
-// SipHash resists chosen keys only while the cluster key is secret; without one, keys
-// are expected to be collision-resistant hashes themselves, as SGLang's are.
+// The epoch makes `clear(namespace)` instant: a higher epoch gives every key another digest.
+// SipHash resists chosen keys only while the cluster key is secret. Without a secret, keys must be
+// collision-resistant hashes themselves, as SGLang's are.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ Digest digest_of(const Key128& namespace_key, std::string_view key);
 // name).
 Digest namespace_id(const Key128& cluster_key, std::string_view name);
 
-// Whose pages a file or folder holds that outlives the daemon: BLAKE2b-128(key = cluster key,
-// "peercached store" || 0 || node id). Another node, or one of another cluster, has another.
+// The owner of a file or folder of pages that outlives the daemon: BLAKE2b-128(key = cluster key,
+// "peercached store" || 0 || node id). Another node or cluster has another one.
 using StoreIdentity = std::array<std::byte, 16>;
 StoreIdentity store_identity(const Key128& cluster_key, std::string_view node_id);
 

@@ -42,7 +42,7 @@ class JsonWriter {
     text_ += ',';
     return *this;
   }
-  // Or a literal would be taken for a bool.
+  // Without this, a literal would be taken for a bool.
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   template <typename T>
   JsonWriter& field(std::string_view name, const T& content) {
@@ -66,8 +66,7 @@ class JsonWriter {
       if (c == '"' || c == '\\') {
         text_ += '\\';
         text_ += c;
-      } else if (byte < 0x20 ||
-                 byte >= 0x7f) {  // as Latin-1: keeps the document valid whatever came
+      } else if (byte < 0x20 || byte >= 0x7f) {  // as Latin-1: the JSON stays valid
         text_ += "\\u00";
         text_ += kHex[byte >> 4];
         text_ += kHex[byte & 15];

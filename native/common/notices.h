@@ -1,7 +1,7 @@
-// What was refused, in sentences for the daemon's log.
+// Sentences for the daemon's log, limited in rate.
 //
-// Whoever floods us must not flood the log: of each kind one sentence is kept, the rest is counted,
-// and a kind that was just told of waits. Thread safe.
+// A peer that floods us must not flood the log. Of each kind one sentence is kept, and the rest is
+// counted. A kind that was just told waits for kQuiet. Thread safe.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Notices {
   static constexpr std::chrono::seconds kQuiet{5};
   static constexpr size_t kSentenceBytesMax = 400;
 
-  // `kind`: a literal, one per place in the code, so that there are only so many.
+  // `kind`: a literal, one per place in the code. So their number is bounded.
   void say(std::string_view kind, std::string sentence) {
     sentence = presentable(sentence, kSentenceBytesMax);
     const std::lock_guard lock(mutex_);
@@ -29,7 +29,7 @@ class Notices {
     if (one.count++ == 0) one.sentence = std::move(sentence);
   }
 
-  // Those whose time has come.
+  // The sentences that are due. They are forgotten.
   std::vector<std::string> take(TimePoint now = Clock::now()) {
     std::vector<std::string> sentences;
     const std::lock_guard lock(mutex_);

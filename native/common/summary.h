@@ -1,9 +1,9 @@
-// Digest summaries: how a holder and an owner find out cheaply which records they disagree on
-// (resync: docs/protocol.md, "Publish").
+// Digest summaries: a cheap way for a holder and an owner to find the records on which they
+// disagree (resync: docs/protocol.md, "Publish").
 //
-// Records are grouped by their digest's first byte. Each group is summed up by a number that
-// does not depend on the order of its records, so that both sides can compute it from tables
-// laid out differently; groups that differ are then sent whole.
+// Records are grouped by their digest's first byte. The sum of a group does not depend on the order
+// of its records, so both sides can compute it from tables with different layouts. Groups that
+// differ are then sent whole.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ struct BucketSummary {
 // The digest's first byte in memory order.
 inline unsigned bucket_of(const Digest& d) { return static_cast<unsigned>(d.hi & 0xff); }
 
-// What one record adds: the same whether taken from the holder's row or the shard's. Depends on the
-// digest and, if resident, on the 48 bits of the generation that a directory keeps; else on length
-// and check. A page on disk has no generation of its own: whoever asks its holder is answered by
-// digest, and all that matters of the record's generation is that it is below those to come.
+// One record's term: the same from the holder's row and from the shard's. It depends on the digest.
+// For a resident page it also depends on the 48 bits of the generation that a directory keeps, else
+// on length and check. A page on disk has no generation of its own. Readers ask its holder by
+// digest, and the record's generation only has to be below later ones.
 uint64_t summary_term(const RecordRow& row);
 
 }  // namespace peercached

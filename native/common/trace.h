@@ -1,5 +1,5 @@
-// What one get spends its time on, for `peercachectl trace`. The requests of workers carry no
-// trace, and pay a branch per step for it.
+// Where one get spends its time, for `peercachectl trace`. A worker's request carries no trace, and
+// pays one branch per step for it.
 #pragma once
 
 #include <vector>
@@ -13,13 +13,13 @@ struct Trace {
   struct Step {
     const char* name;
     TimePoint begin, end;
-    HolderIndex holder = kNoHolder;  // who was found, or asked
+    HolderIndex holder = kNoHolder;  // the node found or asked
     PageStatus status = PageStatus::absent;
   };
   std::vector<Step> steps;
 };
 
-// One step: from here to done(), if there is a trace at all.
+// One step, from here to done(). Does nothing without a trace.
 class TraceStep {
  public:
   TraceStep(Trace* trace, const char* name) : trace_(trace), name_(name) {

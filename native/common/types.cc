@@ -10,7 +10,7 @@ namespace peercached {
 namespace {
 
 TableSecret random_table_secret() {
-  std::random_device random;  // of the kernel
+  std::random_device random;  // the kernel's
   const auto word = [&] { return uint64_t{random()} << 32 | random(); };
   TableSecret secret;
   for (int round = 0; round < 2; ++round) {

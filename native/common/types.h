@@ -1,7 +1,7 @@
-// The words of the data plane: digests, records, page statuses.
+// The basic types of the data plane: digests, records, page statuses.
 //
-// Everything here is plain data with a fixed little-endian layout, because the same
-// bytes travel between threads, over gRPC and (one day) through one-sided reads.
+// All are plain data with a fixed little-endian layout, because the same bytes travel between
+// threads, over gRPC and through one-sided READs.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Digest {
 };
 static_assert(sizeof(Digest) == 16);
 
-// Random in each process. Two rounds of mask and (odd) factor.
+// Random in each process. Two rounds, each with a mask and an odd factor.
 struct TableSecret {
   uint64_t mask[2] = {};
   uint64_t factor[2] = {};
@@ -29,13 +29,12 @@ struct TableSecret {
 extern const TableSecret kTableSecret;
 
 // Places a digest in a table of this process. Digests are uniform, but without a cluster secret
-// anybody can compute them, and choose keys whose digests share the bits that a table goes by. All
-// these keys would be in one chain.
+// anybody can compute them. An attacker could choose keys that a public hash puts into one chain.
 inline uint64_t table_hash(const Digest& d) noexcept {
   __extension__ using Wide = unsigned __int128;
   uint64_t hash = d.lo;
-  // The halves of the whole product, folded as in wyhash. One round would leave a series of digests
-  // nearly a series, which lies badly for some factors.
+  // Folds the halves of the whole product, as in wyhash. After one round a series of digests would
+  // still be nearly a series, which spreads badly for some factors.
   for (int round = 0; round < 2; ++round) {
     const Wide product = Wide{hash ^ kTableSecret.mask[round]} * kTableSecret.factor[round];
     hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
@@ -50,17 +49,18 @@ struct DigestHash {
 // One daemon start. 0 is never used.
 using Incarnation = uint64_t;
 
-// One use of a slot, or one change of a record. Drawn from a counter of the holder that
-// only grows within an incarnation, so it also orders that holder's record updates. The
-// directory keeps 48 bits of it.
+// One use of a slot, or one change of a record. The holder draws it from a counter that only grows
+// within an incarnation, so it also orders that holder's record updates. The directory keeps 48
+// bits of it.
 using Generation = uint64_t;
 
-// Of a removal in the order of all removals on one node, over its whole life; 0 is before the
-// first. What is set carries that of the newest one (removals/journal.h).
+// The place of a removal in the order of all removals on one node, over its whole life. 0 is before
+// the first. A page carries the position of the newest removal when it was set
+// (removals/journal.h).
 using Position = uint64_t;
 
-// What a file or folder of pages remembers of the removals that it was used with: of which journal,
-// and how many. Zero: of none.
+// The journal that a file or folder of pages was last used with: its life and last position. Zero:
+// none.
 struct TierNote {
   uint64_t life = 0;
   Position position = 0;
@@ -71,24 +71,24 @@ using HolderIndex = uint16_t;
 inline constexpr HolderIndex kSelfHolder = 0;
 inline constexpr HolderIndex kNoHolder = 0xffff;
 
-// What became of one page. The wire form in IPC replies; docs/protocol.md lists them.
+// The outcome of one page. The wire form in IPC replies; docs/protocol.md lists them.
 enum class PageStatus : uint8_t {
   ok = 0,
   absent = 1,            // no live record, here or at an owner
   stale = 2,             // the slot was reused between lookup and read, twice
-  deadline = 3,          // the time given was over
-  suspect = 4,           // its only holders are suspected of being dead or hung
-  error = 5,             // the transfer failed
+  deadline = 3,          // the deadline passed
+  suspect = 4,           // all its holders are suspected of being dead or hung
+  error = 5,             // the transfer failed, or the disk with the page
   no_space = 6,          // set: everything evictable is pinned or reserved
   too_large = 7,         // set: larger than the pool can ever hold
   bad_key = 8,           // empty, or longer than kKeyBytesMax
   bad_region = 9,        // no such region in this attachment
-  bad_range = 10,        // outside the region, of length zero, or (get) over another page's room
+  bad_range = 10,        // outside the region, of length zero, or (get) overlaps another page
   duplicate_key = 11,    // set: the same key earlier in the same batch
-  length_mismatch = 12,  // get: the page stored has another length than the room given
+  length_mismatch = 12,  // get: the stored page has another length
   region_lost = 13,      // the worker's memory faulted (truncated memfd)
   draining = 14,         // set: this daemon is about to leave and takes nothing new
-  removing = 15,         // a removal of this key is not complete: it goes on by itself
+  removing = 15,         // a removal of this key goes on in the background
   pending = 255,         // internal: not decided yet
 };
 // For counting by status; the last place is for `pending`.
@@ -101,7 +101,7 @@ constexpr size_t status_index(PageStatus status) {
 // the directory RPCs (RecordRow, docs/protocol.md): 48 bytes, little-endian.
 struct RecordRow {
   Digest digest;
-  uint64_t offset = 0;             // of the slot header from the pool's start, bytes
+  uint64_t offset = 0;             // of the slot header, bytes from the pool's start
   Generation generation = 0;       // of the slot's use; of the change, when withdrawing
   uint32_t check = 0;              // low 32 bits of the payload checksum
   uint32_t length = 0;             // payload bytes
@@ -113,11 +113,11 @@ static_assert(sizeof(RecordRow) == 48);
 
 enum RecordFlags : uint8_t {
   kRecordResident = 1,  // in the holder's pool; else on its disk only
-  kRecordWithdraw = 2,  // update only: the holder has the page no more
+  kRecordWithdraw = 2,  // in updates only: the holder has lost the page
 };
 
-// Every page in the pool, and every page on the wire, is led by this header.
-// A slot whose state is not kSlotCommitted has no content, whatever its bytes are.
+// The header in front of every page, in the pool and on the wire. A slot whose state is not
+// kSlotCommitted has no content, whatever its bytes are.
 struct SlotHeader {
   Digest digest;
   Incarnation incarnation = 0;
@@ -133,12 +133,12 @@ inline constexpr uint32_t kSlotInvalid = 0;
 inline constexpr uint32_t kSlotCommitted = 0x434f4d4d;
 inline constexpr uint32_t kSlotVersion = 1;
 
-// Fills `check`; true if `check` is right and the state is committed.
+// seal() fills `check`. sealed(): `check` is right, and the state is committed.
 void seal(SlotHeader& header);
 bool sealed(const SlotHeader& header);
 
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint32_t kPageBytesMax = 1u << 30;
-inline constexpr uint32_t kHoldMsMax = 30'000;  // longer promises are cut
+inline constexpr uint32_t kHoldMsMax = 30'000;  // longer holds are cut
 
 }  // namespace peercached

@@ -1,6 +1,6 @@
-// Taking pages over from a node that drains: read into memory of our own, verify, copy into the
-// pool, publish. The pool sees a page only once its bytes are known to be right, and the node that
-// drains drops its own only once ours is published.
+// Takes pages over from a draining node: reads them into our own memory, verifies them, copies them
+// into the pool and publishes them. The pool sees a page only after its bytes are verified. The
+// draining node drops its own copy only after ours is published.
 
 #include <algorithm>
 
@@ -48,7 +48,7 @@ Handovers Engine::handovers(uint64_t bytes_max) const {
   return found;
 }
 
-// One piece at a time: what the landing has room for, which is at least one page.
+// Takes one piece at a time: as much as the landing has room for, at least one page.
 struct Engine::AdoptRun {
   Engine& engine;
   const HolderIndex holder;
@@ -96,7 +96,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
       adopted.held.push_back(landed[i].digest);
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
       const uint64_t sum = copy_and_checksum(page.payload(), landed[i].dest, landed[i].length);
-      // Also with verify = header: what we publish vouches for its bytes.
+      // Checked with verify = header, too: we vouch for the bytes that we publish.
       if (sum != landed[i].header.checksum) {
         engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
         aborting.push_back(page);
@@ -109,7 +109,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   }
   engine.pool_->abort(aborting);
   std::vector<RecordRow> rows;
-  // Until what has gone meanwhile is withdrawn, behind its records.
+  // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, engine.commits_);
   engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
   for (const RecordRow& row : rows) {
@@ -117,7 +117,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
     engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
     engine.counters_.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
   }
-  // As for a set: published while pinned, so that no withdrawal overtakes it.
+  // As in a set: published while pinned, so that no withdrawal overtakes the records.
   engine.feed_.append(rows);
   std::optional<ControlQueue::Question> question;
   if (!rows.empty() && !engine.publish_alone(rows)) {
@@ -134,7 +134,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
     adopted.why_not = "the records were not taken by their owners in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }
-  // Cleared meanwhile: committed behind the sweep, perhaps.
+  // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
   if (engine.namespaces_.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
     engine.sweep_namespace_later(pool_slot);
   }

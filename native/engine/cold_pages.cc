@@ -27,7 +27,7 @@ void ColdPages::end() {
     std::lock_guard lock(mutex_);
     ended_ = true;
   }
-  tier_.reset();  // outside the mutex: its threads may still tell of what they did
+  tier_.reset();  // outside the mutex, because its threads may still report to us
 }
 
 void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
@@ -37,8 +37,8 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
   std::vector<PinnedPage> done_with;
   {
     std::lock_guard lock(mutex_);
-    // Pages are removed under the mutex: what is in the pool now is removed behind our put, if at
-    // all, and the tier forgets what is removed behind its put.
+    // A removal needs this mutex. So it drops a page that is in the pool now only after our put,
+    // and the tier forgets the page again.
     pool_.rows_of(pages, rows);
     pool_.withdrawals_of(pages, removed);
     for (size_t i = 0; i < pages.size(); ++i) {
@@ -52,7 +52,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
       on_disk.epoch = epoch;
       on_disk.checksum = page.checksum;
       on_disk.length = page.length;
-      // The same key with another content: as if the one on the disk had been removed.
+      // The key has new content: as if the page on the disk had been removed.
       const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
       if (older && !same_content(*older, rows[i])) {
         tier_->remove({&on_disk.digest, 1});
@@ -72,7 +72,7 @@ void ColdPages::written(const PinnedPage& page, bool on_disk) {
   pool_.withdrawals_of({&page, 1}, dropped);
   pool_.unpin({&page, 1});
   if (!on_disk || dropped.empty()) return;
-  // It was dropped while it was pinned for us, and withdrawn because it was not on disk yet.
+  // It was dropped while pinned for us, and withdrawn because it was not on disk yet.
   RecordRow row = dropped[0];
   std::lock_guard lock(mutex_);
   if (ended_) return;
@@ -114,7 +114,8 @@ void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> d
   std::vector<PinnedPage> committing, aborting;
   std::vector<uint64_t> checksums;
   {
-    // A removal dooms first and drops then, under this mutex: it sees the page, or we the doom.
+    // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
+    // see its doom.
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < pages.size(); ++i) {
       if (taking.doomed(digests[i])) {
@@ -157,8 +158,8 @@ void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>
   if (digests.empty()) return;
   std::vector<RecordRow> gone;
   std::lock_guard lock(mutex_);
-  // Before the look into the pool: what is committed behind that look has a newer generation, and
-  // its record stands.
+  // Before the look into the pool: a page that is committed after the look has a newer generation,
+  // so its record stands.
   for (const Digest& digest : digests)
     gone.push_back(withdrawal_of(digest, pool_.next_generation()));
   std::vector<uint8_t> here(digests.size());
@@ -255,7 +256,7 @@ bool ColdPages::hold_back(std::vector<RecordRow>& rows) {
     for (const RecordRow& row : found) digests.push_back(row.digest);
   });
   pool_.remove(digests, rows);
-  // A position that none of them has: an entry of no page.
+  // An entry of no page gives a position that no page carries.
   const Digest none{};
   const bool written = write_down({&none, 1});
   hidden_below_.store(journal_.last(), std::memory_order_release);
@@ -270,7 +271,7 @@ void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordR
   std::vector<uint8_t> on_disk(digests.size());
   find_all(digests, on_disk);
   tier_->remove(digests);
-  // As in not_here: drawn behind the removal, before the look into the pool.
+  // As in not_here: drawn after the removal, before the look into the pool.
   std::vector<RecordRow> cold;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (on_disk[i] != 0) cold.push_back(withdrawal_of(digests[i], pool_.next_generation()));
@@ -286,7 +287,7 @@ void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordR
 
 void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
   if (!tier_) return;
-  // What the disk knows already, as after most starts, has nothing there.
+  // The disk has nothing below an epoch that it knows already, as after most starts.
   const std::map<Digest, uint64_t> known = tier_->floors();
   std::map<Digest, uint64_t> below;
   for (const auto& [id, epoch] : epochs) {
@@ -294,7 +295,7 @@ void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
     if (floor == known.end() || floor->second < epoch) below.emplace(id, epoch);
   }
   if (below.empty()) return;
-  // These epochs are not in force any more, so none of these pages is told of anew.
+  // These epochs are over, so no page of them is published anew.
   tier_->scan([&](std::span<const DiskPage> pages) {
     std::vector<RecordRow> rows;
     for (const DiskPage& page : pages) {

@@ -1,16 +1,15 @@
-// The pages that are on this node's disk, and what the directory is told of them.
+// The pages on this node's disk, and the records that the directory has of them.
 //
 //   in the pool   on disk   record at the owners
 //   no            no        none
-//   yes           no        resident: not written yet, or skipped; dropped when evicted
+//   yes           no        resident: not written yet, or skipped; withdrawn on eviction
 //   yes           yes       resident
 //   no            yes       non-resident: no offset, the generation of the change
 //
-// Owners keep no tombstones: a record that comes behind the withdrawal that was meant for it stays
-// for ever. So what decides between the rows of this table (a page leaves the pool, leaves the
-// disk, is removed) and the posting of what it decided are one step, under one mutex. A page that
-// comes into the pool needs none of it: its record is posted while it is pinned, and has a
-// generation above all that was decided before.
+// Owners keep no tombstones: a record that arrives after its withdrawal would stay for ever. So
+// leaving the pool, leaving the disk or being removed is one step with the posting of the record,
+// under one mutex. A page that enters the pool does not need the mutex. Its record is posted while
+// it is pinned, and its generation is above all earlier ones.
 //
 // Without a disk tier every page that leaves the pool is withdrawn. Thread safe.
 #pragma once
@@ -36,81 +35,86 @@ namespace peercached {
 
 class ColdPages {
  public:
-  // Takes records and withdrawals to the owners, in order.
+  // Sends records and withdrawals to the owners, in order.
   using Tell = std::function<void(std::span<const RecordRow>)>;
 
   ColdPages(Pool& pool, const NamespaceTable& namespaces, Journal& journal, Tell tell)
       : pool_(pool), namespaces_(namespaces), journal_(journal), tell_(std::move(tell)) {}
 
-  // Once, before anything is set. left_disk() is the tier's DiskEvicted from before that on.
+  // Call once, before anything is set. The tier may call left_disk() (its DiskEvicted) even
+  // earlier.
   void start(std::unique_ptr<ColdTier> tier) { tier_ = std::move(tier); }
-  // Ends the tier, which writes out what is queued within its bound. Nobody reads or sets any more;
-  // pages that still leave the pool are withdrawn.
+  // Ends the tier, which writes its queue out within a time limit. Call when nobody reads or sets
+  // any more. Pages that leave the pool later are withdrawn.
   void end();
   bool enabled() const { return tier_ != nullptr; }
   ColdTier& tier() const { return *tier_; }
 
-  // Takes over one pin of each page, `checksum` set, and lets go when it is written or skipped.
+  // Takes over one pin of each page, and releases it when the page is written or skipped.
+  // `checksum` must be set.
   void write_behind(const Digest& namespace_id, uint64_t epoch, std::span<const PinnedPage> pages);
 
-  // Commits reserved pages that were read from the disk as `sources`, and tells of them; they stay
-  // pinned. Those that were removed or replaced meanwhile are aborted, and empty.
+  // Commits reserved pages that were read from the disk as `sources`, and publishes their records.
+  // They stay pinned. A page that was removed or replaced meanwhile is aborted, and its entry
+  // becomes empty.
   void promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages);
 
-  // Commits reserved pages that were READ from a peer, but for those that are doomed, which are
-  // aborted and leave `pages`, too. `digests` are theirs; fills `rows`.
+  // Commits reserved pages that were READ from a peer, and fills `rows` with their records. Doomed
+  // pages are aborted and leave `pages`. digests[i] belongs to pages[i].
   void adopted(const Running::Taking& taking, std::span<const Digest> digests,
                std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows, uint32_t idle_ms);
 
-  // Withdrawals of pages that are out of the pool: told as such, or as non-resident records.
+  // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
+  // instead.
   void left_pool(std::span<const RecordRow> rows);
-  // Pages that the tier has lost: withdrawn unless they are in the pool.
+  // Withdraws pages that the tier has lost, unless they are in the pool or on disk again.
   void left_disk(std::span<const DiskPage> pages);
-  // Pages that somebody looked for on this disk in vain: an owner has a record that it should not
-  // have. Withdraws them unless they are here after all; appends what it has told to `rows`.
+  // For pages that a peer asked for and this disk does not have: some owner has a wrong record.
+  // Withdraws those that really are not here, and appends the withdrawals to `rows`.
   void not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows);
 
-  // Whether a page that find() knows can be expected to come: the disk answers.
+  // False without a tier, and while the disk does not answer: a page from find() cannot be read
+  // then.
   bool readable() const { return tier_ && tier_->stats().state != DiskState::stalled; }
-  // The highest epoch of the pages of each namespace on disk, where it is above 0.
+  // The highest epoch that the disk knows of each namespace, where it is above 0.
   std::map<Digest, uint64_t> epochs() const;
 
-  // On disk, and of an epoch that is in force.
+  // The page, if it is on disk, not held back, and of the current epoch.
   std::optional<DiskPage> find(const Digest& digest) const;
-  // out[i] = 1 for those; out[i] is left alone otherwise.
+  // Sets out[i] = 1 where find() would find the page. Other entries stay unchanged.
   void find_all(std::span<const Digest> digests, std::span<uint8_t> out) const;
 
-  // From pool and disk, for ever; appends the withdrawals of what was held, to be told by the
-  // caller. False: they are gone, but that could not be written down, and a restart may bring them
+  // Removes pages from pool and disk for good. Appends the withdrawals of pages that were here, for
+  // the caller to send. False: the journal could not be written, so a restart may bring the pages
   // back.
   bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  // Pages that were set while they were being removed. Nothing is written down: a copy set at such
-  // a moment may be back after a restart, as one whose removal was not answered.
+  // Removes pages that were set while they were being removed. The journal gets no entry: such a
+  // copy may come back after a restart, as after a removal that was not answered.
   void drop(std::span<const Digest> digests);
-  // Everything that is here, for ever; false: a restart may bring it back.
+  // Removes everything that is here for good. False: a restart may bring it back.
   bool drop_all();
-  // What is on the disk now is not found until release(): it may have been removed elsewhere. What
-  // is in the pool goes. Returns false if a restart would not know (nothing can be written down).
+  // Hides the pages on disk until release(), because they may have been removed elsewhere. Drops
+  // the pages in the pool. False: the journal could not be written, so a restart would not know.
   bool hold_back(std::vector<RecordRow>& rows);
   void release() { hidden_below_.store(0, std::memory_order_release); }
-  // Tries again what could not be written down; false: it still cannot.
+  // Retries journal entries that could not be written. False: they still cannot.
   bool write_waiting();
-  // Pool file and disk know the journal as it is: at start, and with each removal.
+  // Passes the journal's current note to pool file and disk: at start, and with each removal.
   void note_removals();
-  // Of namespaces, what has an epoch below that: from the disk only, in one look at all its pages.
+  // Drops each namespace's pages below its epoch. Disk only, in one scan.
   void drop_below(const std::map<Digest, uint64_t>& epochs);
 
-  // Records of all pages in the pool, then of those that are on disk only, with the generation
-  // `as_of` that it returns: changes above it may be missing. A page that changes meanwhile may
-  // come in both forms.
+  // Visits the records of all pages in the pool, then of those on disk only. Returns the generation
+  // of the scan: later changes may be missing. A page that changes meanwhile may come in both
+  // forms.
   Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
 
  private:
-  // Of pages that are gone from both.
+  // Journals the removals. The pages must be gone from pool and disk.
   bool write_down(std::span<const Digest> digests);
-  // With mutex_ held.
+  // Requires mutex_.
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  // A page's write is done, and so is our pin.
+  // A page's write has ended: releases our pin.
   void written(const PinnedPage& page, bool on_disk);
   bool hidden(const DiskPage& page) const {
     return page.set_at < hidden_below_.load(std::memory_order_acquire);
@@ -122,8 +126,9 @@ class ColdPages {
   const NamespaceTable& namespaces_;
   Journal& journal_;
   const Tell tell_;
-  std::atomic<Position> hidden_below_{0};  // pages on the disk that were set before
-  std::mutex mutex_;                       // see above; taken before the pool's and the tier's
+  std::atomic<Position> hidden_below_{0};  // disk pages set before this position are hidden
+  // See the top of the file. Lock order: before the pool's and the tier's.
+  std::mutex mutex_;
   bool ended_ = false;
   std::unique_ptr<ColdTier> tier_;
 };

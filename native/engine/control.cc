@@ -27,7 +27,7 @@ void ControlQueue::wake(Alarm alarm) {
 }
 
 bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
-  // One event alone may exceed the bound in bytes: it has to go through somehow.
+  // A single event may exceed the bound in bytes, or it could never go through.
   if (events_.size() < events_max_ && (events_.empty() || bytes_ + payload_bytes <= bytes_max_)) {
     return false;
   }
@@ -105,7 +105,7 @@ std::vector<Event> ControlQueue::take(size_t limit) {
     Event event = std::move(events_.front());
     events_.pop_front();
     bytes_ -= event.payload.size();
-    // Records concern the owners whoever waits; other questions end with the one who asked.
+    // Records must reach the owners even if nobody waits. Other questions end with their caller.
     if (event.kind != EventKind::publish && event.ticket != 0 &&
         !questions_.contains(event.ticket)) {
       continue;

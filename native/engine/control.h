@@ -1,13 +1,14 @@
-// The door between native threads and the control plane, crossed once per batch.
+// The queue between native threads and the control plane (Python), crossed once per batch.
 //
-// Native threads post events; the control plane is woken through a timerfd, takes all that
-// are there and answers those that have a ticket. A caller waits for its answer no longer
-// than its deadline; an answer that comes later finds its ticket gone and is dropped. Records that
-// nobody waits for, as withdrawals of evicted pages, are collected in one event, and it is woken
-// some milliseconds later: in a full pool every set evicts. The queue is bounded in events and
-// bytes: at the bound an event with a ticket is refused at once (the caller goes on without), and
-// withdrawals are dropped with `lost_updates` set, which makes the control plane resync its
-// streams.
+// Native threads post events. A timerfd wakes the control plane, which takes the waiting events and
+// answers those that have a ticket. A caller waits for its answer until its deadline. A later
+// answer finds no ticket and is dropped. Records that nobody waits for, such as withdrawals of
+// evicted pages, are collected in one event. Their wake-up comes some milliseconds later, because
+// in a full pool every set evicts.
+//
+// The queue is bounded in events and bytes. At the bound an event with a ticket is refused at once,
+// and its caller goes on without an answer. Withdrawals are dropped and `lost_updates` is set,
+// which makes the control plane resync its streams.
 #pragma once
 
 #include <chrono>
@@ -27,23 +28,23 @@
 namespace peercached {
 
 enum class EventKind : uint8_t {
-  publish = 1,  // payload: RecordRow[], in order; withdrawals among them. Ticket: somebody waits
+  publish = 1,  // payload: RecordRow[] in order, with withdrawals; ticket: a caller waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
-  remove = 3,   // payload: RemovalQuestion: remove in the whole cluster; answer: RemovalAnswer
-  clear = 4,  // payload: u32 user of the worker, the namespace's name; answer: text, what could not
-              // be reached
+  remove = 3,   // cluster-wide removal; payload: RemovalQuestion; answer: RemovalAnswer
+  // payload: u32 user of the worker, the namespace's name; answer: text, names unreachable nodes
+  clear = 4,
   peer_trouble = 5,  // payload: PeerTrouble
   lost_updates = 6,  // withdrawals were dropped: resync
-  // payload: u16 holder, 6 zero bytes, u64 channel number, ChannelEnd, u32 closed[]; answered by
+  // payload: u16 holder, 6 zero bytes, u64 connect id, ChannelEnd, u32 closed[]; answered by
   // Engine::channel_connected or channel_refused
   connect_channel = 7,
-  // payload: u16 holder, 6 zero bytes, Digest[]. With a ticket a reader waits; answer: RecordRow[]
-  // of those in its pool now, and withdrawals of those that it has not got. Without: they are
-  // warmed.
+  // payload: u16 holder, 6 zero bytes, Digest[]. With a ticket a reader waits. The answer is
+  // RecordRow[]: records of pages now in the holder's pool, and withdrawals of pages that it does
+  // not have. A row without flags: its disk failed. Without a ticket the holder warms the pages.
   promote = 8,
 };
 
-// Followed by a text for people.
+// Followed by a human-readable text.
 struct PeerTrouble {
   Incarnation incarnation = 0;
   HolderIndex holder = kNoHolder;
@@ -52,13 +53,13 @@ struct PeerTrouble {
 };
 static_assert(sizeof(PeerTrouble) == 16);
 
-// Followed by the digests to remove, which are of that namespace in that epoch.
+// Followed by the digests to remove, made in this epoch of the namespace.
 struct RemovalQuestion {
   Digest namespace_id;
   uint64_t epoch = 0;
 };
 
-// Followed by the digests that were held, and a text for the worker's log.
+// Followed by `held` digests of pages that were there, and a text for the worker's log.
 struct RemovalAnswer {
   // ok, error, removing, deadline; stale: the namespace was cleared meanwhile, ask again
   uint32_t status = static_cast<uint32_t>(PageStatus::deadline);
@@ -74,8 +75,7 @@ struct Event {
 
 inline constexpr size_t kBehindEvents = 64;
 inline constexpr size_t kBehindBytes = 256 << 10;
-// For records that nobody waits for, the control plane is woken after so long, or for so many
-// bytes.
+// Records that nobody waits for wake the control plane after this time, or at this many bytes.
 inline constexpr auto kToldWithin = std::chrono::milliseconds(50);
 inline constexpr size_t kToldTogether = 128 << 10;
 
@@ -87,13 +87,13 @@ class ControlQueue {
   int event_fd() const { return event_fd_; }
 
   // --- native threads
-  // False: refused, at the bound or once closed.
+  // False: refused, because the queue is full or closed.
   bool post(EventKind kind, std::span<const std::byte> payload);
-  // RecordRow[] that nobody waits for, in one event with those before. They keep their place in the
-  // queue.
+  // Queues RecordRow[] that nobody waits for. Extends the last event if that holds such rows, so
+  // the order is kept.
   void tell(std::span<const std::byte> rows);
-  // One question in flight: posted when made, waited for at leisure, so that a caller may go
-  // on with its next piece of work meanwhile.
+  // One question in flight. The constructor posts it, and wait() waits, so the caller can work in
+  // between.
   class Question {
    public:
     Question(ControlQueue& queue, EventKind kind, std::span<const std::byte> payload,
@@ -102,7 +102,8 @@ class ControlQueue {
     Question(const Question&) = delete;
     Question& operator=(const Question&) = delete;
 
-    // nullopt at the deadline, at the queue's bound, once closed or given up.
+    // nullopt: no answer until the deadline, the queue was full or closed, or the question was
+    // given up.
     std::optional<std::vector<std::byte>> wait();
 
    private:
@@ -123,25 +124,25 @@ class ControlQueue {
   // --- control plane
   std::vector<Event> take(size_t limit);
   void answer(uint64_t ticket, std::vector<std::byte> payload);
-  void give_up(uint64_t ticket);  // there will be no answer: who waits goes on without
-  void close();                   // wakes all who wait, refuses further events
+  void give_up(uint64_t ticket);  // no answer will come: the caller goes on without
+  void close();                   // wakes all waiting callers, refuses further events
 
-  bool behind() const;      // more waits for the control plane than it takes at a time
-  uint64_t posted() const;  // all events that the control plane was given
+  bool behind() const;      // the control plane does not keep up
+  uint64_t posted() const;  // events queued since start
   uint64_t dropped() const;
 
  private:
   enum class Alarm : uint8_t { none, later, now };
 
-  void wake(Alarm alarm);                             // under the mutex, like the next
-  bool refuse(EventKind kind, size_t payload_bytes);  // at a bound
+  void wake(Alarm alarm);                             // requires mutex_, like refuse()
+  bool refuse(EventKind kind, size_t payload_bytes);  // true: the queue is full
 
   const size_t events_max_;
   const size_t bytes_max_;
   int event_fd_;  // a timerfd
   mutable std::mutex mutex_;
   std::deque<Event> events_;
-  size_t bytes_ = 0;  // of the payloads in it
+  size_t bytes_ = 0;  // of the queued payloads
   std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
   uint64_t posted_ = 0, dropped_ = 0;

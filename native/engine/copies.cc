@@ -8,7 +8,7 @@
 namespace peercached {
 namespace {
 
-// A holder answers every two seconds at least (follower.h).
+// Holders answer at least every two seconds (follower.h).
 constexpr auto kFresh = std::chrono::seconds(5);
 constexpr size_t kRemovedMax = 1 << 16;
 
@@ -128,7 +128,7 @@ void Copies::forgive() {
   uint64_t asked = removals_;
   for (const auto& [holder, number] : numbers_) asked = std::min(asked, copies_[number].asked);
   std::erase_if(removed_, [&](const auto& one) { return one.second <= asked; });
-  all_removed_ = std::max(all_removed_, asked);  // of a copy that begins later
+  all_removed_ = std::max(all_removed_, asked);  // for copies that begin later
 }
 
 CopiesStats Copies::stats() const {

@@ -15,7 +15,7 @@ struct CopyCrew::Job {
   const std::function<void(size_t)>& task;
   const size_t count;
   std::atomic<size_t> next{0};
-  unsigned helpers = 0;  // inside work(), under the crew's mutex
+  unsigned helpers = 0;  // threads inside work(); under the crew's mutex
   std::condition_variable left;
 
   void work() {

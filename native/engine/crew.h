@@ -1,7 +1,7 @@
-// A few threads that share the copying of one large batch with the thread that asked.
+// A few helper threads share the copying of one large batch with the thread that asked.
 //
-// The caller always works too, so a batch never waits for a helper; small batches are done by
-// the caller alone, because waking a helper costs more than copying a megabyte.
+// The caller always works too, so a batch never waits for a helper. The caller copies small batches
+// alone, because waking a helper costs more than copying a megabyte.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class CopyCrew {
   explicit CopyCrew(unsigned helpers);
   ~CopyCrew();
 
-  // Calls task(i) once for each i below count, from several threads; returns when all are done.
+  // Calls task(i) once for each i < count, from several threads. Returns when all are done.
   void run(size_t count, uint64_t bytes, const std::function<void(size_t)>& task);
 
  private:

@@ -1,4 +1,4 @@
-// From the keys of a request to digests.
+// Turns the keys of a request into digests.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace peercached {
 
-// Pages that are already decided (a bad key, say) get a zero digest, which is never used.
+// A page that is already decided (a bad key, say) gets a zero digest, which is never used.
 inline std::vector<Digest> digests_of(const Key128& key, std::span<const PageRef> pages) {
   std::vector<Digest> digests(pages.size());
   for (size_t i = 0; i < pages.size(); ++i) {

@@ -10,10 +10,11 @@ bool DiskWatch::due(TimePoint now) {
   return true;
 }
 
-// A kind of notice for each: of one kind only the first sentence is kept for some seconds.
+// Each event has its own kind of notice: of one kind only the first sentence is kept for some
+// seconds.
 void DiskWatch::tell(const DiskStats& stats, Notices& notices) {
   const std::string tier = "the disk tier at " + path_;
-  // A tier may stop writing and go on between two looks: the count tells, the state does not.
+  // The tier may stop writing and go on between two looks: the count shows it, the state does not.
   const bool stopped = std::exchange(write_stops_, stats.write_stops) != stats.write_stops;
   const bool changed = std::exchange(state_, stats.state) != stats.state;
   if ((changed || stopped) && stats.state == DiskState::on) {

@@ -1,5 +1,5 @@
-// What the daemon's log is told of the disk tier: that it stops writing or answering, that it goes
-// on, and what was damaged. One thread at a time.
+// Reports changes of the disk tier to the daemon's log: it stopped writing or answering, it works
+// again, or it found damage. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ class DiskWatch {
 
   explicit DiskWatch(std::string path) : path_(std::move(path)) {}
 
-  // Whether it is time for tell(), which is not free.
+  // Whether tell() is due. Getting its statistics is not free.
   bool due(TimePoint now = Clock::now());
-  // What has changed since the last call.
+  // Reports the changes since the last call.
   void tell(const DiskStats& stats, Notices& notices);
 
  private:

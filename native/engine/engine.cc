@@ -16,12 +16,12 @@ constexpr size_t kEventBytesMax = 64 << 20;
 constexpr size_t kSweepPages = 4096;
 constexpr size_t kSweepRecords = 32 * 1024;
 constexpr size_t kHoldsMax = 1 << 18;
-constexpr uint64_t kHoldsShare = 4;        // of the pool may be held at most
-constexpr uint64_t kWriteBehindShare = 4;  // of the pool may wait to be written, and
+constexpr uint64_t kHoldsShare = 4;        // at most 1/4 of the pool may be held
+constexpr uint64_t kWriteBehindShare = 4;  // at most 1/4 of the pool may wait to be written
 constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
-constexpr int64_t kFlushMs = 2'000;  // for the disk, when we stop
+constexpr int64_t kFlushMs = 2'000;  // time for the disk when we stop
 
-constexpr std::chrono::seconds kRetryRemovals{1};  // that could not be written down
+constexpr std::chrono::seconds kRetryRemovals{1};  // of entries that the journal could not write
 
 constexpr unsigned kConnectionsMin = 256;
 
@@ -53,7 +53,7 @@ Engine::Engine(const EngineConfig& config)
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify) {
   install_fault_guard();
-  // What outlived the last process is judged by what was removed.
+  // The journal of removals judges the pages that outlived the last process.
   std::function<std::string(const TierNote&)> why_not;
   RemovalJudge is_void;
   if (!config.removals_path.empty()) {
@@ -65,7 +65,7 @@ Engine::Engine(const EngineConfig& config)
     is_void = [past = std::make_shared<const Past>(journal_.past())](
                   const Digest& digest, Position set_at) { return past->is_void(digest, set_at); };
   }
-  // While the pool's memory is touched, the disk is looked through.
+  // Recovers the disk while the pool's memory is being touched.
   std::future<std::unique_ptr<ColdTier>> disk;
   if (!config.disk.path.empty())
     disk = std::async(std::launch::async, [&] { return open_disk(why_not, is_void); });
@@ -81,20 +81,20 @@ Engine::Engine(const EngineConfig& config)
   pool_ = std::make_unique<Pool>(
       pool_config,
       [this](std::span<const RecordRow> rows) {
-        // Before that nobody was told of them.
+        // Null at first: nobody was told of these pages yet.
         if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
   cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
                                       [this](std::span<const RecordRow> rows) { tell(rows); });
-  // Before the disk's epochs, which may void what the pool's file had.
+  // Quotas first: the disk's epochs may void pages from the pool's file.
   quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
   namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
   namespaces_.forget_unused([this](uint32_t slot) { return pool_->use_of(slot).bytes != 0; },
                             [this](uint32_t slot) { quotas_->void_slot(slot); });
   if (disk.valid()) {
     cold_->start(disk.get());
-    // Higher than what is known otherwise: this node was told of it when it wrote those pages.
+    // An epoch above ours is believed: this node was told of it when it wrote those pages.
     for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
   }
   if (!config.removals_path.empty()) cold_->note_removals();
@@ -160,7 +160,7 @@ Engine::~Engine() {
   janitor_wake_.notify_all();
   janitor_thread_.join();
   promoter_.reset();
-  cold_->end();  // writes out what is queued, and may tell of pages that it lost
+  cold_->end();  // writes its queue out, and may report lost pages
   cold_pages_.store(nullptr, std::memory_order_release);
 }
 
@@ -210,7 +210,7 @@ void Engine::start() {
   ipc.socket_mode = config_.socket_mode;
   ipc.socket_group = socket_group_;
   ipc.notices = &notices_;
-  // A worker has a connection per thread. One process, or one user, may not take all there are.
+  // A worker has a connection per thread. No process and no user may take all connections.
   ipc.attachments_max = config_.workers_max;
   ipc.attachments_per_process_max = std::max(1u, config_.workers_max / 2);
   ipc.connections_max = std::max(kConnectionsMin, 8 * config_.workers_max);
@@ -223,7 +223,7 @@ void Engine::start() {
 }
 
 void Engine::stop() {
-  // Requests under way end now, not at their deadlines: nobody answers them any more.
+  // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
   feed_.close();
   for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
@@ -258,7 +258,7 @@ bool Engine::publish_alone(std::span<const RecordRow> rows) {
 }
 
 void Engine::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
-  if (nodes_.incarnation(peer) != incarnation) return;  // of a process that is gone anyway
+  if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
   nodes_.set_suspect(peer, true);
   const PeerTrouble event{incarnation, peer, what.token_unknown};
   std::vector<std::byte> payload(sizeof event + what.text.size());
@@ -370,21 +370,21 @@ Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
                                       std::vector<RecordRow>& rows) {
   if (!running_.begin(digests)) return Removed::too_many;
   const bool kept = remove_local(digests, rows);
-  shard_->forget(digests);  // what is removed everywhere is named by nobody
+  shard_->forget(digests);  // nobody names a page that is removed everywhere
   return kept ? Removed::kept : Removed::not_kept;
 }
 
 void Engine::end_removal(std::span<const Digest> digests) {
-  if (copies_) copies_->removed(digests);  // before the end: nothing speaks of them in between
+  if (copies_) copies_->removed(digests);  // before end(): no copy may name them in between
   running_.end(digests);
-  // What a lookup that was under way has found meanwhile.
+  // A lookup in flight may have cached them meanwhile.
   for (const Digest& digest : digests) locations_.forget(digest);
 }
 
 bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   for (const Digest& digest : digests) locations_.forget(digest);
   const bool kept = cold_->remove(digests, rows);
-  // Of what was set just before, records may be on their way: they would come behind withdrawals.
+  // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   commits_.wait();
   feed_.append(rows);
   return kept || write_removals_later();
@@ -441,7 +441,8 @@ std::vector<WorkerInfo> Engine::workers() const {
   return ipc_ ? ipc_->workers() : std::vector<WorkerInfo>{};
 }
 
-// Sweeps what is void already: pages of a cleared namespace, records of nodes that are gone.
+// Sweeps void pages (of cleared namespaces) and void records (of nodes that are gone). Also ends
+// holds and retries journal entries.
 void Engine::janitor() {
   std::unique_lock lock(janitor_mutex_);
   TimePoint holds_due = TimePoint::max(), removals_due = TimePoint::max();

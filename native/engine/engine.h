@@ -1,13 +1,13 @@
-// The data plane put together: pool, shard, transfer engine, IPC server, and the rules by which
-// a request goes through them.
+// The data plane put together: pool, shard, transfer engine and IPC server, and the path of a
+// request through them.
 //
 //   set     reserve -> copy -> commit -> publish (control plane) -> answer      set.cc
 //   get     pool, else disk, else location cache, else our shard, else owners   get.cc, get_run.h
-//           -> READ, for pages on a peer's disk Promote first                   get_peers.cc
+//           -> READ, after Promote for pages on a peer's disk                   get_peers.cc
 //   exists  the same places, without the READ                                   exists.cc
 //
-// The control plane (Python) decides who is in the cluster and talks to it; it calls the methods
-// under "control plane" and answers the events of engine/control.h.
+// The control plane (Python) decides which nodes are in the cluster, and talks to them. It calls
+// the methods under "control plane" and answers the events of engine/control.h.
 #pragma once
 
 #include <array>
@@ -57,12 +57,12 @@
 namespace peercached {
 
 enum class Protocol : uint8_t {
-  automatic,  // RDMA if there is any, else TCP; says which
+  automatic,  // RDMA if there is any, else TCP; the status says which
   rdma,       // RDMA, or an error
   tcp,
 };
 
-// That a follower may be behind before it has to begin anew: 3 MiB of them are kept.
+// A follower that is further behind begins anew. The kept changes take 3 MiB.
 inline constexpr size_t kFeedChanges = 1 << 16;
 
 struct EngineConfig {
@@ -75,53 +75,53 @@ struct EngineConfig {
   uint64_t pool_bytes = 0;
   bool huge_pages = false;
   std::string pool_file;  // "": none
-  // Namespaces that were cleared before this start, and with which epochs; their older pages are
-  // not served again.
+  // Namespaces that were cleared before this start, with their epochs. Their older pages are not
+  // served.
   std::vector<std::pair<Digest, uint64_t>> epochs;
-  std::string why_epochs_unknown;  // not "": no page of an earlier start is served
-  std::string removals_path;       // of the journal; "": removals are not kept over restarts
+  std::string why_epochs_unknown;  // if not "", no page of an earlier start is served
+  std::string removals_path;       // the journal; "": removals do not survive restarts
   uint64_t shard_entries = 0;
-  uint64_t copied_records = 0;     // of other nodes' pages; 0: none are followed
-  unsigned follow_wait_ms = 2000;  // a question for news waits; and so signs of life are apart
+  uint64_t copied_records = 0;     // copies of other nodes' records; 0: no node is followed
+  unsigned follow_wait_ms = 2000;  // wait of a follower's question; also the interval of life signs
   uint64_t location_cache_entries = 0;
   Verify verify = Verify::checksum;
   std::string data_host;
   uint16_t data_port = 0;
-  bool data_sealed = false;  // it speaks TLS
+  bool data_sealed = false;  // the data port speaks TLS
   unsigned channels_per_peer = 8;
-  unsigned copy_threads = 0;  // 0: by processors
+  unsigned copy_threads = 0;  // 0: chosen by the number of processors
   unsigned workers_max = 64;
   std::string faults;
   Protocol protocol = Protocol::tcp;
   std::vector<std::string> device_names;
   int gid_index = -1;
   rdma::LinkSettings link;
-  // The disk tier; path "": none. Its identity and queue are the engine's to choose.
+  // The disk tier; path "": none. The engine sets its identity and queue.
   DiskConfig disk;
 };
 
-// Pages by what became of them, since start.
+// Counts of pages by outcome, since start.
 struct OperationCounters {
   std::array<std::atomic<uint64_t>, kStatusCount> set{}, get{};   // by status_index()
   std::array<std::atomic<uint64_t>, kSourceNames.size()> hits{};  // pages got, by Source
   std::atomic<uint64_t> stale_retries{0};
-  // Pages whose bytes did not have their checksum: in our own pool, and as they came from a peer.
+  // Pages whose bytes did not match their checksum: in our own pool, and received from a peer.
   std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
-  // Of lookups_asked: frames to owners. What these did not settle the control plane was asked for.
+  // Lookup frames sent to owners. Lookups, and their keys, left to the control plane.
   std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
-  std::atomic<uint64_t> lookups_answered{0};  // frames of peers
-  std::atomic<uint64_t> keys_in_copies{0};    // looked for elsewhere, and found in a copy
-  // The same of records: to owners; what these did not take all of; of peers.
+  std::atomic<uint64_t> lookups_answered{0};  // lookup frames of peers
+  std::atomic<uint64_t> keys_in_copies{0};    // keys not held here that a copy had
+  // The same for records: frames to owners, batches left to the control plane, frames of peers.
   std::atomic<uint64_t> publish_frames{0}, publishes_passed_on{0}, publishes_answered{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
-  std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers said they use
-  // Pages taken over from nodes that drain, and pages that were offered and not taken.
+  std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers reported as used
+  // Pages taken over from draining nodes, and pages offered but not taken.
   std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
 };
 
-// A get that was followed (common/trace.h).
+// A traced get (common/trace.h).
 struct TracedGet {
   TimePoint begin, end;
   PageStatus status = PageStatus::pending;
@@ -133,13 +133,13 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
-  // Who may be a worker, beyond the socket's mode; before start().
+  // Which users and groups may be workers, beyond the socket's mode. Before start().
   void guard_workers(int64_t socket_group, std::vector<uint32_t> users,
                      std::vector<uint32_t> groups);
   // Quotas of namespaces; before start().
   void set_quotas(std::vector<QuotaRule> rules) { quotas_->set_rules(std::move(rules)); }
   void listen();  // binds the data port and serves peers
-  void start();   // that, if it was not done, and serves workers
+  void start();   // listen() if that was not done, then serves workers
   void stop();
 
   // --- RequestHandler, on the workers' connection threads
@@ -186,15 +186,15 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                                         std::span<const uint32_t> closed);
   unsigned rails() const;
   std::string transport_json() const;
-  void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners
-  // Records may go there in frames. engine/publish.cc
+  void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners to frames
+  // Whether publish frames may go to that owner. engine/publish.cc
   void open_owner(HolderIndex index, bool open) { nodes_.open_owner(index, open); }
-  // Of our publish frames; and of a peer's, of which no lower ones are taken any more (fences.h).
+  // fence(): in all our publish frames. raise_fence(): refuses a peer's lower frames (fences.h).
   uint64_t fence() const { return fence_.load(); }
   void raise_fence(HolderIndex holder, uint64_t fence) { fences_.raise(holder, fence); }
-  // Takes a peer's records into our shard; whether all of them are there.
+  // Stores a peer's records in our shard. False: not all of them are there.
   bool publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
-  // What has changed in our records behind `position`, to a follower. feed.cc
+  // Tells a follower how our records changed behind `position`. feed.cc
   bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                   uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
   // Sets our sign of life, which expires after `ms`.
@@ -202,25 +202,25 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                 std::chrono::milliseconds ms);
   // Returns the signs received since the last call.
   std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }
-  // Whether a digest that we own and do not know is nowhere: all members are in sync here.
+  // `final`: all members are in sync here, so a digest that we own and do not know is nowhere.
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
-  // What our shard knows of these, for a peer. engine/locate.cc
+  // Answers a peer's lookup from our shard. engine/locate.cc
   void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
-  // Removals, of this cluster's members at this one (peercached/peer/removals). The pages are
-  // out of pool and disk when begin_removal() returns, and until end_removal() of the same digests
-  // nobody sets them here.
+  // Removals that the cluster's members run at this node (peercached/peer/removals). When
+  // begin_removal() returns, the pages are out of pool and disk. Nobody can set them here until
+  // end_removal() of the same digests.
   enum class Removed { kept, not_kept, too_many };  // not_kept: a restart may bring them back
   Removed begin_removal(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   void end_removal(std::span<const Digest> digests);
-  // Of removals that are over: only what is here goes. False: not kept.
+  // For removals that are over: drops only the pages that are here. False: not kept.
   bool remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  // All that is here; false: not kept.
+  // Drops all that is here. False: not kept.
   bool drop_all();
-  // Pages of an earlier start are not found until release_held(); those in the pool go. Before
-  // workers are served.
+  // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
+  // before workers are served.
   void hold_back() {
     std::vector<RecordRow> rows;
     if (!cold_->hold_back(rows)) write_removals_later();
@@ -231,40 +231,41 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
     feed_.forget();
   }
   Journal& journal() { return journal_; }
-  // A disk folder or pool file was used with a later state of state_dir, or with another.
+  // A disk folder or pool file was last used with a later state of state_dir, or with another one.
   bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
-  // Until then, and from end_serving() on, nobody finds anything here, workers nor peers.
+  // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
-  // While false, sets are answered `draining` at once.
+  // While false, sets are answered with `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
-  // Our pages in the order in which a drain hands them over, in parts of one namespace each.
+  // Our pages in the order in which a drain hands them over. Each part is of one namespace.
   Handovers handovers(uint64_t bytes_max) const;
-  // Takes pages of a node that drains: reads them, checks them, publishes them. engine/adopt.cc
+  // Takes over pages of a draining node: reads, checks and publishes them. engine/adopt.cc
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
-  // Gets one page of `length` into memory of its own. std::invalid_argument for a name that cannot
-  // be opened. engine/trace.cc
+  // Gets one page of `length` bytes into memory of its own. Throws std::invalid_argument if the
+  // namespace cannot be opened. engine/trace.cc
   TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
                       Deadline deadline);
-  // From our pool only; a copy on disk stays.
+  // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
   std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
-  // For a peer: the records of those that are in our pool now, read from disk if need be, and
-  // withdrawals of those that are not here at all. The rest: not now. engine/promote.cc
+  // For a peer: reads these pages from disk if need be. Returns records of those in our pool now,
+  // withdrawals of those not here, and rows without flags where the disk failed. No row: not now.
+  // engine/promote.cc
   std::vector<RecordRow> promote_local(std::span<const Digest> digests, Deadline deadline);
-  // For a peer that has used them or is about to: they count as used now, and those that are only
-  // on the disk are promoted when there is time.
+  // For a peer that has used these pages or is about to. They count as used now. Those on disk only
+  // are promoted when there is time.
   void warm_local(std::span<const Digest> digests);
-  // Pages that we READ and whose holders do not know it, since the last time.
+  // Pages that we READ without their holders noticing, since the last call.
   std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
-  // held[i] = 1: held here from now on for so long (engine/holds.h).
-  // False: the namespace was cleared meanwhile, and other digests are the ones to remove.
+  // False: the namespace was cleared meanwhile, so these digests are the wrong ones.
   bool remove_in_epoch(const RequestContext& context, std::span<PageRef> keys, std::string& text);
+  // held[i] = 1: the page stays here for `hold_ms` (engine/holds.h).
   void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // The generation to resync against, and the summaries of our records by owner.
   std::pair<Generation, OwnerSummaries> pool_summaries() const;
   std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
                                                           std::span<const uint8_t> buckets) const;
-  // Sentences for the log about who was refused, and what the disk and the rails do.
+  // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
     quotas_->tell(notices_);
     if (cold_->enabled() && disk_watch_.due()) disk_watch_.tell(cold_->tier().stats(), notices_);
@@ -281,41 +282,44 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   struct AdoptRun;
   struct Search;
 
-  // Records and withdrawals on their way to the owners and to followers; nobody waits for them.
+  // Queues records and withdrawals for owners and followers. Nobody waits for them.
   void tell(std::span<const RecordRow> rows);
-  // While alone the records of our pages concern nobody else: no need to ask the control plane.
+  // If we are alone in the ring, stores the rows in our own shard, the only owner. Else false.
   bool publish_alone(std::span<const RecordRow> rows);
-  // False: some owner may not have all of them, and the control plane has to be told.
+  // False: some owner may lack some of them, so the control plane must send them.
   bool publish_in_frames(std::span<const RecordRow> rows, Deadline deadline);
-  // Finds records for `digests` of pages not held here; rows[i].holder == kNoHolder: none usable.
-  // why[i]: absent, suspect, deadline, or stale (the record is our own) then. failed[i]: who has
-  // failed us with this page, and is asked again only if nobody else has it; may be empty.
-  // `of_prefix`: what lies behind the first digest that is found nowhere need not be looked for.
+  // Finds records for `digests` of pages not held here. rows[i].holder == kNoHolder: none usable.
+  // Then why[i] is absent, suspect, deadline, or stale (the record is our own). failed[i] is the
+  // holder that failed us with this page. It is used again only if nobody else has the page.
+  // `failed` may be empty. `of_prefix`: digests behind the first one that is nowhere need no
+  // lookup.
   enum class Trust {
-    cached,   // whatever the location cache has: a READ will tell
-    recent,   // what it learnt a moment ago: the answer is a promise
-    nothing,  // it has just misled us: ask the owners
+    cached,   // any entry of the location cache: a READ will verify it
+    recent,   // only entries learnt a moment ago: the answer is a promise
+    nothing,  // no entry: one has just misled us, so ask the owners
   };
   void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
               Trace* trace = nullptr, bool of_prefix = false);
   void sweep_namespace_later(uint32_t pool_slot);
-  bool write_removals_later();  // false
-  // For somebody who waits, here or at a peer.
+  bool write_removals_later();  // returns false
+  // For a caller that waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
-  // Has the hits among the first `told` keys promoted that are on a disk only: ours, or that of
-  // rows[k].holder for the index[k]-th key.
+  // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
+  // that of rows[k].holder for the index[k]-th key.
   void warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
                     std::span<const size_t> index, std::span<const RecordRow> rows, size_t told,
                     std::span<const uint8_t> present);
-  // Keeps present only what could be held, here or at rows[k].holder of the index[k]-th key.
+  // Clears present[] of pages that could not be held, here or at rows[k].holder of the index[k]-th
+  // key.
   void hold_present(const RequestContext& context, std::span<const Digest> digests,
                     std::span<const size_t> index, std::span<const RecordRow> rows,
                     std::span<uint8_t> present);
   void janitor();
   std::unique_ptr<ColdTier> open_disk(const std::function<std::string(const TierNote&)>& why_not,
                                       const RemovalJudge& is_void);  // throws DiskError
-  // Null, and why_no_rdma_ says why, when it is not wanted, or neither demanded nor there.
+  // Null if RDMA is not wanted, or absent and not demanded; why_no_rdma_ says why. Throws if it is
+  // demanded and absent.
   std::unique_ptr<rdma::Fabric> make_fabric();
   std::vector<RailNow> rails_now() const;
 
@@ -332,18 +336,18 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   LocationCache locations_;
   Journal journal_;
   std::atomic<bool> state_is_old_{false};
-  std::unique_ptr<ColdPages> cold_;  // the pool may evict until its end
+  std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
-  std::atomic<ColdPages*> cold_pages_{nullptr};  // once pages may leave pool and disk
+  std::atomic<ColdPages*> cold_pages_{nullptr};  // null until pages may leave pool and disk
   std::unique_ptr<Promoter> promoter_;
   RecentWishes warm_wishes_;
   UsedPages used_;
   std::unique_ptr<Shard> shard_;
   RecordFeed feed_{kFeedChanges};
   tcp::LifeSigns signs_;
-  std::unique_ptr<Copies> copies_;  // null: of nobody
+  std::unique_ptr<Copies> copies_;  // null: no node is followed
   CopyCrew crew_;
   VerifyingSink verifier_;
   OperationCounters counters_;
@@ -355,22 +359,23 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   Finality finality_;
   std::atomic<uint64_t> fence_{1};
   Fences fences_;
-  UnderWay commits_;  // until their records are told, and withdrawn if need be
+  UnderWay commits_;  // commits whose records are not told yet
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{false};
 
   mutable std::mutex readers_mutex_;
-  // Tokens. By process, not by node id: a second daemon with a copied configuration shakes hands
-  // before it is refused, and must not shut out the first. The control plane bounds them.
+  // Read tokens, by process and not by node id. A second daemon with a copied configuration shakes
+  // hands before it is refused, and must not shut out the first one. The control plane bounds their
+  // number.
   std::map<std::pair<std::string, Incarnation>, std::string> readers_;
 
   std::mutex janitor_mutex_;
   std::condition_variable janitor_wake_;
   std::vector<uint32_t> stale_namespaces_;
-  std::map<Digest, uint64_t> stale_on_disk_;  // namespaces, and the epochs they have
+  std::map<Digest, uint64_t> stale_on_disk_;  // namespace -> its new epoch
   bool sweep_shard_ = false;
   bool look_at_holds_ = false;
-  bool write_removals_ = false;  // some could not be written down
+  bool write_removals_ = false;  // some are not in the journal yet
   bool stopping_ = false;
   std::thread janitor_thread_;
 
@@ -378,7 +383,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
   RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
-  TcpEngine* tcp_ = nullptr;  // a part of transfer_
+  TcpEngine* tcp_ = nullptr;  // owned by transfer_
   std::unique_ptr<tcp::Follower> follower_;
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;

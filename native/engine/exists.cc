@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRemoveAttempts = 4;
 
-// Whole items of an answer; an empty one has no memory to copy from.
+// Appends the whole items of an answer. An empty answer has no memory to copy from.
 template <typename Item>
 void append_items(std::vector<Item>& items, std::span<const std::byte> packed) {
   const size_t count = packed.size() / sizeof(Item);
@@ -34,7 +34,7 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   if (!serving_.load(std::memory_order_acquire)) return answer;
 
   pool_->contains(digests, true, answer.present);
-  // On our disk only: hits that take a while, so they are promoted now if anybody is told of them.
+  // Pages on our disk only are hits, but slow ones. Those reported to the caller are promoted now.
   std::vector<uint8_t> on_disk(keys.size(), 0);
   const bool all_here =
       std::find(answer.present.begin(), answer.present.end(), 0) == answer.present.end();
@@ -62,10 +62,10 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
     std::vector<PageStatus> why(missing.size());
     locate(missing, {}, Trust::recent, context.deadline, rows, why, nullptr, !all);
     for (size_t k = 0; k < missing.size(); ++k) {
-      // Readable, not merely known: a hit is a promise.
+      // The holder must be readable, not merely known: a hit is a promise.
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);
     }
-    // Our own record of what we had not got: it may have come since we looked.
+    // Stale: our own record of a page that was not here. It may have come since we looked.
     size_t elsewhere = 0;
     for (size_t k = 0; k < missing.size(); ++k) {
       uint8_t& present = answer.present[index[k]];
@@ -82,12 +82,12 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
     while (answer.prefix < keys.size() && answer.present[answer.prefix] != 0) ++answer.prefix;
   };
   count_prefix();
-  // Nobody is told of what lies behind the first hole, unless all was asked for.
+  // The caller is told of keys behind the first hole only if it asked for all.
   const size_t told = all ? keys.size() : answer.prefix;
   warm_present(digests, on_disk, index, rows, told, answer.present);
   if (context.hold_ms != 0) {
     std::fill(answer.present.begin() + told, answer.present.end(), 0);
-    // A promise is made of what is in a pool: a disk may take longer than the worker would wait.
+    // Only pages in a pool are promised: a disk may take longer than the worker would wait.
     for (size_t i = 0; i < keys.size(); ++i) answer.present[i] &= on_disk[i] == 0;
     for (size_t k = 0; k < rows.size(); ++k) {
       if ((rows[k].flags & kRecordResident) == 0) answer.present[index[k]] = 0;
@@ -136,7 +136,7 @@ void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8
 void Engine::hold_present(const RequestContext& context, std::span<const Digest> digests,
                           std::span<const size_t> index, std::span<const RecordRow> rows,
                           std::span<uint8_t> present) {
-  // The keys that each holder is asked to hold: the one that kSelfHolder stands for is this node.
+  // The keys that each holder is asked to hold. kSelfHolder is this node.
   std::map<HolderIndex, std::vector<size_t>> by_holder;
   std::vector<HolderIndex> holder_of(present.size(), kSelfHolder);
   for (size_t k = 0; k < index.size(); ++k) holder_of[index[k]] = rows[k].holder;

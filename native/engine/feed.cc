@@ -1,4 +1,4 @@
-// Our records' changes, to those who keep copies of them.
+// Tells the changes of our records to nodes that keep copies of them.
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ constexpr uint32_t kFeedWaitMsMax = 10'000;
 
 using Tell = std::function<bool(const tcp::Followed&)>;
 
-// In parts, and all of them with `more`. `anew` is of the first.
+// Tells the rows in parts, each with `more`. `anew` goes with the first part only.
 bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
   while (!rows.empty()) {
     const auto part = rows.first(std::min<size_t>(rows.size(), tcp::kRowsPerFollowedMax));
@@ -37,7 +37,7 @@ bool Engine::feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_
       told = tell_rows(changes, anew, tell);
       break;
     case RecordFeed::Told::forgotten:
-      // What changes during the scan comes once more behind it.
+      // Changes during the scan are told once more behind it.
       anew = true;
       cold_->scan(
           [&](std::span<const RecordRow> rows) { told = told && tell_rows(rows, anew, tell); });

@@ -1,9 +1,10 @@
-// Fencing tokens: which of a holder's publish frames come too late to be taken.
+// Fencing tokens: they tell which of a holder's publish frames come too late.
 //
-// A holder raises its *fence*, a number in every frame, for each frame that it hears no answer to.
-// That frame may still arrive, behind the withdrawal of its pages; owners keep no tombstones, so
-// its records would stay. Every batch on the holder's record stream has the fence of that moment,
-// too. An owner that reads a batch takes no frame with a lower one from then on.
+// Each publish frame carries its holder's *fence*, a number. The holder raises it for each frame
+// that gets no answer. Such a frame may still arrive, after the withdrawal of its pages. Owners
+// keep no tombstones, so its records would stay. Every batch on the holder's record stream carries
+// the current fence, too. An owner that reads a batch refuses frames with a lower fence from then
+// on.
 //
 // Thread safe.
 #pragma once
@@ -19,7 +20,7 @@ namespace peercached {
 
 class Fences {
  public:
-  // A holder has this index now, or nobody has.
+  // admit(): a new holder has this index. refuse(): nobody has it.
   void admit(HolderIndex holder) {
     set(holder, [](uint64_t) { return uint64_t{0}; });
   }
@@ -30,7 +31,8 @@ class Fences {
     set(holder, [&](uint64_t lowest) { return std::max(lowest, fence); });
   }
 
-  // Whether `apply` was called, and said yes. It is over before the fence can be raised.
+  // Calls `apply` if the fence is high enough. True: it was called and returned true. The fence
+  // cannot rise while it runs.
   template <typename Apply>
   bool pass(HolderIndex holder, uint64_t fence, const Apply& apply) {
     if (holder >= kNodesMax) return false;
@@ -50,7 +52,7 @@ class Fences {
   std::mutex& mutex_of(HolderIndex holder) { return mutexes_[holder % mutexes_.size()]; }
 
   std::array<std::mutex, 64> mutexes_;
-  std::array<uint64_t, kNodesMax> lowest_{};  // by holder: that is taken
+  std::array<uint64_t, kNodesMax> lowest_{};  // by holder: the lowest fence that is accepted
 };
 
 }  // namespace peercached

@@ -1,9 +1,10 @@
-// Whether what this node owns and has no record of is nowhere: the control plane says so, per view.
+// Whether a digest that this node owns and has no record of is nowhere. The control plane says so,
+// for one view.
 //
 // A look into the shard takes a while, in which the answer may change twice. So it counts only if
-// one *term* lasted from before the look until after it. And when this process has stood still,
-// what it was told meanwhile lies in the control plane's sockets, while native threads answer at
-// once. So the control plane says again and again that it is up to date.
+// one *term* lasts from before the look until after it. After a stall of this process, news still
+// waits in the control plane's sockets while native threads already answer. So the control plane
+// keeps confirming that it is up to date.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ namespace peercached {
 
 class Finality {
  public:
-  // From one thread at a time.
+  // Call from one thread at a time.
   void set(bool final, uint64_t view_number) {
     term_.store(0);
     if (!final) return;
@@ -23,10 +24,10 @@ class Finality {
     term_.store(++terms_);
   }
 
-  // The control plane has read what it was told.
+  // The control plane has read its news: the term lasts until then.
   void keep(TimePoint until) { until_.store(until); }
 
-  // The term that lasts, for a reader with that view; 0: none.
+  // The current term, for a reader with that view; 0: none.
   uint64_t term(uint64_t view_number) const {
     const uint64_t term = term_.load();
     return view_number_.load() == view_number && lasts(term) ? term : 0;

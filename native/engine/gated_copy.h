@@ -1,7 +1,7 @@
-// Copying one page between worker memory and the pool.
+// Copies one page between worker memory and the pool.
 //
-// The gate (common/write_gate.h), the guard against memory that went away, and the deadline stand
-// before every piece, not before the page: a large one is left in its middle.
+// Each piece checks the gate (common/write_gate.h) and the deadline, and is guarded against memory
+// that goes away. So a large page can be given up in its middle.
 #pragma once
 
 #include "common/clock.h"
@@ -13,10 +13,10 @@ namespace peercached {
 
 struct GatedCopy {
   PageStatus status;  // ok, deadline (also: the worker has given up) or region_lost
-  uint64_t checksum;  // when ok
+  uint64_t checksum;  // valid if ok
 };
 
-// One of `dest` and `source` is in `worker_memory`, which is as long as the page.
+// `worker_memory` is `dest` or `source`: the page's bytes in the worker's region.
 GatedCopy copy_gated(std::byte* dest, const std::byte* source, size_t page_bytes,
                      const std::byte* worker_memory, WriteGate& gate, Deadline deadline);
 

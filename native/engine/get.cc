@@ -1,8 +1,8 @@
-// get: the pool, else the disk, else whoever holds the page.
+// get: the pool, else the disk, else a peer that holds the page.
 //
-// A page whose READ came back stale or failed is looked up once more, past the location cache and
-// at another holder if there is one, inside the same deadline; then it is a miss. It may also have
-// come to our own pool while we looked elsewhere.
+// A page whose READ came back stale or failed is looked up once more, inside the same deadline.
+// That lookup skips the location cache and prefers another holder. If it fails, too, the page is a
+// miss. In between we look into our own pool again, because the page may have come there.
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ namespace peercached {
 
 namespace {
 
-// Our own disk has at most this share of the time that is left: a peer may have the page, too.
+// Our own disk gets at most 1/kDiskShare of the time left: a peer may have the page, too.
 constexpr int kDiskShare = 2;
 
 }  // namespace
@@ -24,7 +24,7 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
-    // What lies here cannot be copied to a device: such a page comes from a peer, or not at all.
+    // We cannot copy to a device: such a page comes from a peer, or not at all.
     if (pages[i].status != PageStatus::pending || pages[i].of_device) continue;
     wanted.push_back(digests[i]);
     index.push_back(i);

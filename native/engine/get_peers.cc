@@ -1,9 +1,9 @@
-// get, the part about other nodes: READ what is in their pools; what is on their disks only they
-// promote first, when asked, and answer with the records of where it is then.
+// get, the part about other nodes. Pages in their pools are READ. Pages on their disks only are
+// promoted first: we ask the holder, and it answers with the new records.
 //
-// A holder is asked for a few megabytes at a time, and for the next ones before those are read, so
-// that its disk and the network work at the same time and no holder has to keep much in its pool
-// for one reader.
+// A holder is asked for a few megabytes at a time, and for the next ones before those are read. So
+// its disk and the network work at the same time, and it need not keep much in its pool for one
+// reader.
 
 #include <algorithm>
 #include <cstring>
@@ -150,7 +150,7 @@ void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, 
   }
   std::vector<Found>& left = cold[asked.holder];
   if (there.empty()) {
-    // No room there, and none was made: more questions would be in vain.
+    // The holder had no room and made none, so more questions would be in vain.
     for (const Found& found : not_now) missed(found, PageStatus::stale, trust);
     for (const Found& found : left) missed(found, PageStatus::stale, trust);
     left.clear();

@@ -1,5 +1,5 @@
-// One `get` on its way through the places where its pages may be. Every page ends with one status;
-// what one place does not have, or cannot give in time, stays pending for the next one.
+// One `get` on its way through the places where its pages may be. Every page ends with one status.
+// It stays pending for the next place if this one does not have it, or cannot give it in time.
 #pragma once
 
 #include <deque>
@@ -16,37 +16,38 @@ struct Engine::GetRun {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
-  std::vector<HolderIndex> failed;    // by page: who had not got it, though its record said so
-  std::vector<uint8_t> unread{};      // by page: a disk that has it gave nothing; empty: none did
-  Source farthest = Source::nowhere;  // that a page came from
+  std::vector<HolderIndex> failed;    // by page: the holder that failed to give it
+  std::vector<uint8_t> unread{};      // by page: 1 if a disk has it but gave nothing; or empty
+  Source farthest = Source::nowhere;  // of the places that gave a page
 
   void from_pool(const Digest* parent);  // get.cc
   void from_disk();                      // get.cc
-  // Those worth another try stay pending.
+  // Pages worth another try stay pending.
   void from_peers(Trust trust);  // get_peers.cc
-  // Behind all these: misses of what is on a disk that gave nothing are its fault.
+  // The last step: a miss becomes an error if a disk has the page but gave nothing.
   void blame_disks();
 
  private:
-  // A page of this request (index) and where it is.
+  // A page of this request (its index) and its record.
   struct Found {
     size_t page;
     RecordRow row;
   };
   using ByHolder = std::map<HolderIndex, std::vector<Found>>;
-  struct Asked;  // one holder, for some pages
+  struct Asked;  // one holder, asked for some pages
 
-  // Copies pinned pages of ours into the region: pins[k] is the index[k]-th page.
+  // Copies our pinned pages into the region: pins[k] is the index[k]-th page.
   void copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index, Source source);
   void hit(Source source);
-  void not_read(size_t page);  // a disk has it, and gave nothing
-  // Reads what is resident, and in turns has what is `cold` promoted and reads that.
+  void not_read(size_t page);  // a disk has it, but gave nothing
+  // Reads `resident` pages. In turns, has `cold` pages promoted and reads them.
   void promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust);
   void ask(ByHolder& cold, std::deque<Asked>& asked);
-  // Waits for it; what cannot be promoted now is cold again, unless that would go on for ever.
+  // Waits for the answer. Pages that cannot be promoted now are cold again. If none could, they are
+  // misses, because more questions would not help.
   void take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold);
   void read(const ByHolder& found, Trust trust, Source source);
-  // What was said of the page led nowhere: it stays pending if it is worth another look.
+  // The record led nowhere. The page stays pending if another look is worthwhile.
   void missed(const Found& found, PageStatus status, Trust trust);
 };
 

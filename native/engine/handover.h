@@ -1,4 +1,4 @@
-// Pages on their way from a node that drains to another one (docs/protocol.md, "Drain").
+// Pages handed over by a draining node to another one (docs/protocol.md, "Drain").
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace peercached {
 
-// Of one part: a reader takes it in a time-out's time even from a slow peer.
+// Limits of one part: a reader takes it within a timeout even from a slow peer.
 inline constexpr size_t kHandoverPages = 256;
 inline constexpr uint64_t kHandoverBytes = 8 << 20;
 // Larger pages are not handed over.
@@ -19,19 +19,19 @@ inline constexpr uint32_t kHandoverPageBytesMax = 64 << 20;
 struct Handover {
   Digest namespace_id;
   uint64_t epoch = 0;
-  uint32_t idle_ms = 0;  // of the page that has not been used for longest
+  uint32_t idle_ms = 0;  // since the last use, of the page unused for longest
   std::vector<RecordRow> rows;
 };
 
 struct Handovers {
   std::vector<Handover> parts;
-  uint64_t too_large = 0;  // pages within the budget that are left out
+  uint64_t too_large = 0;  // pages left out because of their size
 };
 
 struct Adopted {
-  std::vector<Digest> held;  // here from now on, until evicted
-  std::string why_not;       // why not the others; empty if there are none
-  bool full = false;         // no room: offers of what was used longer ago are in vain, too
+  std::vector<Digest> held;  // in our pool from now on, until evicted
+  std::string why_not;       // why the others were not taken; empty if all were
+  bool full = false;         // no room: pages used longer ago would be refused, too
 };
 
 }  // namespace peercached

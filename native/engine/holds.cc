@@ -21,7 +21,7 @@ void HoldTable::hold(std::span<const Digest> digests, TimePoint until, std::span
       if (!pin) continue;
       const auto known = held_.find(digests[i]);
       if (known != held_.end()) {
-        // Pinned twice, or removed and set anew since: the pin of now is the one to keep.
+        // Pinned twice, or removed and set anew since: keep the new pin.
         bytes_ += pin.length;
         bytes_ -= known->second.page.length;
         unneeded.push_back(known->second.page);

@@ -1,7 +1,7 @@
-// Pages kept in the pool for a while because somebody was promised them.
+// Pages kept in the pool for a while because a caller was promised them.
 //
-// Bounded in pages and bytes, so that promises can never starve eviction: beyond the bound
-// nothing more is held, and the asker is told that the page is not there.
+// Bounded in pages and bytes, so that promises never starve eviction. Beyond the bound nothing more
+// is held, and the caller is told that the page is not there.
 #pragma once
 
 #include <mutex>
@@ -24,10 +24,10 @@ class HoldTable {
   HoldTable(Pool& pool, size_t pages_max, uint64_t bytes_max);
   ~HoldTable();
 
-  // held[i] = 1: digests[i] is committed here and stays until then, if nobody removes it. What
-  // is held already is held for the longer of both times.
+  // held[i] = 1: digests[i] is committed here and stays until `until`, unless it is removed. A page
+  // that is held already keeps the later of both times.
   void hold(std::span<const Digest> digests, TimePoint until, std::span<uint8_t> held);
-  // Lets go what is due; when there will be more, or TimePoint::max().
+  // Releases pages whose time is over. Returns when the next is due, or TimePoint::max().
   TimePoint expire(TimePoint now);
   HoldStats stats() const;
 
@@ -43,7 +43,7 @@ class HoldTable {
   const uint64_t bytes_max_;
   mutable std::mutex mutex_;
   std::unordered_map<Digest, Held, DigestHash> held_;
-  // One entry per held page; an extended one is put back when its first time comes.
+  // One entry per held page. After an extension it is queued again when its first time comes.
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   uint64_t bytes_ = 0, refused_ = 0;
 };

@@ -1,5 +1,5 @@
-// Memory of our own that pages of peers land in. Registered with the devices like a worker's
-// region, so that RDMA may write to it (the pool itself is for reading only), and fenced by nobody.
+// Our own memory that receives pages of peers. It is registered with the devices like a worker's
+// region, because RDMA may only read the pool. Nobody fences it.
 #pragma once
 
 #include <sys/mman.h>

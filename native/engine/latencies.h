@@ -1,4 +1,4 @@
-// How long requests take, whole: what a worker waits for, without its own side of the socket.
+// How long whole requests take: a worker's wait, without its own side of the socket.
 #pragma once
 
 #include <array>
@@ -10,18 +10,18 @@
 
 namespace peercached {
 
-// Where the pages of a get were, if they were at several places the farthest of them.
+// Where the pages of a get were. If at several places, the farthest one.
 enum class Source : uint8_t { nowhere, pool, disk, peer, peer_disk };
 inline constexpr std::array<const char*, 5> kSourceNames = {"nowhere", "pool", "disk", "peer",
                                                             "peer_disk"};
 
 struct Latencies {
   RequestLatency set, exists;
-  RequestLatency promote;  // of batches that somebody waits for, at the node with the disk
+  RequestLatency promote;  // batches that a caller waits for, at the node with the disk
   std::array<RequestLatency, kSourceNames.size()> get;  // by Source
 };
 
-// Adds how long its own life was.
+// Adds its own lifetime to the histogram.
 class Timed {
  public:
   explicit Timed(RequestLatency& histogram) : histogram_(histogram) {}
@@ -34,8 +34,8 @@ class Timed {
   const TimePoint started_ = Clock::now();
 };
 
-// For whoever shows them. `kind`: "set", "exists", "promote", "get" (label: the source),
-// "peer_read" (label: the holder index) or "rail_read" (label: the number of the rail).
+// For display. `kind`: "set", "exists", "promote", "get" (label: the source), "peer_read" (label:
+// the holder index) or "rail_read" (label: the number of the rail).
 struct NamedLatency {
   std::string kind, label;
   LatencySnapshot counts;

@@ -11,21 +11,20 @@ static_assert(tcp::kRowsPerDigestMax == kHoldersPerDigestMax);
 
 namespace {
 
-// Long enough for an `exists` asked again while its request waits, short beside the life of a page
-// even in a pool that turns over in a second.
+// Long enough for an `exists` that is repeated while its request waits. Short beside the life of a
+// page, even in a pool that turns over in a second.
 constexpr auto kRecent = std::chrono::milliseconds(200);
 constexpr auto kEachDigest = std::chrono::microseconds(2);
 
-// Whole items of an answer; an empty one has no memory to copy from.
+// The whole records of an answer. An empty answer has no memory to copy from.
 std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
   std::vector<RecordRow> rows(packed.size() / sizeof(RecordRow));
   if (!rows.empty()) std::memcpy(rows.data(), packed.data(), rows.size() * sizeof(RecordRow));
   return rows;
 }
 
-// Which of one digest's records to use: at a node that is not suspect, resident if there is one,
-// else on a disk; another one than `failed` if there is one; among several a different one for each
-// digest, so that readers spread.
+// Chooses one of a digest's records, at a usable node. Prefers another holder than `failed`, then a
+// resident page. Among equal ones the digest decides, so that readers spread.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
                         HolderIndex failed, PageStatus& why) {
   const RecordRow* best = nullptr;
@@ -35,7 +34,7 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
     const RecordRow& record = records[(start + i) % records.size()];
     const bool resident = record.flags & kRecordResident;
     if (record.holder == kSelfHolder) {
-      // It was not in our pool when we looked: it is just being withdrawn, or has just come.
+      // It was not in our pool when we looked: it has just come, or is just being withdrawn.
       if (resident) why = PageStatus::stale;
       continue;
     }
@@ -53,7 +52,7 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
 
 using Part = OwnersPart;
 
-// All that each owner could be asked for.
+// All places that each owner could be asked for.
 std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
                              std::span<const size_t> places,
                              const std::function<bool(HolderIndex)>& may_be_asked) {
@@ -74,8 +73,8 @@ std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
 
 bool is_smaller(const Part& a, const Part& b) { return a.places.size() < b.places.size(); }
 
-// Few owners that know much rather than many that know little. What has no owner that may be asked
-// is in no part.
+// Prefers few owners that know much to many that know little. A digest is in no part if none of its
+// owners may be asked.
 std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
   std::vector<uint8_t> taken(digests, 0);
   std::vector<Part> chosen;
@@ -111,7 +110,7 @@ void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
   const uint64_t term = finality_.term(view_number);
   std::vector<RecordRow> rows;
   shard_->lookup(digests, rows);
-  std::vector<HolderIndex> named;  // by place in the table of holders
+  std::vector<HolderIndex> named;  // by place in the answer's table of holders
   for (RecordRow& row : rows) {
     auto at = std::find(named.begin(), named.end(), row.holder);
     if (at == named.end()) {
@@ -205,7 +204,7 @@ void Engine::Search::in_own_shard() {
   }
   if (own.empty()) return;
   TraceStep step(trace, "own shard");
-  // A fresh search asks the other owners too: our own shard may be what misled us.
+  // The search after a failed READ asks the other owners too: our own shard may have misled us.
   const bool ask_others = !alone && trust == Trust::nothing;
   const uint64_t term = ask_others ? 0 : engine.finality_.term(ring->view_number());
   std::vector<RecordRow> found;
@@ -213,7 +212,7 @@ void Engine::Search::in_own_shard() {
   const bool final = alone || engine.finality_.lasts(term);
   merge(found);
   found_so_far(step);
-  // Of a suspect's page others may know of one more holder.
+  // Other owners may know another holder of a suspect's page.
   std::erase_if(places, [&](size_t i) { return why[i] == PageStatus::suspect; });
   if (final) settle(places);
 }
@@ -226,7 +225,8 @@ void Engine::Search::at_owners() {
   const auto of_open = [&] { return candidates(*ring, digests, open_places(), may_be_asked); };
   std::vector<Part> parts = of_open();
   if (of_prefix && engine.copies_) {
-    // What no copy has is nowhere, most likely: one owner of the first such digest can say so.
+    // A page that no copy names is most likely nowhere. One owner of the first such digest can say
+    // so.
     std::vector<Part> of_first = parts;
     std::erase_if(of_first, [&](const Part& part) { return part.places[0] != first_hole(); });
     if (!of_first.empty()) {
@@ -321,7 +321,7 @@ size_t Engine::Search::first_hole() const {
 bool Engine::Search::is_decided() const {
   if (!of_prefix) return false;
   const size_t hole = first_hole();
-  // One with a reason may be in our pool by now, or come from another holder.
+  // A hole with a reason may be filled by our pool by now, or by another holder.
   return hole < why.size() && settled[hole] != 0 && why[hole] == PageStatus::pending;
 }
 

@@ -13,7 +13,7 @@ LocationCache::LocationCache(size_t entries, const Running& running)
 void LocationCache::put(const RecordRow& row, TimePoint now, uint64_t removals) {
   if (sets_count_ == 0 || row.holder == kNoHolder) return;
   std::lock_guard lock(lock_of(row.digest));
-  // With the lock: whichever removal changes it from now on forgets what is put.
+  // Under the lock: a removal that changes the counter later forgets this entry again.
   if (running_.changes() != removals) return;
   Set& set = set_of(row.digest);
   size_t way = kWays;

@@ -1,9 +1,9 @@
 // The location cache: where pages of other nodes were last seen.
 //
-// Filled by lookups, so that a `get` right after an `exists` asks nobody. It may be stale:
-// every READ is verified (transfer/verify.h), and a stale answer costs a `get` one more lookup. An
-// `exists` promises more, so it takes only what was learnt a moment ago. Bounded: sets of 8
-// entries, the oldest gives way.
+// Lookups fill it, so that a `get` right after an `exists` asks nobody. It may be stale: every READ
+// is verified (transfer/verify.h), and a stale entry costs a `get` one more lookup. An `exists`
+// promises more, so it uses only entries learnt a moment ago. Bounded: in a set of 8 entries the
+// oldest is replaced.
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,13 @@ namespace peercached {
 
 class LocationCache {
  public:
-  // `entries`: rounded up to a power of two; 0: off. Outlived by `running`.
+  // `entries` is rounded up to a power of two; 0: off. `running` must outlive this.
   LocationCache(size_t entries, const Running& running);
 
-  // What was learnt when Running::changes() was `removals`. Nothing if it has changed since: a
-  // removal forgets the page once it has begun, and once it is over, and it may be this page.
+  // Stores what was learnt when Running::changes() was `removals`. Does nothing if it has changed
+  // since: the removal that began or ended meanwhile may be of this page.
   void put(const RecordRow& row, TimePoint now, uint64_t removals);
-  // What was learnt at `since` or later.
+  // Finds only entries learnt at `since` or later.
   bool find(const Digest& digest, TimePoint since, RecordRow& row) const;
   void forget(const Digest& digest);
   void forget_holder(HolderIndex holder);
@@ -42,7 +42,7 @@ class LocationCache {
   struct Set {
     RecordRow rows[kWays];  // holder == kNoHolder: empty
     TimePoint learnt[kWays];
-    uint8_t next = 0;  // the way that gives way
+    uint8_t next = 0;  // the way to replace next
   };
   Set& set_of(const Digest& digest) const { return sets_[digest.hi & (sets_count_ - 1)]; }
   std::mutex& lock_of(const Digest& digest) const {

@@ -41,7 +41,7 @@ void NamespaceTable::forget_unused(HasPages has_pages, OnForgotten tell) {
   on_forgotten_ = std::move(tell);
 }
 
-// Under the mutex. Looks at all of them, which takes some milliseconds: now and then.
+// Requires mutex_. Looks at all namespaces, which takes milliseconds, so at most once a second.
 void NamespaceTable::make_room() {
   const TimePoint now = Clock::now();
   if (!has_pages_ || now < make_room_again_) return;
@@ -49,7 +49,7 @@ void NamespaceTable::make_room() {
   std::erase_if(by_id_, [&](const auto& entry) {
     const auto& [id, ns] = entry;
     const uint32_t pool_slot = ns->current().pool_slot;
-    // Nobody else can take it up meanwhile: that needs the mutex.
+    // Nobody can open it meanwhile, because that needs the mutex.
     if (ns.use_count() != 1 || has_pages_(pool_slot)) return false;
     on_forgotten_(pool_slot);
     if (--of_user_[ns->user_] == 0) of_user_.erase(ns->user_);
@@ -119,7 +119,7 @@ std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() cons
 }
 
 void NamespaceTable::judge(std::span<PageNamespace> found) {
-  uint32_t stale_slot = 0;  // none has one yet
+  uint32_t stale_slot = 0;  // unused: no namespace has a slot yet
   for (const PageNamespace& ns : found) raise(ns.id, ns.epoch, stale_slot);
   for (PageNamespace& ns : found) ns.slot = pool_slot_of(ns.id, ns.epoch);
 }

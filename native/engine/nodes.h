@@ -1,8 +1,8 @@
-// Node incarnations by holder index: who they are, and whether to bother them now.
+// Node incarnations by holder index, and whether each can be used now.
 //
-// An index is given out while its incarnation is in the view and is reused only when nothing
-// in the shard refers to it any more. Location-cache entries that outlive it are harmless: the
-// READ they lead to names digest and generation, and finds neither.
+// An index is in use while its incarnation is in the view. It is reused only when nothing in the
+// shard refers to it any more. Entries of the location cache may outlive it, without harm: their
+// READ names digest and generation, and finds neither.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ namespace peercached {
 
 inline constexpr size_t kNodesMax = 8192;
 
-// Of owners that are asked or told in frames. Who has not answered by then is slow: the control
-// plane goes on, with others beside it; and frames go there again after a while.
+// For owners that are asked or told in frames. An owner without an answer by then is slow: the
+// control plane goes on and asks others, too. Frames go there again after kSlowFor.
 inline constexpr auto kFramePatience = std::chrono::milliseconds(100);
 inline constexpr auto kSlowFor = std::chrono::seconds(1);
 
@@ -32,7 +32,7 @@ class NodeTable {
  public:
   NodeTable(std::string self_id, Incarnation self_incarnation);
 
-  // The index of this incarnation, and whether it is new. `reusable` says whether a freed index
+  // The index of this incarnation, and whether it is new. `reusable` tells whether a freed index
   // may be taken. Throws std::length_error when the table is full.
   std::pair<HolderIndex, bool> add(const std::string& node_id, Incarnation incarnation,
                                    const std::function<bool(HolderIndex)>& reusable);
@@ -40,8 +40,8 @@ class NodeTable {
   void set_connected(HolderIndex index, bool connected);
   void set_suspect(HolderIndex index, bool suspect);
 
-  // Whether records may go there in frames (publish.cc): the control plane has nothing to say about
-  // them. All are closed until it says so.
+  // Whether publish frames may go to this owner (publish.cc). The control plane opens an owner when
+  // everybody has the view, and its own stream to the owner is in sync and not behind.
   void open_owner(HolderIndex index, bool open) {
     if (index < kNodesMax) open_owners_[index].store(open);
   }
@@ -50,12 +50,12 @@ class NodeTable {
     return index < kNodesMax && open_owners_[index].load();
   }
 
-  // Has not answered in time: not asked on the hot path until then.
+  // The node did not answer in time: do not ask it on the hot path until then.
   void set_slow(HolderIndex index, TimePoint until);
   // The indices of these incarnations; kNoHolder: not in the view.
   std::vector<HolderIndex> find(std::span<const Incarnation> incarnations) const;
 
-  // Lock-free: for every page on the hot path.
+  // Lock-free: the hot path calls these for every page.
   bool live(HolderIndex index) const {
     return index < kNodesMax && (state_[index].load(std::memory_order_acquire) & kLive) != 0;
   }

@@ -1,4 +1,4 @@
-// Two pages of one `get` that share bytes of their destination: both cannot be right.
+// Finds pages of one `get` with overlapping destinations: both cannot be right.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace peercached {
 
-// The later of two overlapping pages, by address, becomes bad_range. Costs a sort only when the
-// pages do not come in ascending order.
+// The later of two overlapping pages, by address, becomes bad_range. Sorts only if the pages do not
+// come in ascending order.
 inline void mark_overlaps(std::span<PageRef> pages) {
   std::vector<PageRef*> order;
   order.reserve(pages.size());

@@ -1,4 +1,4 @@
-// What the holder of a page does when a peer wants it read from disk.
+// A holder's part when a peer wants pages read from its disk.
 
 #include "engine/engine.h"
 
@@ -6,7 +6,7 @@ namespace peercached {
 
 namespace {
 
-// Promoted pages stay at least so long for the one who asked, as far as holds go: it reads them as
+// Promoted pages are held this long for the peer, if the bounds of holds allow: it reads them as
 // soon as it has our answer.
 constexpr uint32_t kPromotedHoldMs = 1'000;
 
@@ -33,7 +33,7 @@ std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, De
   }
   std::vector<RecordRow> rows(here.size());
   pool_->rows_of(here, rows);
-  std::vector<uint8_t> held(kept.size());  // what is not may be gone by the time it is READ
+  std::vector<uint8_t> held(kept.size());  // a page that is not held may be gone before its READ
   hold_local(kept, kPromotedHoldMs, held);
   cold_->not_here(absent, rows);
   for (const Digest& digest : unread) {

@@ -1,4 +1,4 @@
-// The payload of EventKind::promote: who is asked for which pages.
+// The payload of EventKind::promote: a holder, and the pages that it is asked for.
 #pragma once
 
 #include <cstring>

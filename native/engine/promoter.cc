@@ -7,11 +7,11 @@ namespace peercached {
 
 namespace {
 
-constexpr uint64_t kBudgetShare = 4;  // of the pool may be pinned by promotions
-constexpr uint64_t kBatchShare = 8;   // of the pool, at most, for one batch
+constexpr uint64_t kBudgetShare = 4;  // promotions may pin 1/4 of the pool
+constexpr uint64_t kBatchShare = 8;   // one batch may take 1/8 of the pool
 constexpr uint64_t kBatchBytesMax = 32 << 20;
 constexpr size_t kWarmQueueMax = 16'384;  // pages
-constexpr size_t kWarmPages = 64;         // read at a time
+constexpr size_t kWarmPages = 64;         // pages read at a time
 constexpr int64_t kWarmMs = 5'000;
 
 }  // namespace
@@ -40,7 +40,7 @@ Promoter::~Promoter() {
   if (warmer_.joinable()) warmer_.join();
 }
 
-// One batch on its way.
+// One batch in progress.
 struct Promoter::Run {
   Promoter& promoter;
   std::span<const Digest> digests;
@@ -48,9 +48,9 @@ struct Promoter::Run {
   Deadline deadline;
   Promotions& out;
 
-  std::vector<size_t> missing{};  // indices of those not in the pool, and what the disk has
+  std::vector<size_t> missing{};  // indices of pages that are on disk only
   std::vector<DiskPage> on_disk{};
-  std::vector<size_t> reserved{}, busy{};  // positions in the two above
+  std::vector<size_t> reserved{}, busy{};  // positions in missing and on_disk
 
   void pin_what_is_here();
   void find();
@@ -80,7 +80,7 @@ void Promoter::Run::find() {
   }
 }
 
-// As many pages, from the first on, as a batch may have; false if there is no room in time.
+// Takes budget for the first pages, as many as a batch may have. False: there was no room in time.
 bool Promoter::Run::take_room() {
   uint64_t bytes = 0;
   size_t count = 0;
@@ -217,7 +217,7 @@ Promotions Promoter::promote(std::span<const Digest> digests, Urgency urgency, D
 }
 
 uint64_t Promoter::take_budget(uint64_t bytes, Urgency urgency, Deadline deadline) {
-  // A single page above all budgets is let through alone.
+  // A single page above the whole budget goes through alone.
   bytes = std::clamp<uint64_t>(bytes, 1, budget_bytes_max_);
   std::unique_lock lock(mutex_);
   const bool waits = urgency == Urgency::somebody_waits;

@@ -1,14 +1,14 @@
-// From disk into the pool: pages that somebody waits for, and pages that somebody may soon want.
+// Reads pages from disk into the pool: for a caller that waits, or to warm pages that may be wanted
+// soon.
 //
-//   find -> room in the budget -> reserve a slot -> read into it, verified -> commit, tell ->
-//   pinned
+//   find -> take budget -> reserve a slot -> read into it, verified -> commit, tell -> pinned
 //
-// A page is read once however many want it: the first reserves its slot, the others wait for that.
-// Promoted pages stay pinned until their `Promotions` end: the later pages of a batch never evict
-// its earlier ones. A batch that finds no more room stops there: the rest is not promoted now. A
-// quarter of the pool at most is pinned so. A batch takes its share at once or waits, so batches
-// never wait for each other in a circle. Who waits for a page goes first: warming gets half of the
-// budget, and none while a reader waits for it.
+// A page is read once however many callers want it: the first reserves its slot, the others wait
+// for that. Promoted pages stay pinned until their `Promotions` end, so later pages of a batch
+// never evict earlier ones. A batch that finds no more room stops there, and the rest is `not_now`.
+// Promotions pin at most a quarter of the pool. A batch takes its share at once or waits, so
+// batches cannot deadlock. Waiting callers go first: warming gets half of the budget, and none
+// while a caller waits for it.
 //
 // Thread safe.
 #pragma once
@@ -36,9 +36,9 @@ enum class PromoteStatus : uint8_t {
   pending,  // internal
   in_pool,  // pinned; it may have been there before
   absent,   // not on this disk, or no longer
-  not_now,  // no room, or another's promotion of it failed
-  late,     // the deadline
-  failed,   // the disk could not be read, or does not answer
+  not_now,  // no room, or another caller's promotion of it failed
+  late,     // the deadline passed
+  failed,   // the disk failed, or does not answer
 };
 
 inline bool disk_gave_nothing(PromoteStatus status) {
@@ -47,14 +47,14 @@ inline bool disk_gave_nothing(PromoteStatus status) {
 
 struct PromoterStats {
   uint64_t promoted = 0, promoted_bytes = 0;  // read from disk into the pool
-  uint64_t warmed = 0;                        // of these: for nobody who waited
+  uint64_t warmed = 0;                        // of these: nobody waited for them
   uint64_t not_now = 0, late = 0, failed = 0, absent = 0;
   uint64_t warm_queued = 0, warm_dropped = 0;
 };
 
 class Promoter;
 
-// The pages of one batch and their share of the budget; ends with the object.
+// The pages of one batch, pinned, and their share of the budget. The destructor releases both.
 class Promotions {
  public:
   ~Promotions();
@@ -65,7 +65,7 @@ class Promotions {
         budget_bytes_(std::exchange(other.budget_bytes_, 0)) {}
   Promotions& operator=(Promotions&&) = delete;
 
-  std::vector<PinnedPage> pages;  // by the batch's order; empty unless in_pool
+  std::vector<PinnedPage> pages;  // in the batch's order; empty unless in_pool
   std::vector<PromoteStatus> statuses;
 
  private:
@@ -78,14 +78,14 @@ class Promotions {
 class Promoter {
  public:
   Promoter(Pool& pool, NamespaceTable& namespaces, ColdPages& cold);
-  ~Promoter();  // ends the warming; no promote() may be under way
+  ~Promoter();  // ends the warming; no promote() may be running
 
   Promotions promote(std::span<const Digest> digests, Urgency urgency, Deadline deadline);
-  // Promotes those on disk when there is time, in this order; never waits. What is queued is at
-  // most a quarter of the pool, lest the last of it evict the first: the rest is dropped.
+  // Promotes pages on disk when there is time, in this order. Never waits. Queues at most a quarter
+  // of the pool, lest the last pages evict the first. The rest is dropped.
   void warm(std::span<const Digest> digests);
 
-  // As much as one batch should ask for.
+  // The most that one batch should ask for.
   uint64_t batch_bytes_max() const { return batch_bytes_max_; }
   PromoterStats stats() const;
 

@@ -1,7 +1,7 @@
-// Records of pages that were set, on their way to the owners: in frames of the data channels, from
-// this thread to one of each owner's. Only where nothing is amiss: everybody has the view, and all
-// owners are in sync with us, can be reached, and take all records. The rest is for the control
-// plane, whose streams know about the order of records and withdrawals, and about former owners.
+// Sends records of set pages to the owners in frames of the data channels, straight from this
+// thread. Only if nothing is amiss: everybody has the view, and all owners are in sync with us,
+// reachable, and take all records. Otherwise the control plane sends them. Its streams keep records
+// and withdrawals in order, and know former owners.
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace peercached {
 
 bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadline) {
   const TimePoint now = Clock::now();
-  // The ring first: another one closes all owners before it is set.
+  // The ring first: a new ring closes all owners before it is set.
   const std::shared_ptr<const Ring> ring = this->ring();
   if (!ring) return false;
   const std::vector<Ring::Part> parts =

@@ -1,5 +1,5 @@
-// Which namespaces have quotas of pool and disk: by patterns of their names, the first that fits.
-// pool/quota.h and disk/namespace_table.h keep them. Thread safe.
+// Quotas of namespaces, for pool and disk: the first rule with a pattern that fits the name
+// applies. pool/quota.h and disk/namespace_table.h enforce them. Thread safe.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 namespace peercached {
 
 struct QuotaRule {
-  std::string pattern;  // as in a shell; * also stands for slashes
+  std::string pattern;  // as in a shell; * also matches slashes
   uint64_t pool_bytes = 0;
-  std::optional<uint64_t> disk_bytes;  // of payloads; none: no quota there
+  std::optional<uint64_t> disk_bytes;  // of payloads; nullopt: no quota there
 };
 
 class Quotas {
@@ -31,14 +31,14 @@ class Quotas {
 
   Quotas(Pool& pool, ColdPages& cold) : pool_(pool), cold_(cold) {}
 
-  // Before any namespace is opened.
+  // Call before any namespace is opened.
   void set_rules(std::vector<QuotaRule> rules) { rules_ = std::move(rules); }
   // The namespace has that pool slot from now on.
   void opened(const Namespace& ns, uint32_t pool_slot);
-  // The pages of that slot are void.
+  // The slot's pages are void, so its quota ends.
   void void_slot(uint32_t pool_slot);
   void write(JsonWriter& json) const;
-  // Which of them were refused pages since the last call that looked, at most once a second.
+  // Reports namespaces with pages refused since the last report, at most once a second.
   void tell(Notices& notices, TimePoint now = Clock::now());
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::chrono::seconds kTellEvery{1};
 
-// The peers of `all` that `others` has not got.
+// Names the peers in `all` that are not in `others`.
 std::string missing(const std::map<std::string, std::string>& all,
                     const std::map<std::string, std::string>& others) {
   std::string names;

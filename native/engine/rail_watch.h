@@ -1,5 +1,5 @@
-// What the daemon's log is told of the rails: that one is down or up, has another address, and
-// which peers it does not reach. One thread at a time.
+// Reports changes of the rails to the daemon's log: a rail is down or up, has another address, or
+// does not reach some peers. One thread at a time.
 #pragma once
 
 #include <map>
@@ -17,15 +17,15 @@ struct RailNow {
   std::string name;
   std::string why_down;  // empty: it is up
   rdma::RailAddress address;
-  std::map<std::string, std::string> doubted;  // by peer: why
+  std::map<std::string, std::string> doubted;  // peers that it does not reach, and why
 };
 
 class RailWatch {
  public:
-  // Whether it is time for tell(), which is not free.
+  // Whether tell() is due. Getting the rails' state is not free.
   bool due(TimePoint now = Clock::now());
-  // What has changed since the last call; of the first one only what is amiss. Always the same
-  // rails.
+  // Reports the changes since the last call. The first call reports problems only. All calls must
+  // name the same rails.
   void tell(std::vector<RailNow> rails, Notices& notices);
 
  private:

@@ -1,4 +1,4 @@
-// The engine's RDMA side: whether there is any, and the control plane's part in its channels.
+// The engine's RDMA side: whether there is RDMA, and how the control plane connects its channels.
 
 #include <algorithm>
 #include <cstring>
@@ -68,7 +68,7 @@ bool Engine::connect(HolderIndex peer, const rdma::ChannelEnd& own,
   const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
   std::vector<std::byte> payload(sizeof event + closed.size_bytes());
   std::memcpy(payload.data(), &event, sizeof event);
-  const auto numbers = std::as_bytes(closed);  // perhaps none, and then nowhere
+  const auto numbers = std::as_bytes(closed);  // no memcpy: an empty span may have no address
   std::copy(numbers.begin(), numbers.end(), payload.begin() + sizeof event);
   return control_.post(EventKind::connect_channel, payload);
 }

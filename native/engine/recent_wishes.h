@@ -1,6 +1,6 @@
-// What was asked for a moment ago: `exists` comes again and again while a request waits, and its
-// wish that a peer warms a page need not travel each time. A small table that forgets; what it has
-// forgotten travels once more. Thread safe.
+// A small memory of recent wishes. `exists` comes again and again while a request waits, but its
+// wish that a peer warms a page need not travel each time. A forgotten wish travels once more.
+// Thread safe.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace peercached {
 
 class RecentWishes {
  public:
-  // True, and remembered, unless it was so within kRecent.
+  // False if the same digest was new within kRecent. Else remembers it and returns true.
   bool is_new(const Digest& digest, TimePoint now) {
     std::lock_guard lock(mutex_);
     Wish& wish = wishes_[digest.lo % kWishes];

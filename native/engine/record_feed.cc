@@ -5,7 +5,7 @@
 namespace peercached {
 namespace {
 
-// Between a change and the moment at which followers are told of it, and of all until then.
+// Followers are told this long after a change, and of all changes until then.
 constexpr auto kGather = std::chrono::milliseconds(20);
 
 }  // namespace

@@ -1,12 +1,12 @@
-// The latest changes of this node's records, in order, for whoever keeps copies of them
-// (engine/copies.h): what came into the pool, what went to the disk only, what is gone.
+// The latest changes of this node's records, in order, for nodes that keep copies
+// (engine/copies.h): a page came into the pool, is on the disk only, or is gone.
 //
-// A position counts changes since the start of this process. Followers ask for what lies behind
-// theirs. Who has fallen too far behind, or is new, begins with a scan of the pool instead, and the
-// position before that scan.
+// A position counts changes since this process started. Followers ask for the changes behind their
+// position. A follower that is new or too far behind begins with a scan of the pool instead, and
+// with the position before that scan.
 //
-// A change is told a few milliseconds later, with those that come meanwhile: a `set` wakes one
-// thread at most, and followers cost as much as their number, not as the sets.
+// Followers hear of a change some milliseconds later, together with the next ones. So a `set` wakes
+// at most one thread, and the cost grows with the followers, not with the sets.
 //
 // Thread safe.
 #pragma once
@@ -30,18 +30,18 @@ class RecordFeed {
   RecordFeed(const RecordFeed&) = delete;
   RecordFeed& operator=(const RecordFeed&) = delete;
 
-  // Until now nobody was told anything: what an earlier start has left may have been removed.
+  // Followers hear nothing before this: pages of an earlier start may have been removed.
   void open();
   void append(std::span<const RecordRow> rows);
-  // All followers begin anew: there are records that it was not told of.
+  // Makes all followers begin anew, because some records were not appended.
   void forget();
 
   enum class Told { news, forgotten, closed };
-  // Appends all changes behind `position`, and moves it behind them. Waits for one, until the
-  // deadline. `forgotten`: that position is too far back, or none of this feed (0 never is); it is
-  // moved behind all that was appended. `closed`: or not open yet.
+  // Waits until the deadline for changes behind `position`, appends them and moves `position`
+  // behind them. `forgotten`: the position is too far back, or not of this feed (0 never is). It
+  // moves to the end. `closed`: closed, or not open yet.
   Told read(uint64_t& position, Deadline deadline, std::vector<RecordRow>& changes);
-  // Nobody waits any more.
+  // Ends all waiting calls.
   void close();
 
  private:
@@ -53,8 +53,8 @@ class RecordFeed {
   std::condition_variable appended_, told_;
   std::vector<RecordRow> changes_;  // change n is at n % changes_max_
   uint64_t end_ = 1;
-  uint64_t told_end_ = 1;  // whoever waits is told as soon as it is behind this
-  bool followed_ = false;  // somebody has read
+  uint64_t told_end_ = 1;  // followers below this position are woken
+  bool followed_ = false;  // read() was called
   bool ringing_ = false, open_ = false, closed_ = false;
   std::thread bell_;
 };

@@ -1,14 +1,14 @@
-// One search for records of pages that are not held here, for `get` and `exists`: in the location
-// cache, in the copies of other nodes' records, in our own shard, at the owners in frames of the
-// data channels, and through the control plane, which knows of former owners, hedges, and waits for
-// those that are late.
+// One search for records of pages that are not held here, for `get` and `exists`. It asks in turn:
+// the location cache, the copies of other nodes' records, our own shard, the owners in frames of
+// the data channels, and the control plane. The control plane knows former owners, hedges, and
+// waits for late answers.
 #pragma once
 
 #include "engine/engine.h"
 
 namespace peercached {
 
-// Digests, by place, ascending, that one owner is asked for.
+// The digests that one owner is asked for, by place, ascending.
 struct OwnersPart {
   HolderIndex owner;
   std::vector<size_t> places;
@@ -21,20 +21,20 @@ struct Engine::Search {
   Trust trust;
   Deadline deadline;
   std::span<RecordRow> rows;  // holder == kNoHolder: none yet
-  std::span<PageStatus> why;  // pending: nobody has said anything yet
+  std::span<PageStatus> why;  // pending: no answer yet
   Trace* trace;
-  bool of_prefix;  // what lies behind the first digest that is nowhere need not be found
+  bool of_prefix;  // digests behind the first one that is nowhere need no lookup
 
   const TimePoint now = Clock::now();
   const uint64_t removals = engine.running_.changes();
   const std::shared_ptr<const Ring> ring = engine.ring();
   const bool alone = engine.alone_.load(std::memory_order_acquire);
   size_t open = digests.size();
-  std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // found nowhere, finally
+  std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
 
   void run();
 
-  // Its steps.
+  // The steps.
   void in_cache();
   void in_copies();
   void in_own_shard();
@@ -44,13 +44,13 @@ struct Engine::Search {
 
   void take(size_t i, const RecordRow& record);
   void merge(std::vector<RecordRow>& found);
-  // Of those, what is found nowhere by now is nowhere.
+  // Marks the digests in `some` that are not found by now as nowhere.
   void settle(std::span<const size_t> some);
   bool is_open(size_t i) const;
   std::vector<size_t> open_places() const;
   size_t first_hole() const;
-  bool is_decided() const;  // where the prefix ends
-  // Of the first digest, which is the only one where there is a trace.
+  bool is_decided() const;  // it is known where the prefix ends
+  // Traces the first digest. A traced search has only one.
   void found_so_far(TraceStep& step) const;
 };
 

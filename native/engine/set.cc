@@ -1,9 +1,9 @@
 // set: reserve -> copy -> commit -> publish -> answer.
 //
-// A batch goes through in pieces, so that a batch larger than the pool's free space does not pin
-// it whole. A piece stays pinned until the owners have its records, or they are queued: a
-// withdrawal by eviction can then never overtake them, and what was removed meanwhile is withdrawn
-// once more behind them.
+// A batch goes through in pieces, so that a batch larger than the pool's free space does not pin it
+// whole. A piece stays pinned until the owners have its records, or they are queued. So a
+// withdrawal by eviction can never overtake them. Pages removed meanwhile are withdrawn once more,
+// behind their records.
 
 #include <algorithm>
 #include <deque>
@@ -87,8 +87,8 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   engine.crew_.run(to_copy.size(), bytes, [&](size_t j) {
     const size_t k = to_copy[j];
     const PageRef& page = pages[chosen[k]];
-    // A worker that gave up on us fills its pages anew: what is read then may be torn, and its
-    // checksum would be right.
+    // A worker that gave up on us fills its pages anew. A copy made then may be torn, and its
+    // checksum would still be right.
     const GatedCopy copy = copy_gated(reservations[k].page.payload(), page.memory, page.length,
                                       page.memory, *context.gate, context.deadline);
     const bool torn = copy.status == PageStatus::ok && context.gate->fenced();
@@ -128,17 +128,17 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   checksums.clear();
   rows.clear();
-  // Cleared meanwhile: what was committed behind the sweep nobody could ever find again, and it
-  // would take room until it is evicted. The epoch rises before the sweep begins, so whoever
-  // commits behind it sees the new one here.
+  // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
+  // sweep, and they would take room until evicted. The epoch rises before the sweep begins, so a
+  // commit behind the sweep sees the new epoch here.
   if (context.ns->current().epoch != ns.epoch) engine.sweep_namespace_later(ns.pool_slot);
   return busy;
 }
 
 void Engine::SetRun::publish(bool in_frames) {
   if (rows.empty() || engine.publish_alone(rows)) return;
-  // What is told in frames waits for nobody in Python. So that the withdrawals of what sets evict
-  // do not pile up there, sets take their place in its queue when it is behind.
+  // Frames do not wait for Python, so withdrawals of pages that sets evict could pile up in its
+  // queue. If it is behind, sets take their place in that queue.
   in_frames = in_frames && !engine.control_.behind();
   if (in_frames && engine.publish_in_frames(rows, context.deadline)) return;
   engine.counters_.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
@@ -146,8 +146,8 @@ void Engine::SetRun::publish(bool in_frames) {
                          context.deadline);
 }
 
-// A removal that began before the commit has not seen our pages: they go, behind their records.
-// Whether there are such.
+// Drops pages with a removal that began before the commit, and so has not seen them. They are
+// withdrawn behind their records. Returns whether there were any.
 bool Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Digest> digests,
                                   std::span<const size_t> chosen) {
   if (!engine.running_.any()) return false;
@@ -163,7 +163,7 @@ bool Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Dige
 
 void Engine::SetRun::wait_published() {
   for (auto& question : questions) {
-    // Whoever could be told was told; the page is here and counts as set in any case (rule 3).
+    // All owners that could be told were told. The page is here and counts as set in any case.
     if (!question.wait()) engine.counters_.unpublished.fetch_add(1, std::memory_order_relaxed);
   }
   questions.clear();
@@ -202,7 +202,7 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   };
   for (size_t i = 0; i < pages.size(); ++i) {
     if (pages[i].status != PageStatus::pending) continue;
-    if (pages[i].of_device) {  // nobody can copy from there
+    if (pages[i].of_device) {  // we cannot copy from a device
       pages[i].status = PageStatus::bad_region;
       continue;
     }
@@ -216,7 +216,7 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   }
   flush();
 
-  // Pages that another worker was setting: ours may be answered only when theirs is committed.
+  // Another worker was setting these pages. Ours are answered only when theirs are committed.
   for (size_t i : busy) {
     for (unsigned attempt = 0; pages[i].status == PageStatus::pending; ++attempt) {
       if (attempt == kBusyRetriesMax || !pool_->wait_settled(digests[i], context.deadline)) {

@@ -1,4 +1,4 @@
-// One get of one page, step by step, as any worker's would go.
+// Gets one page, step by step, on the same path as a worker's get.
 
 #include <stdexcept>
 

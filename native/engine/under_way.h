@@ -1,4 +1,4 @@
-// Work of a kind that is under way, so that somebody can wait for what had begun before.
+// Tracks running work, so that a caller can wait for all work that has begun.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ class UnderWay {
     const size_t side_;
   };
 
-  // Until all that had begun has ended; what begins meanwhile is not waited for.
+  // Waits until all work that had begun has ended. Ignores work that begins meanwhile.
   void wait() {
     std::lock_guard one(waiting_);
     std::unique_lock lock(mutex_);
     const size_t before = side_;
-    side_ = 1 - side_;  // nobody is left on that one: the last who waited saw to it
+    side_ = 1 - side_;  // the other side is empty: the last wait() saw to it
     ended_.wait(lock, [&] { return count_[before] == 0; });
   }
 

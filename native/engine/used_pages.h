@@ -1,6 +1,6 @@
-// Pages that were READ without their holders noticing. To them such a page is one that nobody uses,
-// and the next to be evicted; so they are told of them now and then, some seconds before that can
-// matter. What does not fit is not told: a page in steady use is read again. Thread safe.
+// Pages that were READ without their holders noticing. A holder would take such a page for unused
+// and evict it next. So holders are told of them now and then, some seconds before that can matter.
+// Pages that do not fit are not reported: a page in steady use is read again. Thread safe.
 #pragma once
 
 #include <map>
@@ -31,7 +31,7 @@ class UsedPages {
     }
   }
 
-  // Since the last time, in the order in which they were read.
+  // The pages since the last call, in the order in which they were read.
   std::map<HolderIndex, std::vector<Digest>> take() {
     std::lock_guard lock(mutex_);
     count_ = 0;
@@ -39,7 +39,7 @@ class UsedPages {
   }
 
  private:
-  static constexpr size_t kPagesPerHolderMax = 4096;  // what a Promote call takes
+  static constexpr size_t kPagesPerHolderMax = 4096;  // the most that one Promote call takes
   static constexpr size_t kPagesMax = 65536;
 
   std::mutex mutex_;

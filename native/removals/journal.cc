@@ -37,7 +37,7 @@ struct Header {
   uint32_t reserved = 0;
   StoreIdentity identity{};
   uint64_t life = 0;
-  Position floor = 0;  // the first entry has the next position
+  Position floor = 0;  // the first entry has position floor + 1
   uint64_t check = 0;  // XXH3-64 of the bytes before
 };
 static_assert(sizeof(Header) == 56);
@@ -62,7 +62,7 @@ uint64_t random_number() {
   return number;
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int write_all(int fd, const void* bytes, size_t count, uint64_t offset) {
   const auto* at = static_cast<const std::byte*>(bytes);
   while (count > 0) {
@@ -76,7 +76,7 @@ int write_all(int fd, const void* bytes, size_t count, uint64_t offset) {
   return 0;
 }
 
-// Bytes read: fewer than asked for at the file's end. Throws what `fail` throws.
+// Returns the bytes read: fewer than asked for at the file's end. Throws what `fail` throws.
 template <typename Fail>
 size_t read_some(int fd, void* bytes, size_t count, uint64_t offset, Fail&& fail) {
   size_t got = 0;
@@ -91,7 +91,8 @@ size_t read_some(int fd, void* bytes, size_t count, uint64_t offset, Fail&& fail
   return got;
 }
 
-// Whole entries from `floor` on, in order; stops at the first that is none. `visit(entry)`.
+// Visits the whole entries behind `floor`, in order. Stops at the first invalid one; returns the
+// count.
 template <typename Visit, typename Fail>
 uint64_t for_each_entry(int fd, uint64_t life, Position floor, Visit&& visit, Fail&& fail) {
   std::vector<Entry> entries(kReadEntries);
@@ -159,7 +160,7 @@ void Journal::begin() {
   if (::fdatasync(fd_) != 0) fail("cannot be synced: " + error_text(errno));
 }
 
-// False: it is not ours, or damaged. What was used with it is emptied then (why_not).
+// False: not ours, or damaged. Tiers that were used with it are emptied then (why_not).
 bool Journal::read_header() {
   Header header;
   const size_t bytes =
@@ -176,12 +177,12 @@ void Journal::read_entries() {
   written_ = for_each_entry(
       fd_, life_, floor_, [](const Entry&) {}, [&](const std::string& what) { fail(what); });
   last_.store(floor_ + written_, std::memory_order_release);
-  // What is behind a torn entry was not answered, and must not be read behind the next ones.
+  // Entries behind a torn one were not answered. Cut off, lest they are read behind new entries.
   const uint64_t end = kHeaderBytes + written_ * sizeof(Entry);
   if (::ftruncate(fd_, static_cast<off_t>(end)) != 0) fail("cannot be cut: " + error_text(errno));
 }
 
-// Room for the next entries while there is some, so that a full file system does not undo removals.
+// Reserves disk space for the next entries, so that a full file system does not undo removals.
 void Journal::reserve_room() {
   const uint64_t end = kHeaderBytes + written_ * sizeof(Entry);
   if (end + kReserveBytes / 2 < reserved_bytes_) return;
@@ -231,7 +232,7 @@ bool Journal::write_pending() {
     if (pending_.size() > kPendingMax) keep_each_once(pending_);
     if (pending_.size() > kPendingMax) {
       pending_.clear();
-      forgot_pending_ = true;  // the floor rises above them when something can be written again
+      forgot_pending_ = true;  // the floor rises above them once the file can be written
     }
     return false;
   }
@@ -243,7 +244,7 @@ bool Journal::write_pending() {
   return true;
 }
 
-// Behind the first `count` entries of the file. 0, or an errno.
+// Writes behind the first `count` entries of the file. Returns 0 or an errno.
 int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t count) const {
   std::vector<Entry> entries(digests.size());
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -255,7 +256,8 @@ int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t cou
                    kHeaderBytes + count * sizeof(Entry));
 }
 
-// Those who come together share one: whoever waits for the mutex finds that theirs is done.
+// Concurrent callers share one flush: each that waited for the mutex finds its entries on the
+// medium.
 bool Journal::sync() {
   if (!config_.sync || config_.path.empty()) return true;
   const Position wanted = last();
@@ -274,11 +276,12 @@ bool Journal::sync() {
   return done && upto >= wanted;
 }
 
-// A new file in this one's place, with the newer half of the entries; or with none, when some could
-// not be kept until they were written.
+// Replaces the file by one with the newer half of its entries. The new file has none if some
+// pending entries had to be forgotten.
 int Journal::rewrite() {
   const uint64_t kept = forgot_pending_ ? 0 : written_ / 2;
-  // What was forgotten was behind all that is in the file.
+  // The forgotten entries were behind all that are in the file, so the floor rises above those,
+  // too.
   const Position floor = floor_ + written_ - kept + (forgot_pending_ ? 1 : 0);
   std::vector<Entry> entries(kept);
   try {

@@ -1,25 +1,25 @@
-// What was removed on this node, in order, for as long as an older copy of it may come back.
+// The removals on this node, in order, for as long as an older copy may come back.
 //
-// A page that is removed leaves the pool and the disk at once. Copies can come back all the same:
-// from a pool file or a disk folder after a kill -9, from a folder that was switched off, moved, or
-// restored from a backup. So every removal gets a position here before it is answered. Whatever
-// outlives the process carries the position of the newest removal at the time when it was set:
+// A removed page leaves the pool and the disk at once. Copies can still come back: from a pool file
+// or a disk folder after a kill -9, or from a folder that was switched off, moved, or restored from
+// a backup. So every removal gets a position here before it is answered. A copy that outlives the
+// process carries the position of the newest removal when it was set:
 //
 //   a copy that was set at position s is void if an entry of its digest has a position above s
 //
 // An entry is written when its page is gone from pool and disk. So a copy that carries position p
-// was made after that removal, and has what was set after it. A page that is set while it is being
-// removed may be void at the next start: a miss.
+// was set after that removal, and is kept. A page that is set while it is being removed may be void
+// at the next start, which is a miss.
 //
 //   state_dir/removals-NODE.log = | header, 4 KiB | entries, 32 bytes each ... |
 //
-// The file is appended to. Entries that a power cut tore end it: they were not answered, or `sync`
-// was off. When there are too many the older half is forgotten, and the floor rises: of copies that
-// were set below it nobody knows any more whether they were removed, so they are void as well.
+// The file is append-only. An entry torn by a power cut ends it: it was not answered, or `sync` was
+// off. When there are too many entries, the older half is forgotten and the floor rises. Copies set
+// below the floor are void as well, because nobody knows any more whether they were removed.
 //
-// A journal has a life, a random number. Pool file and disk folder remember whose positions they
-// have seen, and how many: TierNote. So one that belongs to another journal, or to a later state
-// of this one (a state_dir from a backup), is found out, and what it holds is not served.
+// A journal has a life, a random number. Pool file and disk folder remember the life and the last
+// position that they saw: TierNote. If they belong to another journal, or to a later state of this
+// one (a state_dir from a backup), their copies are not served.
 //
 // Thread safe.
 #pragma once
@@ -41,16 +41,16 @@ namespace peercached {
 
 struct JournalConfig {
   std::string path;          // "": nothing outlives the process, and nothing is written
-  StoreIdentity identity{};  // whose removals these are
+  StoreIdentity identity{};  // the node and cluster of these removals
   uint64_t entries_max = 1u << 20;
-  bool sync = false;  // sync() brings entries to the medium: against power cuts
+  bool sync = false;  // sync() flushes entries to the medium, against power cuts
 };
 
-// Which copies are void, as read from the file.
+// Tells which copies are void, from the entries of the file.
 class Past {
  public:
-  // A copy of this digest, set at that position. One of a position that this journal has not had
-  // comes from a later state of it.
+  // Whether a copy of this digest, set at that position, is void. A copy from beyond the last
+  // position is, too, because it belongs to a later state of this journal.
   bool is_void(const Digest& digest, Position set_at) const;
 
  private:
@@ -63,42 +63,43 @@ struct JournalStats {
   Position last = 0;
   Position floor = 0;
   uint64_t entries = 0;  // in the file
-  uint64_t waiting = 0;  // to be written
-  std::string problem;   // why; empty if none waits
+  uint64_t waiting = 0;  // not in the file yet
+  std::string problem;   // why they wait; empty if none does
 };
 
 class Journal {
  public:
-  // Reads what there is, and locks it. One that is another's (`identity`), of another version or
-  // damaged in its header begins anew, with another life. Throws std::runtime_error with the path
-  // and the remedy: used by another daemon, not to be read or written.
+  // Reads the file and locks it. A file of another `identity` or version, or with a damaged header,
+  // begins anew with another life. Throws std::runtime_error with the path and the remedy if
+  // another daemon uses the file, or if it cannot be read or written.
   explicit Journal(const JournalConfig& config);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Of the newest entry in the file. What is set now carries it.
+  // The position of the newest entry in the file. Pages set now carry it.
   Position last() const { return last_.load(std::memory_order_acquire); }
-  // For what is used with it; zero without a file.
+  // For tiers that are used with this journal; zero without a file.
   TierNote note() const { return life_ == 0 ? TierNote{} : TierNote{life_, last()}; }
   // Why the copies of a tier with this note must not be served; "" if they may, as far as Past
-  // says.
+  // allows.
   std::string why_not(const TierNote& tier) const;
 
-  // One entry for each, of pages that are gone from pool and disk. False: they could not be
-  // written, and a restart may bring them back; they are written with the next ones, or by
-  // write_waiting().
+  // Appends an entry for each digest. The pages must be gone from pool and disk. False: the entries
+  // could not be written, so a restart may bring the pages back. The next append() or
+  // write_waiting() writes them.
   bool append(std::span<const Digest> digests);
   bool write_waiting();
-  // What was appended so far is on the medium, if `sync` is on; false: it is not.
+  // Flushes the entries appended so far to the medium, if `sync` is on. False: they may not be
+  // there.
   bool sync();
-  // Nothing that was set so far is served after a restart. False: as for append().
+  // Makes everything that was set so far void after a restart. False: as for append().
   bool forget();
 
-  // Reads the file: at start, before anything that it held is served.
+  // Reads the file. Call at start, before any older copy is served.
   Past past() const;
-  // The digests of the entries with higher positions, in order; nullopt if they are not all here
-  // any more, or there is no file, or it cannot be read.
+  // The digests of the entries above `position`, in order. nullopt: some are forgotten, there is no
+  // file, or it cannot be read.
   std::optional<std::vector<Digest>> since(Position position) const;
   JournalStats stats() const;
 
@@ -107,7 +108,7 @@ class Journal {
   void begin();
   bool read_header();
   void read_entries();
-  // With mutex_ held:
+  // Require mutex_:
   bool write_pending();
   int write_entries(int fd, std::span<const Digest> digests, uint64_t count) const;
   int rewrite();
@@ -124,10 +125,10 @@ class Journal {
   Position floor_ = 0;
   uint64_t written_ = 0;  // entries in the file
   uint64_t reserved_bytes_ = 0;
-  std::mutex sync_mutex_;  // before mutex_
+  std::mutex sync_mutex_;  // lock order: before mutex_
   std::atomic<Position> synced_{0};
   std::vector<Digest> pending_;  // the newest entries, not in the file yet
-  bool forgot_pending_ = false;  // there were more than can be kept
+  bool forgot_pending_ = false;  // more waited than can be kept
   std::string problem_;
 };
 

@@ -1,13 +1,13 @@
-// Removals that the cluster is not done with, as this node has been told of them.
+// Removals that are not complete in the cluster yet, as far as this node was told.
 //
-// From the moment at which this node has dropped a page until every process that may have another
-// copy has dropped it, too, nothing of that key may come into the pool here:
+// A removal runs here from the moment this node has dropped the page. It ends when every process
+// that may have a copy has dropped it, too. In between nothing of that key may enter this pool:
 //
 //   a set is refused (`removing`), or an older copy elsewhere could be a hit behind it;
-//   a page that is taken over from a peer was READ before its removal there, perhaps: it is doomed,
-//   also when the removal is over before the copy is committed.
+//   a page taken over from a peer may have been READ before its removal there: it is doomed, even
+//   if the removal ends before the copy is committed.
 //
-// Both ask one counter while nothing is removed. Thread safe.
+// While no removal runs, any() and has() read one counter. Thread safe.
 #pragma once
 
 #include <atomic>
@@ -24,19 +24,18 @@ namespace peercached {
 
 class Running {
  public:
-  // One removal of each digest begins; false, and none does, beyond `kDigestsMax`.
+  // Begins one removal of each digest. False: beyond `kDigestsMax`, and none has begun.
   bool begin(std::span<const Digest> digests);
-  // One removal of each is over. Those of which none runs are ignored.
+  // Ends one removal of each digest. A digest without one is ignored.
   void end(std::span<const Digest> digests);
 
   bool any() const { return running_.load(std::memory_order_seq_cst) != 0; }
   bool has(const Digest& digest) const;
   size_t digests() const { return running_.load(std::memory_order_relaxed); }
-  // Grows with each begin() and end(): what was learnt before may be of a removed page.
+  // Grows with each begin() and end(). Anything learnt at a lower value may be of a removed page.
   uint64_t changes() const { return changes_.load(std::memory_order_seq_cst); }
 
-  // Copies on their way here from somewhere else, from before they are READ until they are
-  // committed or given up.
+  // Copies on their way here, from before they are READ until they are committed or given up.
   class Taking {
    public:
     Taking(Running& running, std::span<const Digest> digests);
@@ -44,7 +43,7 @@ class Running {
     Taking(const Taking&) = delete;
     Taking& operator=(const Taking&) = delete;
 
-    // Whether it was or is being removed since.
+    // Whether the page has been removed since, or is being removed.
     bool doomed(const Digest& digest) const;
 
    private:
@@ -57,7 +56,7 @@ class Running {
  private:
   struct Taken {
     unsigned takers = 0;
-    bool doomed = false;  // for all of them: rare enough
+    bool doomed = false;  // for all takers: rare enough
   };
 
   mutable std::mutex mutex_;

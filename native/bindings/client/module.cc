@@ -1,4 +1,4 @@
-// peercache_client._ipc: what peercache_client/_ipc.pyi describes.
+// The module peercache_client._ipc, described in peercache_client/_ipc.pyi.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -23,14 +23,14 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A signal that comes just before a wait, or to another thread, does not end it.
+// A signal just before a wait, or to another thread, does not end it. So no wait is longer than
+// this.
 constexpr int64_t kUnseenNs = 20'000'000;
 
 thread_local Clock::duration t_waited{};
 
-// At the end of the interpreter CPython (before 3.14) ends a thread that wants to run again, by
-// unwinding it. Nothing of a call may run then: the thread stays where it is until the process
-// ends.
+// At exit CPython (before 3.14) ends a thread that wants to run again, by unwinding it. No
+// destructor of a call may run then, so the thread stays here until the process ends.
 struct StaysHere {
   bool ended = true;
   ~StaysHere() {
@@ -48,7 +48,7 @@ auto while_others_run(Wait wait) {
   return result;
 }
 
-// Other threads run while it waits, and signal handlers.
+// Other threads and signal handlers run while it waits.
 class PythonWaits : public Waits {
  public:
   bool ready(int fd, short events, TimePoint until) override {
@@ -66,7 +66,7 @@ class PythonWaits : public Waits {
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (found > 0) return true;
-      // Looked at once more when the time has come: getting here may have taken long.
+      // Polls once more after the time has come: getting here may have taken long.
       if (time.tv_nsec == 0) return false;
     }
   }
@@ -77,7 +77,7 @@ class PythonWaits : public Waits {
   }
 };
 
-// Seconds of time.monotonic().
+// `at_s`: seconds of Python's time.monotonic().
 TimePoint time_point(double at_s) {
   const double bounded_s = std::min(at_s, 4e9);
   return TimePoint(
