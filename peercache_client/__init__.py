@@ -1,4 +1,4 @@
-"""The thin client of peercached: shares memory with the daemon of this host, moves no bytes.
+"""Client of peercached: shares memory with the daemon on this host and moves no bytes itself.
 
     from peercache_client import Client
 
@@ -9,8 +9,8 @@
         hits = client.batch_exists([key])
         statuses = client.batch_get([key], region, [8192], 4096)
 
-Needs the standard library only. After construction nothing that depends on the daemon or the
-network raises: it is a miss, told by a falsy `Status`. Wrong arguments raise TypeError or
+It needs only the standard library. After construction, failures of the daemon or the network do not
+raise. They count as misses, reported by a falsy `Status`. Wrong arguments raise TypeError or
 ValueError.
 """
 

@@ -24,10 +24,11 @@ T = TypeVar("T")
 
 
 class AsyncClient(NotCopied):
-    """`Client` with coroutines, on at most `threads` threads, each with its connection.
+    """`Client` with coroutines. It uses at most `threads` threads, each with its own connection.
 
-    Cancelling a call that is under way takes effect when the daemon has answered it: until then
-    the daemon may be writing into its region, and whoever cancels expects silence.
+    The methods take the same arguments as those of `Client`, and return the same results.
+    Cancelling a running call takes effect only when the daemon has answered it. Until then the
+    daemon may still write into the region.
     """
 
     def __init__(
@@ -50,19 +51,20 @@ class AsyncClient(NotCopied):
             silence_timeout_s=silence_timeout_s,
         )
         self._threads = threads
-        # By process: a forked child has none of its parent's threads.
+        # Keyed by process id, because a forked child has none of its parent's threads.
         self._pools: dict[int, ThreadPoolExecutor] = {os.getpid(): self._new_pool()}
 
     def _new_pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="peercache-client")
 
     def _start(self, call: Callable[[], T]) -> Future[T]:
-        """The call's future. The call runs once: on a thread, or at once where there is none."""
+        """Runs the call once, on a pool thread or inline if none is available; returns its
+        future."""
         done: Future[T] = Future()
         turn = [done]
 
         def work() -> None:
-            # An executor that cannot start a thread raises, and has the call in its queue still.
+            # submit() may raise after queueing the call. `turn` prevents a second run.
             try:
                 mine = turn.pop()
             except IndexError:
@@ -94,9 +96,9 @@ class AsyncClient(NotCopied):
                     try:
                         await asyncio.wait([result])
                     except asyncio.CancelledError:
-                        continue  # cancelled again: the transfer is not over for that
+                        continue  # a second cancellation does not end the transfer
                 if not result.cancelled():
-                    result.exception()  # looked at, so that nobody warns of it
+                    result.exception()  # marks it as retrieved, so that asyncio logs no warning
             raise
 
     async def alloc(self, size: int) -> Region:
@@ -229,7 +231,7 @@ class AsyncClient(NotCopied):
         return self._client.last_error
 
     async def close(self) -> None:
-        """Detaches, after the calls in progress. Later calls return misses."""
+        """Disconnects after the running calls. Later calls return misses."""
         await self._run(self._client.close)
         pool = self._pools.get(os.getpid())
         if pool is not None:

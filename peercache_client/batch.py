@@ -1,4 +1,4 @@
-"""Turning a batch of pages into the columns of frames, with the checks that cost nothing."""
+"""Turns a batch of pages into the columns of frames, with the cheap argument checks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from peercache_client.wire import Flag, Key
 
 Lengths = int | Sequence[int]
 
-# Packed keys beyond this are looked at one by one before they travel.
+# Packed keys larger than this are checked one by one, and split into frames if needed.
 _PLAIN_KEYS_BYTES: Final = 1 << 20
-# A frame that is split is split to this: well below the wire's limit, and still a large batch.
+# Size of one frame when a batch is split: well below the wire's limit, and still a large batch.
 _SPLIT_BODY_BYTES: Final = 16 << 20
 
 
 class KeyFrame(NamedTuple):
-    """The keys of one frame, packed; of `keys` keys from number `begin` on."""
+    """The packed keys of one frame: `keys` keys of the batch, starting at index `begin`."""
 
     begin: int
     keys: int
     lengths: bytes  # u32 column
-    parent: bytes  # empty, or its length and bytes
+    parent: bytes  # empty, or u32 length and key bytes
     joined: bytes
 
     @property
@@ -39,14 +39,14 @@ class KeyFrame(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where pages lie: columns, ready for a frame but for the daemon's region ids."""
+    """Where pages lie, as columns of a frame. Only the daemon's region ids are missing."""
 
     segments: list[Segment]  # one for all pages, or one per page
     offsets: bytes  # u64 column
     lengths: bytes  # u32 column
 
     def ranges(self, count: int) -> list[tuple[object, int, int]]:
-        """(file, offset, length) of each page."""
+        """(file identity, offset, length) of each page."""
         files = [segment.identity for segment in self.segments]
         offsets, lengths = array("Q", self.offsets), array("I", self.lengths)
         return list(zip(files * (count // len(files)), offsets, lengths, strict=True))
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
-    """The frames that these keys need: nearly always one."""
+    """Packs the keys into frames; nearly always one. TypeError, ValueError."""
     packed = pack_keys(keys)
     packed_parent = wire.pack_parent(parent)
     count = len(keys)
@@ -69,7 +69,7 @@ def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
     for begin, end in _split(keys):
         part = pack_keys([_travelling(key) for key in keys[begin:end]])
         if begin > 0:
-            # The chain goes on: what was last is the parent of what comes next.
+            # The last key of one frame is the parent of the first key of the next.
             packed_parent = wire.pack_parent(_travelling(keys[begin - 1]) or None)
         frames.append(
             KeyFrame(begin, end - begin, part.lengths.tobytes(), packed_parent, part.joined)
@@ -78,8 +78,8 @@ def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
 
 
 def overlapping(ranges: Sequence[tuple[Any, int, int]]) -> set[int]:
-    """Which of these (space, begin, length) begin before another one of the same space has ended:
-    both cannot be there."""
+    """Indexes of the (space, begin, length) ranges that overlap an earlier range of the same space.
+    Two pages cannot share bytes."""
     clashing = set()
     space, end = None, 0
     for i in sorted(range(len(ranges)), key=ranges.__getitem__):
@@ -94,7 +94,7 @@ def overlapping(ranges: Sequence[tuple[Any, int, int]]) -> set[int]:
 def overlapping_places(
     places: Sequence[tuple[Region, int] | None], lengths: Sequence[int]
 ) -> set[int]:
-    """The same, of pages in regions."""
+    """As `overlapping`, for pages in regions. A page without a place is skipped."""
     found = [(i, place[0], place[1]) for i, place in enumerate(places) if place is not None]
     ranges = [
         (region.segment.identity, region.start + offset, lengths[i]) for i, region, offset in found
@@ -139,7 +139,7 @@ def place_pages(
     if count == 0:
         return Place([], b"", b"")
     if len(regions) == 1:
-        # Passes in C instead of one in Python; which page is wrong only matters if one is.
+        # Checks all pages with C functions. The slow loop only finds the wrong page to report.
         one_length = isinstance(lengths, int)
         longest = length_column[0] if one_length else max(length_column)
         shortest = longest if one_length else min(length_column)
@@ -172,14 +172,14 @@ def _check_ranges(regions: list[Region], offsets: array[int], lengths: array[int
 
 
 def _travelling(key: Key) -> bytes:
-    """The key as it may travel. One too long is sent as none: the daemon's word for both is
-    `bad_key`, and a frame stays small whatever it is given."""
+    """The encoded key, or no bytes if it is too long. The daemon answers `bad_key` to both, and the
+    frame stays small."""
     encoded = wire.key_bytes(key)
     return encoded if len(encoded) <= wire.KEY_BYTES_MAX else b""
 
 
 def _split(keys: Sequence[Key]) -> list[tuple[int, int]]:
-    """Ranges of keys that each fit a frame."""
+    """Index ranges of keys, each small enough for one frame."""
     ranges = []
     begin = size = 0
     for i, key in enumerate(keys):

@@ -39,22 +39,22 @@ DEFAULT_SOCKET_PATH: Final = "/run/peercached/peercached.sock"
 DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_STAGING_BYTES: Final = 64 << 20
 
-# What a region's own calls may take of the daemon.
+# Longest wait for the daemon when a region is added or closed.
 _REGION_TIMEOUT_S: Final = 1.0
 
 
 class Client(NotCopied):
-    """A worker's attachment to the daemon of its host.
+    """One worker's connection to the daemon on its host.
 
-    Safe from threads, signal handlers, finalisers and forked children, each of which attaches by
-    itself (docs/client.md). Construction needs no daemon. Every call has a time-out (`timeout_s`,
-    else the client's); while the daemon is away calls return misses at once, and when it is back,
-    connections and regions are restored without help.
+    Thread safe. Signal handlers, finalisers and forked children may use it too; each forked child
+    connects on its own (docs/client.md). Construction works without a daemon. Every call has a
+    timeout: its `timeout_s`, or else the client's. While the daemon is down, calls return misses at
+    once. When it is back, the client restores connections and regions by itself.
 
-    Keys are str or bytes of 1 to 4096 bytes; the page of any other is `bad_key`. Those of one batch
-    are a chain, first to last, and `parent` is the key just before the first. Wrong arguments raise
-    TypeError or ValueError, and `alloc` and `register` also OSError; nothing else raises after
-    construction.
+    Keys are str or bytes of 1 to 4096 bytes; other lengths give `bad_key`. The keys of one batch
+    form a chain, in order, and `parent` is the key before the first. Sizes and offsets are in
+    bytes, times in seconds. Wrong arguments raise TypeError or ValueError. `alloc` and `register`
+    may also raise OSError. Nothing else raises after construction.
     """
 
     def __init__(
@@ -67,15 +67,16 @@ class Client(NotCopied):
         staging_bytes: int = DEFAULT_STAGING_BYTES,
         silence_timeout_s: float | None = SILENCE_TIMEOUT_S,
     ) -> None:
-        """`namespace` says what the bytes mean: model, dtype, layout, rank (docs/protocol.md).
+        """`namespace` identifies the meaning of the bytes: model, dtype, layout, rank
+        (docs/protocol.md).
 
-        `name` is shown to operators. `staging_bytes` bounds the memory through which buffers
-        that are not shared travel, and so the largest page that `set` and `get` can move.
+        Operators see `name`. `staging_bytes` limits the memory that copies unshared buffers, and so
+        the largest page that `set` and `get` can move.
 
-        `silence_timeout_s`: a daemon that is stopped in the middle of a write goes on with it when
-        it wakes up. A get whose time is over waits so long for that; then its pages are
-        `region_lost`, and their memory may change until the region is no more `quarantined`. None:
-        it returns only when nothing is written any more.
+        `silence_timeout_s`: a daemon that hangs in the middle of a write continues it when it wakes
+        up. A get that timed out waits this long for the write to end. After that its pages are
+        `region_lost`, and their memory may change while the region is `quarantined`. With None the
+        get waits without limit.
         """
         path = os.fsencode(socket_path)
         if b"\0" in path:
@@ -98,7 +99,7 @@ class Client(NotCopied):
     # --- regions ---------------------------------------------------------------------------
 
     def alloc(self, size: int) -> Region:
-        """A new region of `size` bytes of zeros; `region.view` are its bytes. OSError."""
+        """Allocates a zeroed region of `size` bytes. Its bytes are `region.view`. OSError."""
         if not isinstance(size, int):
             raise TypeError(f"size must be int, not {type(size).__name__}")
         if not 1 <= size < 1 << 62:
@@ -108,12 +109,13 @@ class Client(NotCopied):
     def register(self, source: int | ReadableBuffer) -> Region:
         """Shares existing memory: a memfd's number, an mmap, or any buffer backed by a memfd.
 
-        The region is the whole file for a number, and exactly the buffer otherwise. ValueError
-        if the memory is not shared memory; the text says what to do. OSError: it cannot be mapped.
+        A number registers the whole file, a buffer exactly its bytes. Raises ValueError if the
+        memory is not shared, and the text says what to do. Raises OSError if the memory cannot be
+        mapped.
 
-        The number may be a dma-buf's, memory of a GPU: pages of peers with RDMA are got straight
-        into it, with header checks only; everything else is refused page by page. Where daemon
-        or devices cannot use it at all, the log says why and its pages are `bad_region`.
+        The number may be that of a dma-buf (GPU memory). RDMA peers write pages directly into it,
+        with header checks only; the daemon refuses every other transfer page by page. If the daemon
+        or the devices cannot use it at all, the log says why, and its pages are `bad_region`.
         """
         if isinstance(source, int):
             if not 0 <= source < 1 << 31:
@@ -123,13 +125,13 @@ class Client(NotCopied):
         return self._register_view(view, _ipc.address_of(view))
 
     def register_memory(self, address: int, size: int) -> Region:
-        """As `register`, for memory known by its address. It must stay mapped."""
+        """As `register`, for memory given by its address. The memory must stay mapped."""
         if address <= 0 or size <= 0 or address + size > 1 << 63:
             raise ValueError(f"no memory: {size} bytes at {address:#x}")
         return self._register_view(_ipc.view_at(address, size), address)
 
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
-        """The registered region that holds these bytes, and the offset in it."""
+        """The registered region that contains these bytes, and their offset in it, or None."""
         return RegionIndex(list(self._regions)).find(address, size)
 
     def _register_file(
@@ -166,7 +168,7 @@ class Client(NotCopied):
                 f"registered with {size_bytes}: close its regions before it grows"
             )
         region = Region(hold, start, view, address, table, self._sweep)
-        # Now, so that the log says at once what the daemon does not take.
+        # Ask now, so that the log reports at once if the daemon refuses the region.
         within = time.monotonic() + min(self._timeout_s, _REGION_TIMEOUT_S)
         within = within if end_s is None else min(within, end_s)
         self._session().ask(Op.ping, 0, 0, within, segments=(hold.segment,))
@@ -188,7 +190,8 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
     ) -> list[Status]:
-        """Stores the page at offsets[i], lengths[i] of the region under keys[i]."""
+        """Stores lengths[i] bytes at offsets[i] of the region under keys[i]. Returns one Status per
+        key. `region` and `lengths` are one for all pages, or one per page."""
         place = place_pages(keys, region, offsets, lengths)
         return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
 
@@ -202,9 +205,10 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
     ) -> list[Status]:
-        """Brings the pages to their places. What is not `ok` may hold anything.
+        """Reads each page into its place. Returns one Status per key; a page that is not `ok` may
+        hold any bytes.
 
-        When this returns nothing more is written there, whatever became of the pages.
+        When this returns, nothing writes there any more, except into pages that are `region_lost`.
         """
         place = place_pages(keys, region, offsets, lengths)
         return self._move(self._session(), Op.get, keys, place, parent, self._end(timeout_s))
@@ -219,7 +223,7 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
     ) -> list[Status]:
-        """Stores buffers[i] under keys[i]: without a copy from registered memory."""
+        """Stores buffers[i] under keys[i]. Registered memory is not copied."""
         views = [memory.byte_view(buffer) for buffer in buffers]
         return self._move_buffers(Op.set, keys, views, parent, timeout_s)
 
@@ -231,7 +235,8 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
     ) -> list[Status]:
-        """Fills buffers[i] with the page keys[i], which must have exactly its length."""
+        """Reads page keys[i] into buffers[i]. The lengths must be equal, else the page is a
+        miss."""
         views = [memory.byte_view(buffer) for buffer in buffers]
         for i, view in enumerate(views):
             if view.readonly:
@@ -249,7 +254,7 @@ class Client(NotCopied):
         return self.batch_set_buffers([key], [data], parent=parent, timeout_s=timeout_s)[0]
 
     def get(self, key: Key, length: int, *, timeout_s: float | None = None) -> bytes | None:
-        """The page's bytes; None for a miss, also if it has another length."""
+        """The page's bytes. None for a miss, or if the page has another length."""
         if not 1 <= length <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"length is {length}: 1 to {wire.LENGTH_BYTES_MAX}")
         if not self._staging().takes(length):
@@ -268,10 +273,10 @@ class Client(NotCopied):
         timeout_s: float | None = None,
         hold_s: float = 0.0,
     ) -> int:
-        """How many keys are present from the first one on, without a hole.
+        """Counts the keys that are present, from the first up to the first missing one.
 
-        With `hold_s` their holders also keep them from eviction for so long, 30 seconds at most;
-        a page that cannot be kept counts as not present.
+        With `hold_s` (seconds, at most 30) the holders also pin these pages against eviction. A
+        page that cannot be pinned counts as missing.
         """
         end, session = self._end(timeout_s), self._session()
         present = 0
@@ -294,7 +299,8 @@ class Client(NotCopied):
         timeout_s: float | None = None,
         hold_s: float = 0.0,
     ) -> list[bool]:
-        """For each key by itself whether it is present; `hold_s` as of `batch_exists`."""
+        """Whether each key is present, independently of the others. `hold_s` as in
+        `batch_exists`."""
         end, session = self._end(timeout_s), self._session()
         found: list[bool] = []
         for frame in key_frames(keys, parent):
@@ -307,12 +313,12 @@ class Client(NotCopied):
         return found
 
     def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
-        """Takes pages away in the whole cluster. `ok`: was there; `absent`: was nowhere.
+        """Removes pages in the whole cluster. `ok`: it was present; `absent`: no node had it.
 
-        `removing`: some node that may have it could not be asked yet (the log and `peercachectl
-        status` say which). The removal goes on by itself; until it is complete the page may be
-        found there, and nobody can set it. `error`: they are gone, but that could not be written
-        down in state_dir, and a restart may bring them back.
+        `removing`: the daemon could not ask some node that may have the page. The log and
+        `peercachectl status` name it. The removal continues by itself. Until then the page may be
+        found there, and nobody can set it. `error`: the page is gone, but the daemon could not
+        record that in state_dir. After a restart the page may come back.
         """
         end, session = self._end(timeout_s), self._session()
         statuses: list[Status] = []
@@ -329,9 +335,9 @@ class Client(NotCopied):
     # --- everything else -------------------------------------------------------------------
 
     def clear(self, *, timeout_s: float | None = None) -> bool:
-        """Empties this client's namespace in the whole cluster.
+        """Removes all pages of this client's namespace in the whole cluster.
 
-        False if a part could not be reached (the log says which) or there is no daemon.
+        Returns False if there is no daemon, or if a node could not be reached (the log names it).
         """
         reply = self._session().ask(Op.clear, 0, 0, self._end(timeout_s))
         if not isinstance(reply, Reply):
@@ -341,8 +347,8 @@ class Client(NotCopied):
         return reply.value == 0
 
     def stats(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """{"connected", "last_error", "reconnects", "regions", "quarantined": how many regions the
-        daemon may still be writing into, "daemon": what it says or None}"""
+        """Keys: "connected", "last_error", "reconnects", "regions", "quarantined" (regions into
+        which the daemon may still write), and "daemon" (the daemon's own statistics, or None)."""
         session = self._session()
         reply = session.ask(Op.stats, 0, 0, self._end(timeout_s))
         daemon: Any = None
@@ -367,11 +373,11 @@ class Client(NotCopied):
 
     @property
     def last_error(self) -> str:
-        """Why there is no daemon, as far as known; empty while there is one."""
+        """Why the daemon cannot be reached, as far as known; empty while it can."""
         return self._session().last_error
 
     def close(self) -> None:
-        """Detaches, after the calls in progress. Later calls return misses."""
+        """Disconnects after the running calls. Later calls return misses."""
         self._session().close()
 
     def __enter__(self) -> Client:
@@ -417,7 +423,7 @@ class Client(NotCopied):
         frames = key_frames(keys, parent)
         clashing: set[int] = set()
         if op == Op.get and len(frames) > 1:
-            # Within a frame the daemon sees it. What has no key is not written.
+            # Within one frame the daemon finds overlaps. A page with an empty key is not written.
             clashing = overlapping(place.ranges(len(keys)))
             if clashing:
                 chosen = [b"" if i in clashing else key for i, key in enumerate(keys)]
@@ -446,7 +452,7 @@ class Client(NotCopied):
         end = self._end(timeout_s)
         wire.check_keys(keys)
         if isinstance(keys, PackedKeys):
-            keys = list(keys)  # of which one by one is wanted
+            keys = list(keys)  # the copying path needs single keys
         if len(views) != len(keys):
             raise ValueError(f"{len(keys)} keys and {len(views)} buffers: one for each key")
         wire.pack_parent(parent)
@@ -472,7 +478,7 @@ class Client(NotCopied):
         clashing = set[int]()
         if op == Op.get and len(views) > 1:
             sizes = (view.nbytes for view in views)
-            # By address, and by place in a file, which may have several addresses.
+            # By address and by file offset: one file may be mapped at several addresses.
             clashing = overlapping(
                 [((0, 0), address, size) for address, size in zip(addresses, sizes, strict=True)]
             ) | overlapping_places(places, [view.nbytes for view in views])
@@ -491,7 +497,7 @@ class Client(NotCopied):
         return statuses
 
     def _staging_region(self, end: float, size: int) -> Region:
-        """One that is found by nobody, and gone with its object."""
+        """A region that no address lookup finds. It is closed when its object is freed."""
         segment = Segment.create(size, "peercache-staging")
         return self._register_file(segment, {}, end)
 
@@ -509,7 +515,7 @@ class Client(NotCopied):
         try:
             place = place_pages(keys, regions, offsets, lengths)
         except ValueError:
-            # Another thread has closed one of them since it was found.
+            # Another thread has closed one of the regions since the lookup.
             return [Status.bad_region] * len(keys)
         return self._move(session, op, keys, place, parent, end)
 
@@ -521,7 +527,7 @@ def _checked_timeout(timeout_s: float) -> float:
 
 
 def _presentable(what: str, text: str, bytes_max: int) -> bytes:
-    """As operators are shown it. TypeError, ValueError."""
+    """Encodes text that operators will see. TypeError, ValueError."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be str, not {type(text).__name__}")
     encoded = text.encode()
@@ -534,7 +540,7 @@ def _presentable(what: str, text: str, bytes_max: int) -> bytes:
 
 
 def _holding(frame: KeyFrame, hold_s: float) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body of an exists that asks to keep what is present."""
+    """Flags and body of an exists request that also pins the pages it finds."""
     if not hold_s > 0:
         return frame.flags, frame.body
     hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))

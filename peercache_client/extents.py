@@ -1,4 +1,4 @@
-"""Memory that somebody else has allocated, as regions: each shared file is registered once."""
+"""Registers memory that another library allocated. Each shared file is registered once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from peercache_client.region import Region
 
 
 class Extents:
-    """A piece's memory is found by its address: the mapping around it, and the file behind that.
+    """Finds memory by its address: the mapping around it, and the file behind the mapping.
 
-    Tensors are of no use here: K and V are two views of one file, which the daemon maps once.
-    Thread safe.
+    Registering single tensors would be wrong: K and V are two views of one file, which the daemon
+    maps once. Thread safe.
     """
 
     def __init__(self, client: Client) -> None:
@@ -21,8 +21,8 @@ class Extents:
         self._regions: dict[memory.Extent, Region] = {}
 
     def regions(self, pieces: Iterable[tuple[int, int]]) -> list[Region]:
-        """For each (address, size) the region of all memory around it. ValueError if one is not
-        shared memory. The memory must stay mapped meanwhile."""
+        """For each (address, size in bytes), the region of all memory around it. ValueError if it
+        is not shared memory. The memory must stay mapped during the call."""
         mappings = memory.read_mappings()
         return [self._region(address, size_bytes, mappings) for address, size_bytes in pieces]
 
@@ -35,5 +35,5 @@ class Extents:
             mine = self._client.register_memory(extent.address, extent.size_bytes)
             region = self._regions.setdefault(extent, mine)
             if region is not mine:
-                mine.close()  # another thread was faster
+                mine.close()  # another thread was first
         return region

@@ -1,8 +1,8 @@
-"""What may share pages: a namespace for the model, and a tag for each host pool.
+"""Which workers may share pages: a namespace for the model, and a tag for each host pool.
 
-SGLang's page hash covers the tokens and nothing else. Everything else that decides what the bytes
-mean is added here; one field left out means wrong tokens, silently (docs/sglang.md, "Keys").
-No sglang is imported: what is read are attributes of its pools.
+SGLang's page hash covers only the tokens. This file adds everything else that determines the
+meaning of the bytes. A missing field silently gives wrong tokens (docs/sglang.md, "Keys"). This
+file reads attributes of SGLang's pools, and imports no sglang.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-# Raised when the same fields begin to mean other bytes.
+# Increase it when the same fields come to mean other bytes.
 FORMAT_VERSION: Final = 1
-_NAMESPACE_BYTES_MAX: Final = 512  # half of what the daemon takes
+_NAMESPACE_BYTES_MAX: Final = 512  # half of the daemon's limit
 _TAG_HEX_DIGITS: Final = 24
 
-# Attributes of SGLang's host pools that say how a page is laid out; absent ones are left out.
+# Attributes of SGLang's host pools that define a page's layout. Missing ones are skipped.
 _GEOMETRY: Final = (
     "layout",
     "page_size",
@@ -45,7 +45,7 @@ _GEOMETRY: Final = (
 
 
 class Topology(NamedTuple):
-    """Which part of a page this rank has. DP ranks are not in it: they share everything."""
+    """The part of each page that this rank holds. DP ranks share all pages, so they are absent."""
 
     tp_rank: int
     tp_size: int
@@ -56,7 +56,7 @@ class Topology(NamedTuple):
     dcp_rank: int
     dcp_size: int
     replicated: bool  # SGLang's is_mla_model: every TP rank has the same KV
-    tp_lcm_size: int  # 0, or into how many parts the heads of a page_head pool are cut
+    tp_lcm_size: int  # 0, or the number of parts into which the heads of a page_head pool are split
 
     @classmethod
     def of(cls, config: Any) -> Topology:
@@ -76,14 +76,15 @@ class Topology(NamedTuple):
 
 
 def check_text(name: str, text: object) -> None:
-    """ValueError unless it is printable text. Such text goes into namespaces, which operators read
-    and type, and into tags, whose fields end with a line."""
+    """ValueError unless it is printable text. Operators read and type namespaces, and a line break
+    ends a field of a tag."""
     if not isinstance(text, str) or not text.isprintable():
         raise ValueError(f"{name} is {text!r}: printable text without line breaks is wanted")
 
 
 def make_namespace(model: str | None, model_revision: str, namespace: str, tenant: str) -> str:
-    """`clear` empties this much. Readable, for operators; hashed where it would be too long."""
+    """The namespace that one `clear` empties. Readable for operators, or hashed if it is too
+    long."""
     parts = [
         quote(part, safe=" +,:@~=()") for part in (model or "", model_revision, namespace, tenant)
     ]
@@ -94,7 +95,8 @@ def make_namespace(model: str | None, model_revision: str, namespace: str, tenan
 
 
 def rank_fields(topology: Topology, *, shared_by_tp_ranks: bool, split: bool) -> list[str]:
-    """`split`: heads are named by their number among all, whatever the rank that has them."""
+    """`split`: keys name heads by their number in the whole model, not by the rank that has
+    them."""
     if shared_by_tp_ranks:
         tp = "all"
     elif split:
@@ -107,13 +109,13 @@ def rank_fields(topology: Topology, *, shared_by_tp_ranks: bool, split: bool) ->
         f"cp={topology.cp_rank}of{topology.cp_size}",
     ]
     if topology.dcp_size > 1:
-        # Which tokens of a page a rank has follows from the size of TP, too.
+        # The tokens that a rank holds of a page depend on the TP size, too.
         fields.append(f"dcp={topology.dcp_rank}of{topology.dcp_size},tp{topology.tp_size}")
     return fields
 
 
 def pool_fields(name: str, pool: Any, heads: int | None, logical_dtype: str) -> list[str]:
-    """What the pool itself says. `heads`: of one piece, where the pool has heads."""
+    """The fields that the pool itself determines. `heads`: heads per piece, if the pool has any."""
     fields = [
         f"pool={name}",
         f"class={type(pool).__name__}",
@@ -130,7 +132,8 @@ def pool_fields(name: str, pool: Any, heads: int | None, logical_dtype: str) -> 
 
 
 def make_tag(form: str, sizes_bytes: Sequence[int], fields: Sequence[str]) -> str:
-    """Behind every page hash. `form` and `sizes_bytes`: how the page is cut into pages of ours."""
+    """The tag that follows every page hash in a key. `form` and `sizes_bytes` say how a page of the
+    pool is split into pages of ours."""
     sizes = ",".join(map(str, sizes_bytes))
     text = "\n".join((f"format={FORMAT_VERSION}", f"form={form}", f"sizes={sizes}", *fields))
     return hashlib.sha256(text.encode()).hexdigest()[:_TAG_HEX_DIGITS]

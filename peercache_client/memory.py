@@ -1,4 +1,4 @@
-"""Where a piece of this process's memory comes from: its address, and the file behind it."""
+"""Finds the file behind an address range of this process."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Mapping(NamedTuple):
     end: int
     shared: bool
     writable: bool
-    offset: int  # in the file, of `start`
+    offset: int  # file offset of `start`
     device: tuple[int, int]
     inode: int
     path: str
 
 
 def read_mappings(begin: int = 0, behind: int = 1 << 64) -> list[Mapping]:
-    """All mappings of this process that have bytes from `begin` to before `behind`, by address."""
+    """This process's mappings that overlap addresses `begin` to `behind`, sorted by address."""
     mappings = []
-    # A process with CUDA has thousands of lines; those that nobody wants are not taken apart.
+    # A process with CUDA has thousands of lines, so lines outside the range are not parsed.
     for line in Path("/proc/self/maps").read_bytes().splitlines():
         start, _, rest = line.partition(b"-")
         if int(start, 16) >= behind:
@@ -71,14 +71,14 @@ def read_mappings(begin: int = 0, behind: int = 1 << 64) -> list[Mapping]:
 class Extent(NamedTuple):
     address: int
     size_bytes: int
-    inode: int  # so that other memory at the same address is another extent
+    inode: int  # tells apart different memory at the same address
 
 
 def find_extent(address: int, mappings: Sequence[Mapping] | None = None) -> Extent:
-    """All memory around this address that is one piece of one shared file. ValueError: none.
+    """The whole part of one shared file that is mapped around this address. ValueError: none.
 
-    Views of one allocation (K and V of one host pool) so lead to one and the same extent.
-    `mappings`: all of this process, as they are now, where many addresses are looked up.
+    All views of one allocation (K and V of one host pool) give the same extent. `mappings`: all
+    current mappings of this process, to avoid reading them again for every address.
     """
     if mappings is None:
         mappings = read_mappings()
@@ -98,7 +98,7 @@ def find_extent(address: int, mappings: Sequence[Mapping] | None = None) -> Exte
 
 
 def _continues(one: Mapping, other: Mapping) -> bool:
-    """Whether `other` maps what comes right behind `one` in the same file."""
+    """Whether `other` maps the bytes that follow `one` in the same file."""
     return (
         other.shared
         and one.end == other.start
@@ -109,8 +109,8 @@ def _continues(one: Mapping, other: Mapping) -> bool:
 
 
 def is_writable_memory(address: int, size_bytes: int) -> bool:
-    """Whether this process can read and write all these bytes. Not so addresses of a GPU's memory,
-    for which CUDA keeps ranges without any access."""
+    """Whether this process can read and write all these bytes. False for GPU memory: CUDA reserves
+    its address ranges without any access."""
     covered, end = address, address + size_bytes
     for mapping in read_mappings(address, end):
         if mapping.start <= covered < mapping.end and mapping.writable:
@@ -120,19 +120,19 @@ def is_writable_memory(address: int, size_bytes: int) -> bool:
 
 class Backing(NamedTuple):
     segment: Segment
-    offset: int  # in the file, of the first byte
+    offset: int  # file offset of the first byte
 
 
 def find_backing(address: int, size_bytes: int) -> Backing:
-    """The file behind this memory, opened anew or duplicated.
+    """Opens or duplicates the file behind this memory.
 
-    ValueError when there is none that the daemon could map as well: private memory, several
-    files, or a file that this process has mapped but holds no descriptor of.
+    Raises ValueError if the daemon could not map it: private memory, several files, or a mapped
+    file without an open descriptor in this process.
     """
     end = address + size_bytes
     first: Mapping | None = None
     covered = address
-    # The kernel splits one mmap into several lines wherever flags differ (madvise, locking).
+    # The kernel splits one mmap into several lines where flags differ (madvise, locking).
     for mapping in read_mappings(address, end):
         if mapping.start > covered:
             break
@@ -165,13 +165,13 @@ def _open_mapped_file(mapping: Mapping) -> Segment:
             device = (os.major(status.st_dev), os.minor(status.st_dev))
             if status.st_ino == mapping.inode and device == mapping.device:
                 segment = Segment.duplicate(fd)
-                # The number may have become another file's since it was looked at.
+                # Another thread may have reused the number since fstat.
                 if segment.identity == (status.st_dev, status.st_ino):
                     return segment
         except OSError:
             continue  # closed since the listing
     try:
-        # Works without a descriptor, but only for the privileged (CAP_CHECKPOINT_RESTORE).
+        # Needs no descriptor, but CAP_CHECKPOINT_RESTORE.
         return Segment.open(f"/proc/self/map_files/{mapping.start:x}-{mapping.end:x}")
     except OSError as error:
         raise ValueError(

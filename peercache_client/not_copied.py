@@ -1,4 +1,4 @@
-"""Objects of which there must be no second one."""
+"""Objects that cannot be copied or pickled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NoReturn, SupportsIndex
 
 
 class NotCopied:
-    """It owns connections, or memory that it shares with the daemon. TypeError for copies and
-    pickles."""
+    """The object owns connections, or memory that it shares with the daemon. Copying or pickling it
+    raises TypeError."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         name = type(self).__name__

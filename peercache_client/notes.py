@@ -1,4 +1,4 @@
-"""What the client tells the program's log."""
+"""The client's messages to the program's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ log = logging.getLogger("peercache_client")
 
 
 def say(level: int, text: str, *arguments: object, trace: bool = False) -> None:
-    """A handler of the program's that raises ends no call of ours. `trace`: of the exception that
-    is being handled."""
+    """Logs, and ignores exceptions of the program's log handlers: logging must not end a call.
+    `trace` adds the traceback of the current exception."""
     with contextlib.suppress(Exception):
         log.log(level, text, *arguments, exc_info=trace)

@@ -1,4 +1,4 @@
-"""The keys of a batch as they stand in a frame, made without an object per key where possible."""
+"""The keys of a batch in the format of a frame, without an object per key where possible."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from peercache_client.wire import Key, check_keys, key_bytes
 
 
 class PackedKeys(Sequence[bytes]):
-    """Keys for `Client`, all calls of which take them as they are. Does not change."""
+    """An immutable sequence of keys that all calls of `Client` take without repacking."""
 
     __slots__ = ("joined", "lengths")
 
     def __init__(self, lengths: array[int], joined: bytes) -> None:
-        """`lengths`: u32 of each key; `joined`: their bytes, one after the other."""
+        """`lengths`: u32 length of each key in bytes; `joined`: the concatenated keys."""
         self.lengths = lengths
         self.joined = joined
 
@@ -34,12 +34,12 @@ class PackedKeys(Sequence[bytes]):
     @overload
     def __getitem__(self, at: slice) -> list[bytes]: ...
     def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
-        """As slow as a list of all: for a batch that must be cut, which is rare."""
+        """Slow: builds the list of all keys. Only a split batch needs it, which is rare."""
         return list(self)[at]
 
 
 def pack_keys(keys: Sequence[Key]) -> PackedKeys:
-    """One pass in C for the usual cases: packed already, all ASCII text, all bytes."""
+    """Packs the keys, in one C pass for packed keys, ASCII str and bytes. TypeError."""
     if isinstance(keys, PackedKeys):
         return keys
     check_keys(keys)
@@ -55,7 +55,8 @@ def pack_keys(keys: Sequence[Key]) -> PackedKeys:
 
 
 def pack_with_suffixes(stems: Sequence[str], suffixes: Sequence[str]) -> PackedKeys:
-    """Of each stem a key with each suffix: those of the first stem, of the second, and so on."""
+    """Joins each stem with each suffix: all keys of the first stem, then of the second, and so
+    on."""
     count = len(suffixes)
     parts = [""] * (2 * count * len(stems))
     for i, suffix in enumerate(suffixes):

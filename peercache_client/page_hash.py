@@ -1,13 +1,13 @@
-"""Page hashes as SGLang's HiCache makes them (sglang 0.5.23), with the standard library.
+"""Page hashes as SGLang's HiCache computes them (sglang 0.5.23), with the standard library only.
 
-A hash covers its page and all before it:
+A hash covers its page and all pages before it:
 
     hash[i] = sha256(digest of hash[i - 1] + the tokens of page i), in hex
 
-Tokens are little-endian u32. A page with one that needs more is 0xff and u64s instead: an odd
-number of bytes, so that the two can never be taken for each other. With EAGLE a token's place has
-the pair of it and the next one. The first page of a request with an `extra_key` or a `cache_salt`
-follows a seed made of both.
+Tokens are little-endian u32. If a token of the page needs more bits, the page is 0xff followed by
+u64s: an odd number of bytes, so the two forms never collide. With EAGLE each token is replaced by a
+pair: the token and the next one. If a request has an `extra_key` or a `cache_salt`, a seed made of
+both precedes its first page.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _TOKEN_MAX = (1 << 63) - 1
 def page_hashes(
     tokens: Iterable[int], page_size: int, prior: str | None = None, *, pairs: bool = False
 ) -> list[str]:
-    """Of the whole pages of these tokens; `prior` is the hash before the first, or a seed. With
-    `pairs` (EAGLE) a page has `page_size` pairs of neighbours, and so needs one token more.
+    """Hashes the full pages of these tokens; `prior` is the hash before the first page, or a seed.
+    With `pairs` (EAGLE) a page has `page_size` pairs of neighbours, so it needs one more token.
 
-    ValueError as `words` has it. An array of "q" is taken as it is, as `words` makes them.
+    Raises ValueError like `words`. An array of type "q" is used without checks, as `words` makes
+    it.
     """
     given = tokens if isinstance(tokens, array) and tokens.typecode == "q" else words(tokens)
     whole = max(0, len(given) - pairs) // page_size * page_size
@@ -51,7 +52,7 @@ def page_hashes(
 
 
 def _units(tokens: array[int], begin: int, count: int, typecode: str, pairs: bool) -> bytes:
-    """So many tokens, or with `pairs` so many times a token and the next one."""
+    """`count` tokens as bytes; with `pairs`, each token is followed by its successor."""
     if not pairs:
         return array(typecode, tokens[begin : begin + count]).tobytes()
     made = array(typecode, bytes(2 * count * array(typecode).itemsize))
@@ -61,11 +62,11 @@ def _units(tokens: array[int], begin: int, count: int, typecode: str, pairs: boo
 
 
 def words(tokens: Iterable[int]) -> array[int]:
-    """Tokens as an array, which is quick to compare and to cut.
+    """Tokens as an array, which is fast to compare and slice.
 
-    ValueError names the first token that cannot be one, and its place.
+    ValueError names the first invalid token, and its position.
     """
-    # array() would take bytes as 8 bytes for each token; as a sequence they are small numbers.
+    # array() would read a bytes object as 8-byte words; as a list its items are small numbers.
     given = tokens if isinstance(tokens, (array, list, tuple)) else list(tokens)
     try:
         made = array("q", given)
@@ -88,7 +89,8 @@ def _first_wrong(tokens: Iterable[Any]) -> str:
 
 
 def namespace_seed(extra_key: str | None, cache_salt: str | None) -> str | None:
-    """What stands before the first page of a request; None for one with neither."""
+    """The seed before the first page of a request; None if it has no extra_key and no
+    cache_salt."""
     if extra_key is None and cache_salt is None:
         return None
     content = [b"sglang-cache-namespace-v1"]

@@ -12,10 +12,10 @@ from peercache_client.not_copied import NotCopied
 
 
 class Region(NotCopied):
-    """A window of a segment; offsets in calls count from its first byte.
+    """A byte range of a segment (a file). Offsets in calls count from its first byte.
 
-    Made by `Client.alloc` and `Client.register*`. Thread safe. It lives until `close`, or as
-    long as its client.
+    `Client.alloc` and `Client.register*` create it. Thread safe. It stays registered until `close`,
+    or until its client is freed.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class Region(NotCopied):
         table: dict[Region, None],
         on_close: Callable[[], None],
     ) -> None:
-        """`table`: of the regions that can be found by their addresses."""
+        """`table`: the client's regions that can be found by address."""
         self.segment = hold.segment
-        self.start = start  # of the window in the segment, bytes
+        self.start = start  # offset of the range in the segment, bytes
         self.size = self.segment.size_bytes if view is None else view.nbytes
-        self.address = address  # in this process; 0: not in it, but a device's
+        self.address = address  # in this process; 0 for device memory
         self._hold: Hold | None = hold
         self._view = view
         self._table = table
@@ -39,18 +39,18 @@ class Region(NotCopied):
 
     @property
     def view(self) -> memoryview:
-        """The bytes themselves. ValueError if it is closed, or memory of a device."""
+        """The region's bytes. ValueError if it is closed, or is device memory."""
         view = self._view
         if self.closed:
             raise ValueError("this region is closed")
         if view is None:
             raise ValueError("this region is memory of a device, which this process cannot see")
-        # Another one each time: ours holds the memory, and who is given it may release it.
+        # A new view for each caller: the caller may release it, but ours must keep the memory.
         return memoryview(view)
 
     @property
     def open_size(self) -> int:
-        """The size. ValueError if it is closed."""
+        """The size in bytes. ValueError if it is closed."""
         if self.closed:
             raise ValueError("this region is closed")
         return self.size
@@ -60,8 +60,8 @@ class Region(NotCopied):
         return self._hold is None
 
     def close(self) -> None:
-        """Takes it from the daemon. Views of it that are still held stay valid memory."""
-        # Nobody may find it by an address that other memory has as soon as the view is gone.
+        """Unregisters the region from the daemon. Existing views of it stay valid memory."""
+        # Remove it first: once the view is gone, other memory may get the same address.
         self._table.pop(self, None)
         self._hold = None
         self._view = None
@@ -84,17 +84,17 @@ class Region(NotCopied):
 
 
 class RegionIndex:
-    """Finds regions by the addresses of their bytes. They may overlap."""
+    """Finds regions by address. Regions may overlap."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
         here = [region for region in regions if region.address and not region.closed]
         self._regions = sorted(here, key=lambda region: region.address)
         self._starts = [region.address for region in self._regions]
-        # Of this region and those before it: where none reaches, nothing has to be looked at.
+        # Highest end of each region and all before it. The search stops where this is too low.
         self._ends = list(accumulate((r.address + r.size for r in self._regions), max))
 
     def find(self, address: int, size: int) -> tuple[Region, int] | None:
-        """A region that holds all these bytes, and the offset in it."""
+        """A region that contains all these bytes, and their offset in it, or None."""
         at = bisect_right(self._starts, address) - 1
         while at >= 0 and self._ends[at] >= address + size:
             region = self._regions[at]

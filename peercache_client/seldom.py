@@ -1,4 +1,4 @@
-"""Saying things that could be said with every page, seldom."""
+"""Rate limit for log lines that could come with every page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _PAUSE_S: Final = 30.0
 
 
 class Seldom:
-    """Each kind of thing once in 30 s, with the number of times it was not said. Thread safe."""
+    """Logs each kind of message at most once in 30 s, with the number of skipped ones. Thread
+    safe."""
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, kind: str, text: str, *, trace: bool = False) -> None:
         now = time.monotonic()
-        # Without a lock, for a signal handler may come in between: a line too many is no harm.
+        # No lock, because a signal handler may interrupt us. An extra line does no harm.
         when, unsaid = self._said.get(kind, (-_PAUSE_S, 0))
         if now - when < _PAUSE_S:
             self._said[kind] = (when, unsaid + 1)
@@ -34,8 +35,8 @@ class Seldom:
 
 
 def never_raises(miss: Callable[..., Any]) -> Callable[[F], F]:
-    """A method whose failures are `miss(self, *arguments)` and a line in the log: SGLang's
-    scheduler would end by an exception, and with it all requests."""
+    """Decorator: a method that raises returns `miss(self, *arguments)`, and the error is logged. An
+    exception would end SGLang's scheduler, and with it all requests."""
 
     def wrap(method: F) -> F:
         @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""Requests over this process's connections to the daemon. The work is done in native/client/."""
+"""Requests over this process's connections to the daemon; implemented in native/client/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peercache_client import _ipc
 from peercache_client.notes import say
 from peercache_client.status import Status
 
-# How long a get that is given up waits for the daemon to end what it is writing.
+# How long a get that timed out waits for the daemon to end its current write.
 SILENCE_TIMEOUT_S: Final = 1.0
 
 _REPLY, _REFUSED, _LATE = range(3)
@@ -25,7 +25,8 @@ class Reply(NamedTuple):
 
 
 class Session:
-    """Of one process. In a child that was forked in the middle of a call the daemon is away."""
+    """The connections of one process. If the fork interrupted a call, that call is a miss in the
+    child."""
 
     def __init__(self, path: bytes, namespace: bytes, name: bytes) -> None:
         self.pid = os.getpid()
@@ -34,7 +35,7 @@ class Session:
         self._complained: set[int] = set()
 
     def of_child(self) -> Session:
-        """One of a forked child's own. It shares nothing."""
+        """A new session for a forked child. It shares nothing with the parent's."""
         session = Session(*self._settings)
         if self._native.closed:
             session.close()
@@ -50,7 +51,8 @@ class Session:
         segments: Sequence[_ipc.Segment] = (),
         silence_s: float | None = SILENCE_TIMEOUT_S,
     ) -> Reply | Status:
-        """A Status instead of the reply is what became of all pages. `end`: of monotonic time."""
+        """Returns the reply, or a Status that applies to all pages. `end` is a time.monotonic()
+        time."""
         result, error, value, answer = self._native.ask(
             op, flags, count, body, list(segments), end, silence_s
         )
@@ -66,12 +68,12 @@ class Session:
         return Status.deadline if result == _LATE else Status.no_daemon
 
     def sweep(self, end: float) -> None:
-        """Tells the daemon of regions that are closed."""
+        """Tells the daemon about closed regions."""
         self._native.sweep(end)
         self._say_notes()
 
     def close(self) -> None:
-        """Waits for the requests of other threads, which have their deadlines."""
+        """Waits for running requests of other threads. Their timeouts bound the wait."""
         self._native.close()
 
     @property

@@ -1,13 +1,13 @@
-"""Huge pages and NUMA binding for SGLang's host pools: a plug-in of SGLang.
+"""Plug-in for SGLang: huge pages and NUMA binding for its host pools.
 
-SGLang loads it by its entry point (group `sglang.srt.plugins`) in every process, before there are
-pools. It does nothing until the extra config of the storage backend has one of
+SGLang loads it through its entry point (group `sglang.srt.plugins`) in every process, before it
+creates host pools. The plug-in acts only if the storage backend's extra config has one of
 
-    "huge_pages": "2MiB" or "1GiB"      reserved ones: sysctl vm.nr_hugepages
-    "numa_node": 0                      the node whose memory the GPU is near to
+    "huge_pages": "2MiB" or "1GiB"      must be reserved: sysctl vm.nr_hugepages
+    "numa_node": 0                      a node close to the GPU
 
-and then makes the memory that `"allocator": "shm"` would make. Where that fails the log says why,
-and SGLang's own allocation follows. Nothing of sglang is imported before it asks for memory.
+It then replaces the memory that `"allocator": "shm"` would allocate. If that fails, the log says
+why, and SGLang allocates as usual. No sglang module is imported before SGLang asks for memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUMA_NODES_MAX: Final = 1024
 
 
 def install() -> None:
-    """SGLang's entry point."""
+    """The entry point that SGLang calls."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(_TARGET, allocate, HookType.AROUND)
@@ -45,7 +45,8 @@ def install() -> None:
 def allocate(
     original: Callable[..., Any], allocator: Any, dims: Any, dtype: Any, device: str
 ) -> Any:
-    """Around ShmHostTensorAllocator.allocate: a tensor in a memfd that the allocator keeps."""
+    """Wraps ShmHostTensorAllocator.allocate: returns a tensor in a memfd that the allocator
+    keeps."""
     huge_page_bytes, numa_node = _wishes()
     if not huge_page_bytes and numa_node is None:
         return original(allocator, dims, dtype=dtype, device=device)
@@ -73,10 +74,10 @@ def allocate(
 
 
 def _wishes() -> tuple[int, int | None]:
-    """Bytes of a huge page, 0 for none; NUMA node, None for any. ValueError."""
+    """Returns the huge page size in bytes (0: none) and the NUMA node (None: any). ValueError."""
     from sglang.srt.runtime_context import get_memory
 
-    # As text, or else SGLang would not have asked this allocator.
+    # The config must be JSON text: SGLang selects this allocator only if it finds it there.
     extra = json.loads(get_memory().hicache_storage_backend_extra_config or "{}")
     huge_pages = extra.get("huge_pages", "")
     if huge_pages not in _HUGE_PAGE_BYTES:
@@ -88,7 +89,7 @@ def _wishes() -> tuple[int, int | None]:
 
 
 def _make(size_bytes: int, huge_page_bytes: int, numa_node: int | None) -> tuple[int, mmap.mmap]:
-    """A memfd and its mapping, with all its memory. OSError."""
+    """Creates a memfd and its mapping, with all pages allocated. OSError."""
     flags = os.MFD_CLOEXEC
     unit = mmap.PAGESIZE
     if huge_page_bytes:
@@ -100,9 +101,9 @@ def _make(size_bytes: int, huge_page_bytes: int, numa_node: int | None) -> tuple
         os.ftruncate(fd, size_bytes)
         mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
         if numa_node is not None:
-            # Before the first touch: pages are placed then, and stay.
+            # Must precede the first access, which fixes the node of each page.
             _bind(_ipc.address_of(memoryview(mapping)), size_bytes, numa_node)
-        # Taken now: later, a lack of memory would be a SIGBUS in the middle of a copy.
+        # Populate now: running out of memory later would raise SIGBUS in the middle of a copy.
         mapping.madvise(_MADV_POPULATE_WRITE)
     except BaseException:
         os.close(fd)
@@ -117,7 +118,7 @@ def _bind(address: int, size_bytes: int, numa_node: int) -> None:
     mask = (ctypes.c_ulong * (_NUMA_NODES_MAX // 64))()
     mask[numa_node // 64] = 1 << numa_node % 64
     libc = ctypes.CDLL(None, use_errno=True)
-    # mbind counts one bit more than it reads.
+    # mbind reads one bit less than maxnode says.
     result = libc.syscall(
         ctypes.c_long(number),
         ctypes.c_void_p(address),

@@ -1,4 +1,4 @@
-"""The copying path: pages in memory that the daemon cannot map travel through a region."""
+"""The copying path: pages in memory that the daemon cannot map are copied through a region."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _ALIGN_BYTES = 64
 
 
 class Staging:
-    """One region of this process, used by one batch at a time, made when first needed. A batch in a
-    signal handler, that would wait for the one it has interrupted, gets a region for itself."""
+    """One region per process, created when first needed, for one batch at a time. A batch in a
+    signal handler gets its own region. It would otherwise wait for the batch that it
+    interrupted."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
@@ -33,7 +34,7 @@ class Staging:
         self.pid = os.getpid()
 
     def takes(self, size: int) -> bool:
-        """Whether a page of `size` bytes can travel through it."""
+        """Whether a page of `size` bytes fits the region."""
         if size <= self.capacity_bytes:
             return True
         if not self._said_too_large:
@@ -58,10 +59,10 @@ class Staging:
         move: Move,
         alloc: Alloc,
     ) -> list[Status]:
-        """Moves the pages without a place through the region, in as many rounds as it takes.
+        """Moves the pages without a place through the region, in as many rounds as needed.
 
-        The pages that have a place go along in their order, so that a chain stays a chain. OSError:
-        there is no memory for the region.
+        Pages with a place stay in sequence with the others, so that the chain of keys is unbroken.
+        Raises OSError if there is no memory for the region.
         """
         slot = self._slots.take(end)
         if slot is None:
@@ -77,7 +78,7 @@ class Staging:
         try:
             return self._rounds(op, keys, views, places, parent, end, move, alloc)
         finally:
-            del slot  # now: who keeps an exception keeps what its frames have
+            del slot  # release now: a stored exception would keep this frame and its slot alive
 
     def _rounds(
         self,
@@ -95,7 +96,7 @@ class Staging:
         begin, refused = 0, False
         while begin < len(keys):
             if not _usable(region):
-                # What still writes there writes into a file that we have no use for.
+                # The daemon may still write into the old region, so we use a new one.
                 region = alloc(self.capacity_bytes)
             chosen: list[int] = []
             regions: list[Region] = []
@@ -128,7 +129,7 @@ class Staging:
                 for k, status in zip(chosen, got, strict=True):
                     statuses[k] = status
                 refused = any(statuses[page] is Status.bad_region for page, _ in staged)
-                # The chain goes on behind what was moved last.
+                # The next round continues the chain after the last key of this one.
                 parent = _possible_parent(keys[chosen[-1]])
             if op == Op.get:
                 for page, offset in staged:
@@ -140,8 +141,8 @@ class Staging:
         return statuses
 
     def _take_region(self, alloc: Alloc) -> Region:
-        """It is dropped if anything goes wrong: nobody must share it with a call that was
-        interrupted."""
+        """Returns the idle region or a new one. If the batch fails, the region is dropped: an
+        interrupted call may still be using it."""
         try:
             return self._idle.pop()
         except IndexError:

@@ -1,12 +1,13 @@
-"""What became of one page."""
+"""The result for one page."""
 
 from enum import IntEnum
 
 
 class Status(IntEnum):
-    """True exactly when the page was set, was got, or was there to be removed.
+    """The result for one page. Truthy only for `ok`: the page was set, fetched or removed.
 
-    The daemon's numbers (docs/protocol.md, "Page statuses"), and from 128 on the client's own.
+    Values below 128 are the daemon's (docs/protocol.md, "Page statuses"); the others are the
+    client's.
     """
 
     ok = 0
@@ -31,7 +32,7 @@ class Status(IntEnum):
         return self is Status.ok
 
 
-# Indexed by the byte in the reply: a status that a newer daemon knows and we do not is an error.
+# Indexed by the reply's status byte. A status that only a newer daemon knows becomes `error`.
 STATUS_OF_BYTE = [Status.error] * 256
 for _status in Status:
     STATUS_OF_BYTE[_status] = _status

@@ -1,4 +1,4 @@
-"""What Python has to know of the frames of docs/protocol.md, "IPC"."""
+"""The constants and key encoding of the IPC frames (docs/protocol.md, "IPC")."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTH_BYTES_MAX: Final = (1 << 32) - 1
 
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
-HOLD_MS: Final = struct.Struct("<I")  # behind the keys
+HOLD_MS: Final = struct.Struct("<I")  # follows the keys
 
 
 class Op(IntEnum):
@@ -44,9 +44,9 @@ class Flag(IntFlag):
 
 
 def check_keys(keys: Sequence[Key]) -> None:
-    """TypeError for what has no order, or is a single key."""
+    """TypeError for a single key or an unordered collection."""
     if type(keys) is list:
-        return  # the usual case costs nothing
+        return  # fast path for the usual type
     if isinstance(keys, (str, bytes, bytearray, Set, Mapping)) or not hasattr(keys, "__getitem__"):
         raise TypeError(f"keys must be a sequence of keys, not one {type(keys).__name__}")
 
@@ -60,7 +60,8 @@ def key_bytes(key: Key) -> bytes:
 
 
 def pack_parent(parent: Key | None) -> bytes:
-    """The parent as it stands in a body; nothing for None. ValueError for an impossible one."""
+    """Encodes the parent for a frame body; None gives no bytes. ValueError for an invalid
+    length."""
     if parent is None:
         return b""
     encoded = key_bytes(parent)

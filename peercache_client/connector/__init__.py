@@ -1,19 +1,19 @@
-"""The remote KV connector of SGLang's RFC 7746: an engine's KV pages, from and to all nodes.
+"""The remote KV connector of SGLang's RFC 7746: moves an engine's KV pages to and from the cluster.
 
     connector = RemoteKVConnector(ConnectorMetadata("acme/model", 64, "bfloat16"))
     connector.register_kv_buffers(kv_args)
     future, end = connector.store_kv_async(req_id, [(7, slice(0, 64))], tokens)
     stored_until = future.result()
 
-Standard library only; sglang is neither needed nor imported. docs/connector.md tells the rest.
+It needs only the standard library, not sglang. See docs/connector.md.
 
 - `connector`: the methods of the RFC
-- `metadata`: what it is told when it is made
-- `prefetch_queue`, `store_queue`: those of many requests; `agreement`: on all TP ranks alike
-- `buffers`: where page number N has its pieces
-- `plan`, `tokens`: pages, tokens and salt of a call, checked
-- `page_chain`, `requests`: hashes of a request, its calls that are under way
-- `calls`, `chunks`: the threads that calls run on; their pages, chunk after chunk
+- `metadata`: the connector's settings
+- `prefetch_queue`, `store_queue`: many requests at a time; `agreement`: alike on all TP ranks
+- `buffers`: the addresses of a page's pieces
+- `plan`, `tokens`: check the pages, tokens and salt of a call
+- `page_chain`, `requests`: a request's hashes and its running calls
+- `calls`, `chunks`: the threads that run calls; the chunks of one call
 """
 
 from peercache_client.connector.agreement import minimum_over

@@ -1,10 +1,10 @@
-"""How prefetches and stores of many requests end alike on all TP ranks.
+"""Makes prefetches and stores of many requests end alike on all TP ranks.
 
-Each rank's scheduler has a queue, gives all of them the same requests in the same order, and calls
-`poll` once in each pass of its loop. What a rank has reached is then agreed on as the minimum over
-all ranks, by a function that is passed in: a request is done when it is on every rank, as far as
-the slowest and emptiest of them got. Whatever is decided is decided from agreed numbers, so the
-queues of the ranks stay alike; a clock or a rank's own luck never counts.
+Each rank's scheduler has a queue. All ranks add the same requests in the same order, and call
+`poll` once per pass of their loop. A function passed in then takes the minimum of each request's
+progress over all ranks. A request is done when every rank is done, and it counts only as far as the
+rank with the least progress. All decisions depend on these agreed numbers, never on one rank's
+clock or timing, so the queues stay alike.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from peercache_client.seldom import Seldom
 
 _seldom = Seldom()
 
-# One number of each entry to the minimum of it over all ranks; every rank gives as many.
+# Maps one number per entry to its minimum over all ranks. All ranks pass the same number of
+# entries.
 Minimum = Callable[[list[int]], list[int]]
 
 NOT_YET: Final = -1
 
 
 def alone(values: list[int]) -> list[int]:
-    """The minimum where there is one rank."""
+    """The minimum for a single rank."""
     return values
 
 
 def minimum_over(group: Any) -> Minimum:
-    """Over the ranks of a torch.distributed group of the host (gloo)."""
+    """Takes the minimum over the ranks of a torch.distributed CPU group (gloo)."""
     import torch
     import torch.distributed
 
@@ -43,10 +44,10 @@ def minimum_over(group: Any) -> Minimum:
 
 
 def reached(future: Future[int], nothing: int) -> int:
-    """How far it came; `nothing` for one that failed, or was cancelled before it began."""
+    """How far the call came; `nothing` if it failed, or was cancelled before it began."""
     if not future.done():
         return NOT_YET
-    # A cancelled future raises when it is asked for its exception, and would end the scheduler.
+    # exception() of a cancelled future raises, which would end the scheduler.
     if future.cancelled():
         return nothing
     error = future.exception()

@@ -1,4 +1,4 @@
-"""The KV buffers of an engine: where page number N has its pieces, one in each buffer."""
+"""The KV buffers of an engine. Page number N has one piece in each buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peercache_client.status import Status
 
 
 class Buffer(NamedTuple):
-    """Pages one behind the other."""
+    """Contiguous pages of equal size."""
 
     address: int
     page_bytes: int
@@ -22,24 +22,24 @@ class Buffer(NamedTuple):
 
 
 class KvBuffers(Protocol):
-    """Moves pages. Keys are those of all pieces, page after page, piece after piece.
+    """Moves pages. `keys` has one key per piece: all pieces of the first page, then of the second.
 
-    Thread safe. Statuses are one for each key; nothing that depends on the daemon raises.
+    Thread safe. Returns one Status per key. Daemon and network failures never raise.
     """
 
     sizes_bytes: list[int]  # of the pieces of one page
     pages: int
 
     def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
-        """The pages may be used for something else when it returns."""
+        """When it returns, the pages may be reused."""
 
     def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
-        """Nothing is written into the pages any more when it returns."""
+        """When it returns, nothing writes into the pages any more."""
 
 
 def buffers_of(kv_args: Any) -> list[Buffer]:
-    """From SGLang's KVArgs: `kv_data_ptrs`, `kv_data_lens` (bytes) and `kv_item_lens` (bytes of
-    one page) have an entry for each buffer. ValueError."""
+    """Reads SGLang's KVArgs: `kv_data_ptrs`, `kv_data_lens` (bytes) and `kv_item_lens` (bytes per
+    page) have one entry for each buffer. ValueError."""
     pointers, sizes, items = kv_args.kv_data_ptrs, kv_args.kv_data_lens, kv_args.kv_item_lens
     if not len(pointers) == len(sizes) == len(items) or not pointers:
         raise ValueError(
@@ -58,23 +58,23 @@ def buffers_of(kv_args: Any) -> list[Buffer]:
 
 
 class HostBuffers:
-    """Buffers in the host's memory: moved in place where it is shared, else copied once more."""
+    """Buffers in host memory. Shared memory is moved in place, other memory is copied once more."""
 
     def __init__(self, client: Client, buffers: Sequence[Buffer], timeout_s: float) -> None:
-        """ValueError for memory that this process cannot read and write, a GPU's included."""
+        """ValueError for memory that this process cannot read and write, such as a GPU's."""
         self.sizes_bytes = [buffer.page_bytes for buffer in buffers]
         self.pages = min(buffer.pages for buffer in buffers)
         self._client = client
         self._timeout_s = timeout_s
         self._buffers = list(buffers)
-        self.why_copied = ""  # or why the memory is not shared
+        self.why_copied = ""  # why the memory is not shared; empty if it is
         try:
             self._regions = Extents(client).regions(
                 (buffer.address, buffer.page_bytes * buffer.pages) for buffer in buffers
             )
         except ValueError as error:
             self._regions = []
-            # What follows the reason is advice for users of Client.
+            # Keep only the reason: the rest is advice for users of Client.
             self.why_copied = str(error).partition(": ")[0]
             for i, buffer in enumerate(buffers):
                 size_bytes = buffer.page_bytes * buffer.pages

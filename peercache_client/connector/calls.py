@@ -1,4 +1,4 @@
-"""Calls under way: bounded, on threads of their own, with futures that tell their end."""
+"""Running calls: their number is bounded, they have their own threads, and return futures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peercache_client.connector.requests import Call, Requests
 
 
 class ConnectorBusy(RuntimeError):
-    """More calls are under way than `calls_max`: come again later."""
+    """`calls_max` calls are already running; retry later."""
 
 
 class Calls:
@@ -24,7 +24,7 @@ class Calls:
         self._requests = requests
         self._room = threading.BoundedSemaphore(metadata.calls_max)
         self._closed = False
-        # Apart, so that a prompt does not wait behind what others write.
+        # Separate pools: a retrieve, for which a prompt waits, must not queue behind stores.
         self._storing = ThreadPoolExecutor(metadata.threads, "peercache-store")
         self._retrieving = ThreadPoolExecutor(metadata.threads, "peercache-retrieve")
 
@@ -36,8 +36,8 @@ class Calls:
         *,
         storing: bool,
     ) -> Future[int]:
-        """Runs `work` for the request. ConnectorBusy, or RuntimeError once closed; then nothing
-        of it begins."""
+        """Runs `work` for the request. Raises ConnectorBusy, or RuntimeError after close; in both
+        cases nothing has begun."""
         if self._closed:
             raise RuntimeError("the connector is closed")
         call = self._requests.begin(req_id, storing=storing)
@@ -59,7 +59,7 @@ class Calls:
         return future
 
     def close(self) -> None:
-        """Stops all calls, stores too, after their chunks under way."""
+        """Stops all calls, including stores, after their current chunk."""
         self._closed = True
         for done in self._requests.finish_all():
             done.result()

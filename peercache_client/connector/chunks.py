@@ -1,4 +1,4 @@
-"""The pages of one call, chunk after chunk, up to the first that does not go well."""
+"""Moves the pages of one call in chunks, up to the first failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from peercache_client.connector.requests import Call
 from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.status import Status
 
-# Keys of all pieces of some pages, the pages' numbers in the buffers, the key before the first.
+# Arguments: keys of all pieces of the pages, the pages' buffer numbers, the key before the first.
 Move = Callable[[PackedKeys, Sequence[int], "str | None"], list[Status]]
 
 
@@ -21,9 +21,9 @@ def move_in_chunks(
     call: Call,
     chunk_pages: int,
 ) -> tuple[int, Status]:
-    """How many pages went well from the first one on, and the status of the first other one (`ok`
-    if there is none, or the call was stopped). What comes behind a hole is of no use to
-    anybody. `hashes`: of the request's pages from its first one on."""
+    """Returns the number of leading pages that succeeded, and the status of the first failure (`ok`
+    if none failed or the call was stopped). Pages after a missing one are useless, so it stops
+    there. `hashes` start at the request's first page."""
     good = 0
     while good < len(plan.pages) and not call.stopped.is_set():
         pages = plan.pages[good : good + chunk_pages]

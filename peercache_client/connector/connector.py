@@ -1,4 +1,4 @@
-"""The remote KV connector of SGLang's RFC 7746, over the daemon of this host."""
+"""The remote KV connector of SGLang's RFC 7746, using the daemon on this host."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from peercache_client.identity import Topology, make_namespace, make_tag, rank_f
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.seldom import Seldom
 
-_MATCH_TIMEOUT_S: Final = 1.0  # where nobody stands still meanwhile
+_MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup, on which no scheduler waits
 
 
 class RemoteKVConnector:
     """Stores and retrieves the KV of requests, page by page. Thread safe.
 
-    Once the buffers are registered nothing raises: what is wrong with a call is the exception of
-    its future, and pages that the daemon cannot take or give are a smaller result. A call that
-    cannot be meant, or is refused, fails at once, and nothing of it begins: its end index is 0.
+    After the buffers are registered, no method raises. Errors of a call become the exception of its
+    future. If the daemon cannot take or give some pages, the future's result is smaller. An invalid
+    or refused call fails at once with the end index 0, before anything begins.
 
-    Tokens are whole numbers from 0 to 2**63 - 1. Only those up to the end of the call's last full
-    page are checked. The ValueError names the first wrong token and its place in `tokens_list`.
+    Tokens are integers from 0 to 2**63 - 1. Only those up to the end of the call's last full page
+    are checked. The ValueError names the first wrong token and its place in `tokens_list`.
     """
 
     def __init__(self, metadata: ConnectorMetadata) -> None:
-        """Needs no daemon."""
+        """Works without a daemon."""
         self.metadata = metadata
         self._client = Client(
             metadata.socket_path,
@@ -44,7 +44,7 @@ class RemoteKVConnector:
             ),
             name=f"connector tp{metadata.tp_rank} pp{metadata.pp_rank} pid {os.getpid()}",
             timeout_s=metadata.timeout_s,
-            # The engine gives the pages of a retrieve to others as soon as its future is done.
+            # The engine reuses the pages of a retrieve as soon as its future is done.
             silence_timeout_s=None,
         )
         self._seldom = Seldom()
@@ -55,10 +55,10 @@ class RemoteKVConnector:
         self._closed = False
 
     def register_kv_buffers(self, kv_args: Any) -> None:
-        """Once, before anything else. `kv_args`: SGLang's KVArgs, of which `kv_data_ptrs`,
-        `kv_data_lens` and `kv_item_lens` are read. The memory must stay where it is.
+        """Call it once, before any other method. From `kv_args` (SGLang's KVArgs) it reads
+        `kv_data_ptrs`, `kv_data_lens` and `kv_item_lens`. The memory must stay where it is.
 
-        ValueError for memory that cannot be used; the text says why.
+        Raises ValueError for memory that cannot be used; the text says why.
         """
         if self._buffers is not None:
             raise ValueError("the buffers are registered already: make another connector")
@@ -98,18 +98,17 @@ class RemoteKVConnector:
     ) -> tuple[Future[int], int]:
         """Stores pages of a request. Returns a future and the end index.
 
-        `tokens_list` are the request's tokens from its first on, and the mapping names for each
-        page (its number in the buffers) the slice of them that it holds; a request may be stored
-        in several calls, chunk by chunk. A last page that is not full is not stored.
+        `tokens_list` has all tokens of the request so far. The mapping gives, for each page number
+        in the buffers, the slice of tokens that the page holds. A request may be stored in several
+        calls, chunk by chunk. An incomplete last page is not stored.
 
-        The end index is where the last page that will be stored ends. The future's result is how
-        far that went: all pages of the call before this index are stored, and can be found by
-        every node. When it is done, the pages may be used for something else. A future whose call
-        has not begun can be cancelled: the pages are then the caller's again, too.
+        The end index is the end of the last page that will be stored, in tokens. The future's
+        result is an index up to it: all pages of the call before that index are stored, and every
+        node can find them. When the future is done, the pages may be reused. A future that is
+        cancelled before its call began also releases them.
 
-        Exceptions of the future: with the end index 0, ValueError for a mapping, tokens or a salt
-        that cannot be meant, ConnectorBusy, and RuntimeError before the buffers are registered and
-        after `close`.
+        Exceptions of the future, with the end index 0: ValueError for an invalid mapping, token or
+        salt; ConnectorBusy; RuntimeError before the buffers are registered and after `close`.
         """
         return self._start(
             "stored", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
@@ -124,11 +123,12 @@ class RemoteKVConnector:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> tuple[Future[int], int]:
-        """Brings pages of a request into the buffers, as `store_kv_async` takes them, and with the
-        same errors.
+        """Reads pages of a request into the buffers. Arguments and errors are those of
+        `store_kv_async`.
 
-        The future's result is an index of `tokens_list`: all pages of the call before it are in
-        place, and those behind it may hold anything. When it is done nothing is written any more.
+        The future's result is an index of `tokens_list`. All pages of the call before it are in
+        place; those after it may hold any bytes. When the future is done, nothing writes there any
+        more.
         """
         return self._start(
             "retrieved", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
@@ -142,11 +142,11 @@ class RemoteKVConnector:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> int:
-        """How many tokens of the request, from its first on, have pages that can be retrieved.
+        """Counts the request's leading tokens whose pages can be retrieved.
 
-        Whole pages only; with `hold_s` their holders keep them for so long. Answers within
-        `match_timeout_s` with what is known by then. Never raises: 0, and a line in the log, for
-        everything that is wrong.
+        Only full pages count. With `hold_s` the holders pin these pages for that long. It answers
+        within `match_timeout_s`, with the pages known by then. It never raises: after an error it
+        logs a line and returns 0.
         """
         try:
             tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
@@ -164,13 +164,14 @@ class RemoteKVConnector:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> Future[int]:
-        """The same, asked on another thread and with more patience. What is wrong is the exception
-        of the future, as with `store_kv_async`; 0 if the request is finished before its turn."""
+        """As `num_external_matched_tokens`, on another thread and with a longer timeout (1 s).
+        Errors are the future's exception, as in `store_kv_async`. The result is 0 if the request is
+        finished first."""
         try:
             tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
 
             def work(call: Call, tokens: array[int]) -> int:
-                if call.stopped.is_set():  # nobody is to hold pages for it any more
+                if call.stopped.is_set():  # the request has ended, so pin no pages
                     return 0
                 return self._match(call, tokens, seed, _MATCH_TIMEOUT_S)
 
@@ -181,18 +182,18 @@ class RemoteKVConnector:
     # --- ends ------------------------------------------------------------------------------
 
     def finish_req(self, req_id: str, *, drop_stores: bool = False) -> Future[None]:
-        """The request has ended. Its stores are completed; its retrieves and matches stop after
-        the chunk under way. With `drop_stores`, for an aborted request, its stores stop, too. The
-        futures of those calls tell how far they went.
+        """Ends a request. Its stores complete; its retrieves and lookups stop after the current
+        chunk. With `drop_stores`, for an aborted request, its stores stop as well. The futures of
+        those calls report how far they went.
 
-        The future returned is done when nothing touches the request's pages any more, and what was
-        kept for it is forgotten. It cannot be cancelled. The name can be used again at once.
+        The returned future is done when nothing uses the request's pages any more, and the
+        request's state is freed. It cannot be cancelled. The request's name can be reused at once.
         """
         return self._requests.finish(req_id, drop_stores=drop_stores)
 
     def close(self) -> None:
-        """Stops all calls, stores too, after their chunks under way, and waits for these. Pages
-        that were stored stay."""
+        """Stops all calls, including stores, after their current chunk, and waits for them. Stored
+        pages stay."""
         self._closed = True
         self._calls.close()
         self._client.close()
@@ -236,7 +237,7 @@ class RemoteKVConnector:
             return failed(error), 0
 
     def _whole_pages(self, tokens_list: Sequence[int], salt: Salt) -> tuple[array[int], str | None]:
-        """The tokens that hashes of whole pages cover, and the seed of these hashes."""
+        """The tokens that full pages' hashes cover, and the seed of these hashes."""
         self._ready_buffers()
         size, boundary = self.metadata.page_size, self.metadata.boundary_tokens
         pages = max(0, count_tokens(tokens_list) - boundary) // size

@@ -1,4 +1,4 @@
-"""What a connector is told when it is made."""
+"""The settings of a connector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from peercache_client.client import DEFAULT_SOCKET_PATH
 from peercache_client.identity import check_text
 
-# Parts of the keys.
+# Text fields that become part of the keys.
 _TEXTS: Final = (
     "model_name",
     "kv_cache_dtype",
@@ -21,20 +21,20 @@ _TEXTS: Final = (
 
 @dataclass(frozen=True)
 class ConnectorMetadata:
-    """`kv_cache_dtype` and `layout` are part of the keys, and so is every rank and size: pages of
-    ranks that differ in one of them are other pages. DP ranks share, so there is no such field.
+    """`kv_cache_dtype`, `layout`, and every rank and size are part of the keys. Ranks that differ
+    in one of them share no pages. DP ranks share all pages, so they have no field.
 
-    `dtype` says what the bytes mean ("bfloat16", "fp8_e4m3"), not how they are stored.
+    The dtype names the meaning of the bytes ("bfloat16", "fp8_e4m3"), not their storage type.
     """
 
     model_name: str
     page_size: int  # tokens
     kv_cache_dtype: str
-    layout: str = ""  # of the bytes of one page in one buffer, where there are several
+    layout: str = ""  # byte layout of one page in one buffer, if the engine has several layouts
     socket_path: str = DEFAULT_SOCKET_PATH
     model_revision: str = ""
     namespace: str = ""  # separates deployments
-    tenant: str = ""  # separates tenants: nobody reads pages of another one's
+    tenant: str = ""  # separates tenants: no tenant reads another tenant's pages
     tp_rank: int = 0
     tp_size: int = 1
     pp_rank: int = 0
@@ -43,21 +43,21 @@ class ConnectorMetadata:
     attn_cp_size: int = 1
     dcp_rank: int = 0
     dcp_size: int = 1
-    is_mla_model: bool = False  # the KV is the same on every TP rank
-    is_eagle: bool = False  # hashes of token pairs, as SGLang makes them with EAGLE
-    timeout_s: float = 5.0  # for one chunk of a store or retrieve
-    match_timeout_s: float = 0.05  # of num_external_matched_tokens, which the scheduler waits for
-    hold_s: float = 0.0  # what is matched is kept from eviction for so long; 30 at most
-    chunk_pages: int = 128  # per request to the daemon
-    threads: int = 2  # for stores, and as many for retrieves
-    calls_max: int = 1024  # stores and retrieves that are not done; more are refused
+    is_mla_model: bool = False  # every TP rank has the same KV
+    is_eagle: bool = False  # hash token pairs, as SGLang does with EAGLE
+    timeout_s: float = 5.0  # per chunk of a store or retrieve
+    match_timeout_s: float = 0.05  # for num_external_matched_tokens, which blocks the scheduler
+    hold_s: float = 0.0  # how long matched pages are pinned against eviction; at most 30
+    chunk_pages: int = 128  # pages per request to the daemon
+    threads: int = 2  # for stores, and the same number for retrieves
+    calls_max: int = 1024  # limit of unfinished calls; more are refused
 
-    # Heads are not cut into parts here: see docs/connector.md.
+    # The connector does not split heads: see docs/connector.md.
     tp_lcm_size: ClassVar[int] = 0
 
     @property
     def boundary_tokens(self) -> int:
-        """How many tokens behind a page its hash covers, too."""
+        """How many tokens after a page its hash also covers."""
         return int(self.is_eagle)
 
     def __post_init__(self) -> None:

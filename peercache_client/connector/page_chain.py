@@ -1,4 +1,4 @@
-"""The page hashes of one request, which grow with it."""
+"""The page hashes of one request, extended as the request grows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from peercache_client.page_hash import page_hashes
 
 
 class PageChain:
-    """A request's tokens come again with every chunk of it; only new pages are hashed. Should
-    they be others than before, everything from the first other page on is. Thread safe."""
+    """Each call brings all tokens of the request again; only new pages are hashed. If a token
+    differs from before, its page and all later pages are hashed anew. Thread safe."""
 
     def __init__(self, page_size: int, *, pairs: bool = False) -> None:
         self._page_size = page_size
         self._pairs = pairs
         self._lock = threading.Lock()
         self._seed: str | None = None
-        self._tokens: array[int] = array("q")  # that the hashes cover
+        self._tokens: array[int] = array("q")  # the tokens that the hashes cover
         self._hashes: list[str] = []
 
     def hashes(self, tokens: array[int], seed: str | None) -> list[str]:
-        """Of the whole pages of all these tokens, an array of "q". ValueError: no such token."""
+        """Hashes of all full pages of these tokens, an array of type "q". ValueError: invalid
+        token."""
         size = self._page_size
         pages = max(0, len(tokens) - self._pairs) // size
         with self._lock:
@@ -42,7 +43,8 @@ class PageChain:
             return self._hashes[:pages]
 
     def _covered(self, pages: int) -> int:
-        """How many tokens: with pairs, the one behind the last page, too."""
+        """How many tokens these pages' hashes cover. With pairs, one after the last page counts
+        too."""
         return pages * self._page_size + self._pairs if pages else 0
 
     def _differs(self, page: int, tokens: array[int]) -> bool:

@@ -1,4 +1,4 @@
-"""From the RFC's mapping of pages to tokens to pages that can be moved."""
+"""Turns the RFC's mapping of pages to tokens into checked pages to move."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _WANTED: Final = "a list of (page number, slice(start, stop)) is wanted, without
 
 
 class Plan(NamedTuple):
-    first: int  # which page of the request is the first of `pages`
-    pages: list[int]  # numbers of pages in the buffers, in the order of the tokens
+    first: int  # position in the request of the first of `pages`
+    pages: list[int]  # page numbers in the buffers, in token order
 
 
 def make_plan(
     mapping: PageToTokens, tokens: int, page_size: int, pages_max: int, boundary_tokens: int = 0
 ) -> Plan:
-    """`mapping`: (number of a page in the buffers, the slice of the request's tokens in it), one
-    behind the other. A last page that is not full, or whose `boundary_tokens` behind it are not
-    known, is left out: its hash will be another one.
+    """`mapping`: (page number in the buffers, slice of the request's tokens), in token order
+    without gaps. A last page is left out if it is not full, or if the `boundary_tokens` after it
+    are not known yet. Its hash would still change.
 
-    ValueError for what cannot be meant: a hole, a slice beyond the tokens, a page twice, anything
-    that is no whole number.
+    Raises ValueError for an invalid mapping: a gap, a slice beyond the tokens, a repeated page, or
+    a number that is not an integer.
     """
     pages = []
     first = end = None

@@ -1,4 +1,4 @@
-"""Prefetches: what a waiting request has in the cache is brought before it is scheduled."""
+"""Prefetches the cached pages of a waiting request before it is scheduled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reached
 from peercache_client.connector.connector import RemoteKVConnector
 
-# So many pages for a request; None when there is no room, and the request goes without.
+# Allocates that many pages for a request. None: no room, so the request is not prefetched.
 Allocate = Callable[[str, int], Sequence[int] | None]
 
 
 class Prefetched(NamedTuple):
-    """The KV of tokens `begin` to `end` is in the first of `pages`, on all ranks. The other pages
-    are the caller's to free."""
+    """On all ranks, the first of `pages` hold the KV of tokens `begin` to `end`. The caller must
+    free the other pages."""
 
     req_id: str
     begin: int
@@ -29,16 +29,16 @@ class Prefetched(NamedTuple):
 class _Entry:
     req_id: str
     tokens: Sequence[int]
-    begin: int  # of the page with the first token that the engine has no KV of
-    asked: Future[int]  # how far the cache reaches; later: how far the pages are filled
+    begin: int  # start of the page with the first token whose KV the engine lacks
+    asked: Future[int]  # the lookup, later the retrieve
     salt: dict[str, str | None]
-    end: int = 0  # how far the cache reaches, on all ranks
+    end: int = 0  # how far the cache reaches on all ranks
     pages: list[int] = field(default_factory=list)
     stopped: bool = False
 
 
 class AsyncKVPrefetchQueue:
-    """One for each rank, used by its scheduler thread alone."""
+    """One for each rank. Only the rank's scheduler thread may use it."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class AsyncKVPrefetchQueue:
         in_flight_tokens_max: int = 65536,
         minimum: Minimum = alone,
     ) -> None:
-        """Fewer hits than `threshold_tokens` are not worth a transfer; of more than
-        `in_flight_tokens_max` at once, requests wait for those before them."""
+        """Hits of fewer than `threshold_tokens` are not transferred. While `in_flight_tokens_max`
+        tokens are in flight, later requests wait."""
         self._connector = connector
         self._page_size = connector.metadata.page_size
         self._allocate = allocate
@@ -81,12 +81,13 @@ class AsyncKVPrefetchQueue:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> bool:
-        """`computed_tokens`: the engine has the KV of so many tokens, from the first on. The
-        prefetch begins with the page of the next token. Should the engine have a part of this
-        page, then it uses the new one, which holds the KV of all its tokens.
+        """`computed_tokens`: how many leading tokens already have KV in the engine. The prefetch
+        begins with the page of the next token. If the engine has a part of this page, it must use
+        the new page, which holds the KV of all its tokens.
 
-        False, and no result will come, for a request that is in the queue, or that has fewer
-        tokens than the threshold from the begin of this page on. ValueError: a negative number."""
+        Returns False, and no result will come, if the request is queued already, or has fewer
+        tokens than the threshold from this page on. ValueError: a negative number.
+        """
         if computed_tokens < 0:
             raise ValueError(f"computed_tokens is {computed_tokens}: 0 or more")
         size = self._page_size
@@ -99,15 +100,15 @@ class AsyncKVPrefetchQueue:
         return True
 
     def stop(self, req_id: str) -> None:
-        """The request is to be scheduled now: its result comes with one of the next polls. Stores
-        of the request go on."""
+        """The request will be scheduled now; one of the next polls returns its result. Its stores
+        continue."""
         for entry in (*self._matching.values(), *self._waiting, *self._retrieving.values()):
             if entry.req_id == req_id and not entry.stopped:
                 entry.stopped = True
                 self._connector.finish_req(req_id)
 
     def poll(self) -> list[Prefetched]:
-        """Those that are done, on all ranks. The ranks must all call it, equally often."""
+        """Returns the prefetches that all ranks have done. All ranks must call it equally often."""
         if not self:
             return []
         entries = [*self._matching.values(), *self._retrieving.values()]
@@ -130,7 +131,8 @@ class AsyncKVPrefetchQueue:
         return Prefetched(entry.req_id, entry.begin, value, entry.pages)
 
     def _start_waiting(self) -> list[Prefetched]:
-        """In the order they came, as far as there is room: a large one is not overtaken."""
+        """Starts requests in order while there is room. Smaller requests never overtake a large
+        one."""
         nothing = []
         while self._waiting:
             entry = self._waiting[0]
@@ -139,7 +141,7 @@ class AsyncKVPrefetchQueue:
                 nothing.append(Prefetched(entry.req_id, entry.begin, entry.begin, []))
                 self._waiting.popleft()
                 continue
-            # One that is larger than all the room goes when it is alone.
+            # A request larger than the limit starts when nothing else is in flight.
             if (
                 self.in_flight_tokens
                 and self.in_flight_tokens + tokens > self._in_flight_tokens_max
@@ -155,7 +157,8 @@ class AsyncKVPrefetchQueue:
         size = self._page_size
         pages = self._allocate(entry.req_id, (entry.end - entry.begin) // size)
         if pages is None:
-            # Should the other ranks have room: they must learn of it as of any other miss.
+            # The other ranks may have room. Report a miss, so that the minimum drops it on all of
+            # them.
             entry.asked = Future()
             entry.asked.set_result(entry.begin)
             return

@@ -1,4 +1,4 @@
-"""What the connector keeps for each request: its hashes, and its calls that are under way."""
+"""The state of each request: its page hashes and its running calls."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Final
 
 from peercache_client.connector.page_chain import PageChain
 
-# Requests that nobody finishes must not fill the memory. Forgetting one costs hashing it again.
+# Bounds memory if the engine never finishes requests. Forgetting one costs hashing it again.
 _REQUESTS_MAX: Final = 4096
 
 
 class Call:
-    """A store, retrieve or match of a request, from its submission to its end."""
+    """One store, retrieve or lookup of a request, from submission to end."""
 
     def __init__(self, req_id: str, chain: PageChain, *, storing: bool) -> None:
         self.req_id = req_id
         self.chain = chain
         self.storing = storing
-        self.stopped = threading.Event()  # its next chunk does not begin
+        self.stopped = threading.Event()  # no further chunk begins
 
 
 class _Request:
     def __init__(self, chain: PageChain) -> None:
         self.chain = chain
         self.calls: set[Call] = set()
-        # Forgotten with the end of its last call, also if its name was used again meanwhile: that
-        # costs hashing once more.
+        # The request is forgotten when its last call ends, even if its name was reused meanwhile.
+        # Then the new request is hashed once more.
         self.finished = False
-        # The futures of `finish`, with the calls that each still waits for.
+        # The futures of `finish`, each with the calls that it still waits for.
         self.waiting: list[tuple[set[Call], Future[None]]] = []
 
 
@@ -40,14 +40,14 @@ class Requests:
     """Thread safe."""
 
     def __init__(self, page_size: int, *, pairs: bool = False) -> None:
-        """`pairs`: hashes are those of token pairs."""
+        """`pairs`: hash token pairs (EAGLE)."""
         self._page_size = page_size
         self._pairs = pairs
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Request] = OrderedDict()
 
     def begin(self, req_id: str, *, storing: bool) -> Call:
-        """A call of the request: `end` it. A finished request's name can be used again at once."""
+        """Starts a call of the request; the caller must `end` it. A finished name may be reused."""
         with self._lock:
             request = self._known.get(req_id)
             if request is None:
@@ -70,12 +70,12 @@ class Requests:
             request.waiting = [each for each in request.waiting if each[0]]
             if request.finished and not request.calls:
                 del self._known[call.req_id]
-        for future in done:  # without the lock: callbacks may call us
+        for future in done:  # without the lock, because callbacks may call this object
             future.set_result(None)
 
     @contextmanager
     def use(self, req_id: str) -> Iterator[Call]:
-        """A call that stores nothing."""
+        """Context manager for a call that stores nothing."""
         call = self.begin(req_id, storing=False)
         try:
             yield call
@@ -83,10 +83,10 @@ class Requests:
             self.end(call)
 
     def finish(self, req_id: str, *, drop_stores: bool) -> Future[None]:
-        """Stops what is under way, except for stores unless `drop_stores`. The future is done when
-        nothing touches the request's pages any more."""
+        """Stops the running calls; stores only with `drop_stores`. The future is done when nothing
+        uses the request's pages any more."""
         done: Future[None] = Future()
-        # Not to be cancelled (asyncio does so at a timeout): setting its result would then raise.
+        # Forbid cancelling (asyncio cancels on a timeout): set_result would then raise.
         done.set_running_or_notify_cancel()
         with self._lock:
             request = self._known.get(req_id)
@@ -103,7 +103,7 @@ class Requests:
         return done
 
     def finish_all(self) -> list[Future[None]]:
-        """Stops everything, stores too."""
+        """Stops everything, including stores."""
         with self._lock:
             known = list(self._known)
         return [self.finish(req_id, drop_stores=True) for req_id in known]

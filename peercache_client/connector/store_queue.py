@@ -1,4 +1,4 @@
-"""Stores: chunks of a request are gathered until they are worth a transfer."""
+"""Collects the pages of a request until a transfer is worthwhile, then stores them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ log = logging.getLogger("peercache_client")
 
 
 class Stored(NamedTuple):
-    """These pages may be used for something else. Those of tokens `begin` to `end` are stored on
-    all ranks."""
+    """The pages may be reused. The pages of tokens `begin` to `end` are stored on all ranks."""
 
     req_id: str
     begin: int
@@ -29,7 +28,7 @@ class Stored(NamedTuple):
 @dataclass
 class _Gathered:
     mapping: list[tuple[int, slice]] = field(default_factory=list)
-    dropped: bool = False  # what comes behind a hole is of no use to anybody
+    dropped: bool = False  # a page was lost, so later pages of the request are useless
 
 
 @dataclass
@@ -42,7 +41,7 @@ class _Store:
 
 
 class AsyncKVStoreQueue:
-    """One for each rank, used by its scheduler thread alone."""
+    """One for each rank. Only the rank's scheduler thread may use it."""
 
     def __init__(
         self,
@@ -52,8 +51,8 @@ class AsyncKVStoreQueue:
         in_flight_tokens_max: int = 65536,
         minimum: Minimum = alone,
     ) -> None:
-        """A transfer begins with `threshold_tokens`, or with a request's last chunk. What would
-        make more than `in_flight_tokens_max`, gathered ones included, is dropped."""
+        """A transfer begins after `threshold_tokens`, or with a request's last chunk. Pages that
+        would exceed `in_flight_tokens_max`, which includes collected ones, are dropped."""
         self._connector = connector
         self._page_size = connector.metadata.page_size
         self._boundary_tokens = connector.metadata.boundary_tokens
@@ -66,7 +65,7 @@ class AsyncKVStoreQueue:
         self.dropped_tokens = 0
 
     def __len__(self) -> int:
-        """Transfers that are not done."""
+        """The number of unfinished transfers."""
         return len(self._stores)
 
     def add(
@@ -79,8 +78,8 @@ class AsyncKVStoreQueue:
         extra_key: str | None = None,
         cache_salt: str | None = None,
     ) -> bool:
-        """The request's next pages, all of them full. They must stay as they are until `poll` has
-        named them. False: they were dropped, and nothing touches them."""
+        """Adds the request's next pages, all of them full. They must stay unchanged until `poll`
+        returns them. False: the pages were dropped, and nothing uses them."""
         gathered = self._gathered.setdefault(req_id, _Gathered())
         mapping = list(page_to_tokens_mapping)
         tokens = self._page_size * len(mapping)
@@ -109,7 +108,7 @@ class AsyncKVStoreQueue:
         return taken
 
     def _fits(self, req_id: str, mapping: PageToTokens, tokens: int) -> bool:
-        """Whether these are full pages one behind the other."""
+        """Whether these are full pages, in sequence and without gaps."""
         try:
             plan = make_plan(mapping, tokens, self._page_size, sys.maxsize, self._boundary_tokens)
         except (ValueError, TypeError) as error:
@@ -121,15 +120,15 @@ class AsyncKVStoreQueue:
         return True
 
     def abandon(self, req_id: str) -> list[int]:
-        """The request ends without a last chunk. Its gathered pages, which nothing touches any
-        more; those whose transfer has begun come with `poll`. `finish_req` of the connector, with
-        `drop_stores`, on all ranks, makes them come sooner."""
+        """Ends a request without a last chunk. Returns its collected pages, which nothing uses any
+        more. `poll` returns the pages of transfers that have begun. To get those sooner, call the
+        connector's `finish_req` with `drop_stores` on all ranks."""
         gathered = self._gathered.pop(req_id, _Gathered())
         self.in_flight_tokens -= self._page_size * len(gathered.mapping)
         return [page for page, _ in gathered.mapping]
 
     def poll(self) -> list[Stored]:
-        """Transfers that are done, on all ranks. The ranks must all call it, equally often."""
+        """Returns the transfers that all ranks have done. All ranks must call it equally often."""
         if not self._stores:
             return []
         agreed = self._minimum([reached(store.future, store.begin) for store in self._stores])

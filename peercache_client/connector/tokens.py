@@ -1,6 +1,6 @@
-"""The parts of a call that can be wrong in themselves: its tokens and its salt.
+"""Checks the tokens and the salt of a call.
 
-What the engine gives is copied here, on its own thread: its lists grow and change later.
+The engine's tokens are copied here, on the engine's thread, because its lists change later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Salt = tuple[str | None, str | None]  # extra_key and cache_salt of a request
 
 
 def count_tokens(tokens_list: Sequence[int]) -> int:
-    """ValueError for what is no sequence."""
+    """The number of tokens. ValueError if it is not a sequence."""
     try:
         tokens_list[:0]
         return len(tokens_list)
@@ -26,12 +26,12 @@ def count_tokens(tokens_list: Sequence[int]) -> int:
 
 
 def first_tokens(tokens_list: Sequence[int], count: int) -> array[int]:
-    """ValueError with the first of them that is no token, and its place."""
+    """The first `count` tokens. ValueError names the first invalid token and its position."""
     return words(tokens_list[:count])
 
 
 def seed_of(salt: Salt) -> str | None:
-    """What the first page's hash follows. ValueError for a salt that is no text."""
+    """The seed before the first page's hash. ValueError if a salt is not text."""
     extra_key, cache_salt = salt
     try:
         return namespace_seed(extra_key, cache_salt)

@@ -1,18 +1,18 @@
-"""The HiCache storage backend of SGLang: what `--hicache-storage-backend dynamic` loads.
+"""The HiCache storage backend for SGLang, loaded with `--hicache-storage-backend dynamic`.
 
     --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
         "backend_name": "peercache", "module_path": "peercache_client.sglang",
         "class_name": "PeerCacheStorage", "interface_v1": 1, "allocator": "shm"}'
 
-Importing it needs sglang and torch, which this distribution does not depend on: whoever loads it
-has them. docs/sglang.md tells what to set, and how keys are made.
+Importing it needs sglang and torch. This distribution does not depend on them, because only SGLang
+imports this package. docs/sglang.md explains the settings and the keys.
 
 - `storage`: the methods that SGLang calls
-- `settings`: our part of the extra config
-- `placement`: from a pool's page indices to places in shared memory
-- `page_forms`: a page of a pool as pages of ours, in place or flattened
-- `hits`: from what exists to how long a prefix can be restored
-- `transfer_metrics`: the figures that SGLang asks for
+- `settings`: our keys of the extra config
+- `placement`: regions, offsets and views of a pool's pages
+- `page_forms`: stores a pool's pages in place, or flattened
+- `hits`: from the existing pages to the restorable prefix lengths
+- `transfer_metrics`: the transfer figures that SGLang collects
 """
 
 from peercache_client.sglang.storage import PeerCacheStorage

@@ -1,4 +1,4 @@
-"""The pages of SGLang's generic interface: tensors that it has flattened itself."""
+"""Pages of SGLang's generic interface, which passes flattened tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peercache_client.sglang.placement import Place, view_of
 
 
 class FlatPages:
-    """A form for one call: the same keys as `Flattened`, with the tensors given."""
+    """The form for one call: same keys as `Flattened`, with the caller's tensors."""
 
     indices_per_page = 1
 
@@ -20,7 +20,7 @@ class FlatPages:
 
     @classmethod
     def of(cls, form: PageForm | None, pages: Sequence[Any] | None) -> FlatPages | None:
-        """None where the KV pool is not known: its dtype and layout belong in the keys."""
+        """None if the KV pool is unknown, because its dtype and layout are part of the keys."""
         if not isinstance(form, Flattened) or pages is None:
             return None
         return cls(form.suffixes, pages)

@@ -1,10 +1,10 @@
-"""From which pages exist to how long a prefix can be restored.
+"""Computes, from the existing pages, which prefix lengths can be restored.
 
 The policies are those of SGLang's `PoolHitPolicy`:
 
 - all_pages: every page of the prefix must exist for this pool
-- trailing_pages: only a window that ends where the prefix ends
-- block_groups: whole groups of keys; the pool tells how far they reach and lowers nothing
+- trailing_pages: only a window at the end of the prefix must exist
+- block_groups: whole groups of keys; the pool reports how far they reach and forbids no length
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 
 class PoolVerdict(NamedTuple):
-    pages: int  # of the prefix, as far as this pool reaches
-    restorable: frozenset[int] | None  # prefix lengths it allows; None: it forbids none
+    pages: int  # length of the prefix that this pool reaches
+    restorable: frozenset[int] | None  # allowed prefix lengths; None: all
 
 
 def leading(present: Sequence[bool]) -> int:
-    """How many are present from the first one on."""
+    """The number of present pages before the first missing one."""
     try:
         return list(present).index(False)
     except ValueError:
@@ -32,7 +32,8 @@ def all_pages(present: Sequence[bool], kv_pages: int) -> PoolVerdict:
 
 
 def trailing_pages(present: Sequence[bool], kv_pages: int, window_pages: int) -> PoolVerdict:
-    """A length is allowed where the window before it is whole; 5 may be, when 4 and 3 are not."""
+    """A length is allowed if the window that ends there is complete. So 5 may be allowed when 4 and
+    3 are not."""
     allowed = []
     run = 0
     for length in range(1, kv_pages + 1):
@@ -45,7 +46,7 @@ def trailing_pages(present: Sequence[bool], kv_pages: int, window_pages: int) ->
 def block_groups(
     present: Sequence[bool], group_pages: int, block_pages: int, pages: int
 ) -> PoolVerdict:
-    """`present`: of the groups' keys, group after group; each whole group covers a block."""
+    """`present`: for the keys of all groups, in order. Each complete group covers one block."""
     whole = leading(present) // max(1, group_pages)
     return PoolVerdict(min(whole * max(1, block_pages), pages), None)
 
@@ -60,8 +61,8 @@ def restorable_lengths(kv_pages: int, verdicts: Sequence[PoolVerdict]) -> list[i
 
 
 def keys_to_ask(transfer: Any, keys: Sequence[str]) -> Sequence[str]:
-    """Of a PoolTransfer: the page hashes of `keys`; for groups its own keys, group after group,
-    or else the last pages of each block."""
+    """The keys to look up for a PoolTransfer: `keys` itself. For block_groups, the transfer's own
+    keys, or else the last pages of each block."""
     if transfer.hit_policy != "block_groups":
         return keys
     if transfer.keys:
@@ -74,7 +75,8 @@ def keys_to_ask(transfer: Any, keys: Sequence[str]) -> Sequence[str]:
 
 
 def verdict(transfer: Any, present: Sequence[bool], kv_pages: int, pages: int) -> PoolVerdict:
-    """Of a PoolTransfer, from which of its `keys_to_ask` are present. `pages`: asked of the KV."""
+    """Applies a PoolTransfer's policy. `present` matches its `keys_to_ask`; `pages`: asked KV
+    pages."""
     if transfer.hit_policy == "all_pages":
         return all_pages(present, kv_pages)
     if transfer.hit_policy == "trailing_pages":

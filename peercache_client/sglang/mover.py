@@ -1,4 +1,4 @@
-"""Sets and gets of pages of several pools at once: one request to the daemon for all of them."""
+"""Sets and gets pages of several pools with one request to the daemon."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Pages(NamedTuple):
     pool: str
     form: PageForm
     hashes: Sequence[str]
-    indices: Any  # form.indices_per_page for each hash
+    indices: Any  # form.indices_per_page per hash
 
 
 class Mover:
-    """Thread safe. For each pool a list with one bool per page: True, if every byte of it has
-    been taken (set), or is in place (get)."""
+    """Thread safe. Returns one list per pool, with one bool per page: True if the daemon stored
+    every byte of it (set), or every byte is in place (get)."""
 
     def __init__(
         self, client: Client, timeout_s: float, metrics: TransferMetrics, seldom: Seldom
@@ -60,7 +60,7 @@ class Mover:
         return results
 
     def _place(self, pages: Pages, find: Any) -> Place | None:
-        """None, and a line in the log, where the pool's numbers do not fit."""
+        """Locates the pages. If the pool's indices do not fit, logs a line and returns None."""
         try:
             if len(pages.indices) != len(pages.hashes) * pages.form.indices_per_page:
                 raise ValueError(
@@ -146,6 +146,6 @@ def _regions(places: Sequence[Place]) -> Region | list[Region]:
 
 
 def _amount(wanted: Sequence[Pages], places: Sequence[Place | None]) -> tuple[int, int]:
-    """Pages and bytes."""
+    """The number of pages and bytes."""
     pages = sum(len(each.hashes) for each in wanted)
     return pages, sum(sum(place.lengths) for place in places if place is not None)

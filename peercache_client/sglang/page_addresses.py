@@ -1,4 +1,4 @@
-"""Where the pieces of a host pool's pages are, without asking SGLang about every page again."""
+"""Computes the addresses of a host pool's pages without asking SGLang about every page again."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any, Final
 
 import torch
 
-# Of SGLang's pools: page indices to (addresses, sizes), a page's pieces one after the other.
+# A pool method: page indices to (addresses, sizes), all pieces of one page before the next.
 PieceFinder = Callable[[Any], tuple[list[int], list[int]]]
 
 _PIECE: Final = struct.Struct("=Q")
 _PAGES_AT_ONCE: Final = 4096
-# A second or so, when the pool is registered. Larger pools are asked every time.
+# Checking this many pieces takes about 1 s, at registration. Larger pools are not cached.
 _PIECES_MAX: Final = 1 << 20
 _INDICES_MAX: Final = 1 << 26
 
 
 class PageAddresses:
-    """Where a batch's pieces are, counted from `origin`, in a fraction of the PieceFinder's time.
+    """The offsets of a batch's pieces from `origin`, much faster than the pool's PieceFinder.
 
-    The pool's own makes a Python int of the index of every token, with the GIL held, of which it
-    then uses each page's first: of all that a batch costs in Python that is the largest part. In
-    SGLang's layouts a piece of page n lies at n times a distance from that of page 0. This is
-    not taken for granted: `find` is asked once about every page, and for ever if one is elsewhere.
+    The pool's method converts the index of every token to a Python int under the GIL, and then uses
+    only the first of each page. That is the largest Python cost of a batch. In SGLang's layouts the
+    address of a piece grows by a fixed step per page. We verify this once, by calling `find` for
+    every page. If any page differs, `find` is used for good.
     """
 
     def __init__(
         self, find: PieceFinder, indices_per_page: int, indices: int, origin: int = 0
     ) -> None:
-        """`indices`: how many the pool has. Raises what `find` does."""
+        """`indices`: size of the pool in indices. Raises the exceptions of `find`."""
         self._find = find
         self._step = indices_per_page
         self._origin = origin
@@ -50,18 +50,18 @@ class PageAddresses:
 
     @property
     def regular(self) -> bool:
-        """Whether `find` is not needed any more."""
+        """Whether addresses are computed without `find`."""
         return self._packed is not None
 
     def __call__(self, indices: Any) -> Sequence[int]:
-        """ValueError for pieces of other sizes than page 0 has, or below `origin`."""
+        """ValueError if the sizes differ from page 0's, or a page lies before `origin`."""
         step = self._step
         if self._packed is not None and len(indices) % step == 0:
             try:
                 of_page = map(self._packed.__getitem__, indices[::step].tolist())
                 return array("Q", b"".join(of_page))
             except KeyError:
-                pass  # of a page that `find` was not asked about
+                pass  # a page that was not verified with `find`
         addresses, sizes = self._find(indices)
         if sizes != self.sizes_bytes * (len(indices) // step) or len(addresses) != len(sizes):
             raise ValueError(f"pages have pieces of other sizes than {self.sizes_bytes} bytes")
@@ -75,7 +75,7 @@ class PageAddresses:
         addresses, sizes = self._find(torch.arange(heads.start, heads.stop))
         try:
             computed = array("Q", b"".join(map(packed.of, heads)))
-        except struct.error:  # one lies before `origin`
+        except struct.error:  # a page lies before `origin`
             return False
         return sizes == self.sizes_bytes * len(heads) and computed.tolist() == [
             address - self._origin for address in addresses
@@ -83,8 +83,8 @@ class PageAddresses:
 
 
 class _Packed(dict[int, bytes]):
-    """By the first index of a page the u64 of each piece's address; made when first asked for.
-    KeyError for what is no page of the pool."""
+    """Maps a page's first index to the u64 offsets of its pieces, computed on first use. KeyError
+    for an index that is not the start of a page of the pool."""
 
     def __init__(
         self, first: list[int], second: list[int], step: int, end: int, origin: int
@@ -105,5 +105,5 @@ class _Packed(dict[int, bytes]):
         return b"".join([_PIECE.pack(first + page * apart) for first, apart in self._pieces])
 
     def heads(self, every: int) -> range:
-        """Of each `every`-th page."""
+        """The first index of every `every`-th page."""
         return range(0, self._end, every * self._step)

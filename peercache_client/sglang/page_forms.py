@@ -1,4 +1,4 @@
-"""A page of a host pool as pages of ours: its pieces where they lie, or flattened into one."""
+"""How a host pool's page is stored: its pieces in place, or flattened into one page of ours."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from peercache_client.sglang.placement import Place, Sharing, view_of
 
 
 class PageForm(Protocol):
-    """How one host pool's pages are stored. All methods may raise what SGLang's pools raise."""
+    """How one host pool's pages are stored. All methods may raise exceptions of SGLang's pools."""
 
-    suffixes: tuple[str, ...]  # behind a page's hash, one for each of its pieces
+    suffixes: tuple[str, ...]  # one per piece; a key is the page's hash and a suffix
     indices_per_page: int
 
     def source(self, hashes: Sequence[str], indices: Any) -> Place:
-        """Where the bytes of these pages are. `indices`: indices_per_page for each hash."""
+        """Where the bytes of these pages are. `indices`: indices_per_page per hash."""
 
     def target(self, hashes: Sequence[str], indices: Any) -> Place:
-        """Where the bytes of these pages shall go."""
+        """Where the bytes of these pages must be written."""
 
     def arrived(self, place: Place, indices: Any, ok: Sequence[bool]) -> None:
-        """The bytes of the pages that are `ok` are in `place`."""
+        """Called when the bytes of the `ok` pages have been written into `place`."""
 
 
 def keys_of(form: PageForm, hashes: Sequence[str]) -> PackedKeys:
@@ -35,7 +35,7 @@ def keys_of(form: PageForm, hashes: Sequence[str]) -> PackedKeys:
 
 
 class InPlace:
-    """Zero copy: the daemon reads and writes SGLang's buffers themselves."""
+    """Zero copy: the daemon reads and writes SGLang's own buffers."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class InPlace:
         suffixes_for: Callable[[list[int]], tuple[str, ...]],
         sharing: Sharing,
     ) -> None:
-        """`indices`: how many the pool has; `suffixes_for`: for the sizes of a page's pieces."""
+        """`indices`: size of the pool in indices; `suffixes_for`: maps piece sizes to suffixes."""
         addresses, sizes = find(torch.arange(indices_per_page))
         self.sizes_bytes = [int(size) for size in sizes]
         self._lengths = array("I", self.sizes_bytes)
@@ -54,7 +54,7 @@ class InPlace:
         self.indices_per_page = indices_per_page
         pieces = list(zip(map(int, addresses), self.sizes_bytes, strict=True))
         self._regions = sharing.regions(name, pieces)
-        self._region: Region | None = None  # if it is the same for all pieces
+        self._region: Region | None = None  # set if all pieces are in one region
         if self._regions is not None and len(set(map(id, self._regions))) == 1:
             self._region = self._regions[0]
         origin = self._region.address if self._region is not None else 0
@@ -85,8 +85,8 @@ class InPlace:
 
 
 class Flattened:
-    """One page of ours per page of SGLang's, through SGLang's own copy: for pools that cannot
-    tell where their pieces are (Mamba with side states, an indexer in layer_first)."""
+    """One page of ours per page of SGLang's, copied by SGLang. For pools that cannot report the
+    addresses of their pieces (Mamba with side states, an indexer in layer_first)."""
 
     def __init__(self, pool: Any, indices_per_page: int, suffix: str) -> None:
         self.suffixes: tuple[str, ...] = (suffix,)

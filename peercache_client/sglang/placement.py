@@ -1,4 +1,4 @@
-"""Where the pieces of a host pool's pages lie: in regions, or in memory that is not shared."""
+"""Where the pieces of a host pool's pages lie: in regions, or in unshared memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ log = logging.getLogger("peercache_client")
 
 
 class Place(NamedTuple):
-    """Pieces, one after the other, with the keys they have. `views` instead of `regions` where
-    the memory cannot be shared: those are copied through a buffer. One region is that of all."""
+    """Pieces in order, with their keys. `regions` has one region per piece, or one for all. If the
+    memory cannot be shared, `views` are set instead, and copied through a buffer."""
 
     keys: PackedKeys
     regions: list[Region]
     offsets: Sequence[int]
     lengths: Sequence[int]
     views: list[memoryview]
-    kept: Sequence[Any] = ()  # whose memory the views are
+    kept: Sequence[Any] = ()  # keeps the memory of the views alive
 
     def as_views(self) -> list[memoryview]:
         if self.views:
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Sharing:
-    """The shared memory of all host pools of one backend, and advice where it is not shared.
+    """The shared memory of all host pools of one backend. Logs advice if a pool is not shared.
 
     Thread safe.
     """
@@ -49,8 +49,8 @@ class Sharing:
         self._allocator = allocator
 
     def regions(self, pool_name: str, pieces: Sequence[tuple[int, int]]) -> list[Region] | None:
-        """The region of each (address, size) of one page; None, with advice in the log, if any
-        of them is not shared memory."""
+        """The region of each (address, size in bytes) of one page. If one is not shared memory,
+        logs advice and returns None."""
         try:
             return self._extents.regions(pieces)
         except ValueError as error:
@@ -75,5 +75,5 @@ class Sharing:
 
 
 def view_of(tensor: Any) -> memoryview:
-    """The bytes of a contiguous CPU tensor, which the caller keeps alive."""
+    """The bytes of a contiguous CPU tensor. The caller keeps the tensor alive."""
     return _ipc.view_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())

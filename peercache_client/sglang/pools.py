@@ -1,4 +1,4 @@
-"""Making the page form of a host pool: which part of the model it holds, and in which form."""
+"""Chooses a host pool's page form, and the identity in its keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DRAFTS: Final = frozenset({PoolName.DRAFT, PoolName.DRAFT_INDEXER, PoolName.DRA
 def make_form(
     name: str, pool: Any, topology: identity.Topology, sharing: Sharing, *, zero_copy: bool
 ) -> PageForm:
-    """Raises what the pool's own methods raise for a pool that cannot be stored at all."""
+    """Raises the pool's own exceptions if the pool cannot be stored at all."""
     indices_per_page = _indices_per_page(pool)
     shared_by_tp_ranks = _shared_by_tp_ranks(name, pool, topology)
     dtype = _logical_dtype(name, pool)
@@ -59,12 +59,12 @@ def make_form(
 
 
 def is_logical(pool: Any) -> bool:
-    """Such a pool (DeepSeek V4's anchor) numbers pages and holds no bytes."""
+    """Whether the pool only numbers pages and holds no bytes (DeepSeek V4's anchor)."""
     return getattr(pool, "kv_buffer", pool) is None
 
 
 def unwrapped(pool: Any) -> Any:
-    """The pool that has the KV, of a HostPoolGroup."""
+    """The pool that holds the KV, if `pool` is a HostPoolGroup."""
     anchor = getattr(pool, "anchor_entry", None)
     return pool if anchor is None else anchor.host_pool
 
@@ -74,7 +74,7 @@ def _indices_per_page(pool: Any) -> int:
 
 
 def _indices(pool: Any) -> int:
-    """How many the pool has; 0 if it does not say so."""
+    """The pool's size in indices; 0 if it does not report one."""
     size = getattr(pool, "size", 0)
     return size if isinstance(size, int) else 0
 
@@ -84,26 +84,28 @@ def _numbered(tag: str, pieces: int) -> tuple[str, ...]:
 
 
 def _shared_by_tp_ranks(name: str, pool: Any, topology: identity.Topology) -> bool:
-    """Where SGLang replicates the KV, only rank 0 writes, and all read. But Mamba's state is
-    cut even then, and so is whatever has heads, such as the draft of another kind of model."""
+    """If SGLang replicates the KV, only rank 0 writes and all ranks read. Even then Mamba's state
+    is split over the ranks, and so is every pool with heads, such as the draft of another model
+    kind."""
     return topology.replicated and name != PoolName.MAMBA and not hasattr(pool, "head_num")
 
 
 def _logical_dtype(name: str, pool: Any) -> str:
-    """SGLang stores both kinds of fp8 as uint8: what was asked for tells them apart."""
+    """SGLang stores both kinds of fp8 as uint8. The requested dtype tells them apart."""
     dtype = getattr(pool, "dtype", None)
     if isinstance(dtype, torch.dtype) and dtype.itemsize > 1:
         return str(dtype)
     asked = [f"kv_cache_dtype={get_model().kv_cache_dtype}"]
     if name in _DRAFTS:
         asked.append(f"draft={get_spec().speculative_draft_kv_cache_dtype}")
-    # ROCm's float8_e4m3fnuz is none of NVIDIA's.
+    # float8_e4m3fnuz of ROCm equals none of NVIDIA's formats.
     asked.append("hip" if torch.version.hip else "")
     return ",".join(asked)
 
 
 def _head_parts(pool: Any, topology: identity.Topology) -> int:
-    """Into how many parts this rank's heads are cut, so that other TP sizes find them; 0: not."""
+    """How many parts this rank's heads are split into, so that other TP sizes find them; 0:
+    none."""
     lcm = topology.tp_lcm_size
     if not lcm or topology.replicated or getattr(pool, "layout", "") != "page_head":
         return 0

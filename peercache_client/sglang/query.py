@@ -1,4 +1,4 @@
-"""What exists, in one round trip, whatever the number of pools."""
+"""Looks up which pages exist: one round trip for all pools."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from peercache_client.sglang.page_forms import PageForm, keys_of
 
 
 class Asked(NamedTuple):
-    form: PageForm | None  # None: a pool without bytes, all of whose pages exist
+    form: PageForm | None  # None: a pool without bytes; all its pages exist
     hashes: Sequence[str]
 
 
 def leading_pages(
     client: Client, asked: Asked, parent: str | None, timeout_s: float, hold_s: float = 0.0
 ) -> int:
-    """How many pages exist from the first one on. A page exists when all its pieces do.
+    """Counts the pages before the first missing one. A page exists if all its pieces exist.
 
-    With `hold_s` only those count that their holders keep for so long.
+    With `hold_s` a page counts only if its holders pin it for that long.
     """
     if asked.form is None:
         return len(asked.hashes)
@@ -36,8 +36,8 @@ def present_pages(
     timeout_s: float,
     hold_s: float = 0.0,
 ) -> list[list[bool]]:
-    """For each pool, for each of its pages, whether it exists; with `hold_s` as above. In the
-    order of `asked` for as long as the holders' bounds allow, so KV comes first."""
+    """For each pool, whether each of its pages exists; `hold_s` as in `leading_pages`. Holders
+    limit how much they pin, and serve `asked` in order. So the KV pool comes first."""
     keys = concatenate([keys_of(each.form, each.hashes) for each in asked if each.form is not None])
     found: list[bool] = []
     if keys:

@@ -10,9 +10,9 @@ from typing import Any, Final
 from peercache_client.client import DEFAULT_SOCKET_PATH
 from peercache_client.identity import check_text
 
-# SGLang gives its threads 10 s to end when a backend is detached; then detaching fails.
+# Detaching fails if SGLang's threads do not end within 10 s, so a call must be shorter.
 _TIMEOUT_MAX_S: Final = 8.0
-# Read by SGLang itself, before or beside us.
+# Keys that SGLang itself reads.
 _KEYS_OF_SGLANG: Final = frozenset(
     {
         "backend_name",
@@ -27,25 +27,25 @@ _KEYS_OF_SGLANG: Final = frozenset(
         "tp_lcm_size",
     }
 )
-# Read by peercache_client/sglang_plugin.py, when SGLang allocates.
+# Keys that peercache_client/sglang_plugin.py reads when SGLang allocates memory.
 _KEYS_OF_PLUGIN: Final = frozenset({"huge_pages", "numa_node"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is not given has the default shown."""
+    """Keys that are not given have these defaults."""
 
     socket_path: str = DEFAULT_SOCKET_PATH
-    timeout_s: float = 5.0  # for one get or set of up to 128 pages
+    timeout_s: float = 5.0  # per get or set of up to 128 pages
     model_revision: str = ""
     namespace: str = ""
     tenant: str = ""
     zero_copy: bool = False  # SGLang's interface_v1
-    allocator: str = ""  # as SGLang was told; shown in advice
+    allocator: str = ""  # as given to SGLang; only shown in advice
 
     @classmethod
     def parse(cls, extra_config: Mapping[str, Any] | None) -> Settings:
-        """ValueError for a key that nobody knows, or a value that cannot be."""
+        """ValueError for an unknown key or an invalid value."""
         given = dict(extra_config or {})
         ours = {}
         for key in ("socket_path", "model_revision", "namespace", "tenant"):

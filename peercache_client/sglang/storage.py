@@ -1,4 +1,4 @@
-"""The methods that SGLang calls. Contract: `HiCacheStorage` of sglang 0.5.23."""
+"""The methods that SGLang calls, as `HiCacheStorage` of sglang 0.5.23 defines them."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from peercache_client.sglang.query import Asked, leading_pages, present_pages
 from peercache_client.sglang.settings import Settings
 from peercache_client.sglang.transfer_metrics import TransferMetrics
 
-# What the scheduler can wait: on decode nodes it asks on its own thread, and every request of
-# every user stands still meanwhile. The daemon answers in time with what it knows by then.
+# On decode nodes the scheduler looks up pages on its own thread, and blocks every request
+# meanwhile. After this timeout the daemon answers with the pages known by then.
 _SCHEDULER_TIMEOUT_S: Final = 0.05
 _QUERY_TIMEOUT_S: Final = 1.0
-# And what it is told is its promise to the prefill node: a page that is gone when it is fetched
-# ends the request with an error. Long enough for the prefetch that follows; the daemons bound it.
+# The scheduler promises these pages to the prefill node, and a page evicted before its fetch ends
+# the request with an error. So pin them long enough for the prefetch; the daemons limit the time.
 _SCHEDULER_HOLD_S: Final = 5.0
 
 
 class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where there is no sglang
-    """One per scheduler process. Thread safe: SGLang calls from five threads.
+    """One per scheduler process. Thread safe: SGLang calls it from five threads.
 
-    After construction nothing raises: what cannot be done is a miss, and a line in the log.
+    After construction no method raises. Failures are logged, and count as misses.
     """
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: Any = None) -> None:
-        """Needs no daemon. ValueError for an extra config that cannot be meant."""
+        """Works without a daemon. ValueError for an invalid extra config."""
         config = storage_config
         settings = Settings.parse(config.extra_config)
         self._topology = Topology.of(config)
@@ -62,12 +62,13 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             name=f"sglang tp{config.tp_rank} pp{config.pp_rank} dp{config.dp_rank} "
             f"pid {os.getpid()}",
             timeout_s=settings.timeout_s,
-            # SGLang gives the pages of a prefetch to others as soon as it has returned.
+            # SGLang reuses the pages of a prefetch as soon as the call has returned.
             silence_timeout_s=None,
         )
         self._sharing = Sharing(self._client, settings.allocator)
         self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._seldom)
-        # None: a pool that numbers pages and has no bytes. Pools that failed are not in it.
+        # None: a pool that numbers pages and has no bytes. Pools that failed to register are
+        # absent.
         self._forms: dict[str, PageForm | None] = {}
         self._registering = threading.Lock()
 
@@ -85,7 +86,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     def _register(self, name: str, pool: Any) -> None:
         with self._registering:
             if name == PoolName.KV and name in self._forms:
-                return  # SGLang names the KV pool twice: as itself, and as one of the group
+                return  # SGLang registers the KV pool twice: by itself, and in the group
             if pools.is_logical(pool):
                 self._forms[name] = None
                 return
@@ -103,7 +104,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     def batch_exists(
         self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
     ) -> int:
-        """How many pages exist from the first one on; on the scheduler's thread, will for 5 s."""
+        """Counts the pages before the first missing one. On the scheduler's thread it pins them for
+        5 s."""
         if PoolName.KV not in self._forms:
             return 0
         form = self._forms[PoolName.KV]
@@ -125,8 +127,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         pool_transfers: list[PoolTransfer] | None = None,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> PoolTransferResult:
-        """The longest prefix that all pools can restore, and every other one that they can; on the
-        scheduler's thread, will be able to for 5 s."""
+        """The longest prefix that all pools can restore, and all other restorable lengths. On the
+        scheduler's thread it pins the pages for 5 s."""
         transfers = pool_transfers or []
         if any(name not in self._forms for name in (PoolName.KV, *(t.name for t in transfers))):
             return PoolTransferResult(0, {}, [])
@@ -143,8 +145,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         for transfer, present in zip(transfers, others, strict=True):
             verdict = hits.verdict(transfer, present, kv_pages, len(keys))
             verdicts.append(verdict)
-            # Without a number SGLang concludes it from the whole prefix; a pool that lowers
-            # nothing has to say its own, be it 0.
+            # If a pool has no number here, SGLang derives one from the whole prefix. So a pool that
+            # forbids no length must report its own, even 0.
             if verdict.pages or verdict.restorable is None:
                 reach[transfer.name] = verdict.pages
         lengths = hits.restorable_lengths(kv_pages, verdicts)
@@ -159,7 +161,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         host_indices: Any,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
-        """True: every byte of the page is in place, now."""
+        """True for a page: all its bytes are in place now."""
         return self._move(self._mover.get, [(PoolName.KV, keys, host_indices)], extra_info)[0]
 
     @never_raises(lambda _, keys, *__: [False] * len(keys))
@@ -169,7 +171,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         host_indices: Any,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
-        """True: the bytes have been taken, and can be found from now on."""
+        """True for a page: the daemon has stored it, and it can be found now."""
         return self._move(self._mover.set, [(PoolName.KV, keys, host_indices)], extra_info)[0]
 
     @never_raises(lambda _, transfers, *__: _all_false(transfers))
@@ -204,7 +206,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         wanted: Sequence[tuple[str, Sequence[str], Any]],
         extra_info: HiCacheStorageExtraInfo | None,
     ) -> list[list[bool]]:
-        """A pool that is not known moves nothing, one without bytes has nothing to move."""
+        """An unknown pool moves nothing. A pool without bytes succeeds without moving any."""
         results = [[self._forms.get(name, "") is None] * len(keys) for name, keys, _ in wanted]
         at: list[int] = []
         pages: list[Pages] = []
@@ -225,7 +227,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     def batch_get(
         self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
     ) -> list[Any]:
-        """The tensors of target_locations that have been filled; None for a miss."""
+        """Fills the tensors of target_locations and returns them, with None for each miss."""
         flat = FlatPages.of(self._forms.get(PoolName.KV), target_locations)
         if flat is None:
             return [None] * len(keys)
@@ -240,7 +242,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         target_locations: Any = None,
         target_sizes: Any = None,
     ) -> bool:
-        """Whether all have been taken."""
+        """Whether all pages were stored."""
         flat = FlatPages.of(self._forms.get(PoolName.KV), values)
         if flat is None:
             return False
@@ -262,12 +264,12 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
 
     @never_raises(lambda *_: None)
     def clear(self) -> None:
-        """Empties the namespace, in the whole cluster; true when it returns."""
+        """Removes all pages of the namespace in the whole cluster before it returns."""
         if not self._client.clear():
             self._seldom.say("clear", f"{self.namespace} could not be cleared everywhere")
 
     def get_stats(self) -> StorageMetrics | None:
-        """Never waits. None when SGLang runs without metrics."""
+        """Never waits. None if SGLang runs without metrics."""
         if not self._with_metrics:
             return None
         samples = self._metrics.take()
@@ -280,12 +282,12 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
 
     @never_raises(lambda *_: None)
     def close(self) -> None:
-        """Later calls are misses. Pages that were set stay where they are."""
+        """Later calls are misses. Stored pages stay in the cache."""
         self._client.close()
 
 
 def _is_scheduler() -> bool:
-    """SGLang's scheduler runs on the main thread of its process, all transfers on others."""
+    """SGLang's scheduler runs on the main thread of its process; transfers use other threads."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -298,7 +300,7 @@ def _hold_s() -> float:
 
 
 def _parent(form: PageForm | None, extra_info: HiCacheStorageExtraInfo | None) -> str | None:
-    """The key before the first: then eviction drops tails before heads, over many calls."""
+    """The key before the first one. It chains calls, so that eviction drops tails before heads."""
     prefix = extra_info.prefix_keys if extra_info is not None else None
     if form is None or not prefix:
         return None

@@ -1,11 +1,11 @@
-"""Pages and speed of transfers, for SGLang's StorageMetricsCollector."""
+"""Page counts and speeds of transfers, for SGLang's StorageMetricsCollector."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final, NamedTuple
 
-# SGLang fetches them with every pass of its loop. Should it stop, memory must not grow.
+# SGLang collects the samples in each pass of its loop. If it stops, memory must not grow.
 _SAMPLES_MAX: Final = 1024
 
 
@@ -34,7 +34,7 @@ class TransferMetrics:
             _add(self._samples.backup_gb_per_s, size_bytes / 1e9 / max(took_s, 1e-9))
 
     def take(self) -> Samples:
-        """What has come since the last time."""
+        """The samples since the last call."""
         with self._lock:
             samples, self._samples = self._samples, Samples([], [], [], [])
         return samples

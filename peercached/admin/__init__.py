@@ -1,11 +1,12 @@
-"""The operator's door: a gRPC service on a Unix socket of this host.
+"""The admin interface: a gRPC service on a Unix socket of this host.
 
-`status.py` is the one document that command line, dashboard and tests read, beside smaller ones;
-`calls.py` has the calls, `server.py` serves them inside the daemon, `client.py` makes them and says
-plainly what is wrong when it cannot.
+`status.py` defines the status document, which the command line, the dashboard and the tests read.
+The other documents are smaller. `calls.py` defines the calls, `server.py` serves them inside the
+daemon, and `client.py` makes them and explains connection failures.
 """
 
 SERVICE = "peercached.admin.v1.Admin"
-# Metadata of a call: the member that is meant, UTF-8. Of each answer: peercached's version there.
+# NODE_KEY: request metadata, the target member's node id in UTF-8. VERSION_KEY: metadata of every
+# answer, peercached's version on that member.
 NODE_KEY = "peercached-node-bin"
 VERSION_KEY = "peercached-version"

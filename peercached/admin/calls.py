@@ -1,7 +1,7 @@
-"""The calls of the Admin service, by name: what each asks of the daemon, whoever relays it.
+"""The calls of the Admin service, by name, and how the daemon answers them.
 
-Requests and replies are the serialized messages of proto/admin.proto. A call that steers changes
-what the daemon does; the others only look.
+Requests and replies are the serialized messages of proto/admin.proto. Some calls change the
+daemon's behaviour; the others only read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class StatusSource(Protocol):
-    """What the composition root lets operators see and do. Called on the event loop's thread. A
-    mapping has the fields of the document that it is named for. ValueError: the operator's mistake,
-    or not now; its text is for the operator."""
+    """The daemon functions behind the admin calls, called on the event loop's thread. A returned
+    mapping has the fields of the document named in the docstring. ValueError is an operator's
+    mistake, or a call that is impossible now; its text is shown to the operator."""
 
     def status(self) -> Mapping[str, Any]:
         """`peercached.admin.status.Status`. Must not block."""
@@ -42,24 +42,25 @@ class StatusSource(Protocol):
         """`peercached.admin.effective.EffectiveConfig`. Must not block."""
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
-        """`peercached.admin.trace.Trace`, of a get that may take so long."""
+        """`peercached.admin.trace.Trace`, of a get that may take up to `seconds`."""
 
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
-        """Returns at once; `status` shows how far it is."""
+        """Returns at once; `status` shows the progress."""
 
     async def undrain(self) -> None: ...
 
     async def clear(self, namespace: str) -> list[str]:
-        """Clears it cluster-wide; the nodes that were not reached."""
+        """Clears it cluster-wide. Returns the nodes that were not reached."""
 
     async def forget_node(self, node_id: str) -> list[str]:
-        """Removals wait no more for a node that went without a word; the members not reached."""
+        """Stops waiting with removals for a lost node. Returns the members that were not
+        reached."""
 
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        """(pages, bytes) that left this node's pool."""
+        """Returns (pages, bytes) evicted from this node's pool."""
 
     async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
-        """As evict(): the coldest pages. None: all."""
+        """Like evict(), for the coldest pages. None: all pages."""
 
     async def reload(self) -> tuple[list[str], list[str], list[str]]:
         """(keys changed, keys that need a restart, problems)"""
@@ -156,7 +157,7 @@ CALLS: dict[str, _Call] = {
 
 
 async def answer(source: StatusSource, method: str, packed: bytes, asker: str) -> bytes:
-    """The reply's bytes, or Refusal. `asker`: for the log."""
+    """The reply's bytes, or Refusal. `asker` is only logged."""
     call = CALLS.get(method)
     if call is None:
         raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"it does not know the call {method!r}")
@@ -174,8 +175,9 @@ async def answer(source: StatusSource, method: str, packed: bytes, asker: str) -
 
 
 def _refusal(method: str, error: Exception) -> Refusal:
-    """The operator's mistake, or ours (and a traceback in the log)."""
-    # pydantic's ValidationError is a ValueError too, but a document that does not fit is our bug.
+    """INVALID_ARGUMENT for the operator's mistakes. Other errors are bugs: logged with a
+    traceback."""
+    # pydantic's ValidationError is a ValueError too, but it means a bug in our documents.
     if isinstance(error, ValueError) and type(error).__module__.split(".")[0] != "pydantic_core":
         return Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     log.error("admin call %s failed", method, exc_info=error)

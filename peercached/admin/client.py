@@ -1,4 +1,4 @@
-"""Asks a daemon on this host through its admin socket, and says plainly why it could not."""
+"""Calls a daemon through its admin socket, and explains connection failures."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from peercached.proto import admin_pb2 as pb
 _REPLY_BYTES_MAX = 64 << 20
 
 _Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Trace)
-# Of the caller's patience, what a traced get may take.
+# The part of the caller's timeout that a traced get may use.
 _OF_THE_TIMEOUT = 0.8
 
 
 class Unreachable(Exception):
-    """No daemon answers there; the text says why, and what to do."""
+    """No daemon answers at the socket. The text says why, and what to do."""
 
 
 class Refused(Exception):
-    """The daemon answered that it cannot do this; the text is for the operator."""
+    """The daemon refused the call. The text is for the operator."""
 
 
 class AdminClient:
-    """One connection; a context manager. `node`: the member that is asked, through the daemon here.
-    Raises Unreachable and Refused, nothing else of gRPC."""
+    """One connection; a context manager. `node`: the member to ask, through the daemon of this
+    host. Of gRPC's errors it raises only Unreachable and Refused."""
 
     def __init__(self, path: str, timeout_s: float = 5.0, node: str = "") -> None:
         check_socket(path, "admin socket", "admin_socket")
@@ -45,7 +45,7 @@ class AdminClient:
         self._timeout_s = timeout_s
         self._node = node
         self._metadata = ((NODE_KEY, node.encode()),) if node else ()
-        self.version = ""  # of the daemon at `path`, once it has answered
+        self.version = ""  # of the daemon at `path`; empty until it answers
         self._channel = grpc.insecure_channel(
             f"unix:{Path(path).absolute()}",
             options=[
@@ -65,50 +65,51 @@ class AdminClient:
         return self._parse(Status, self._call("Status", pb.StatusRequest(), pb.StatusReply).json)
 
     def locate(self, namespace: str, key: bytes) -> Located:
-        """What the cluster knows of a key."""
+        """The owners and holders of a key."""
         request = pb.LocateRequest(namespace=namespace, key=key)
         return self._parse(Located, self._call("Locate", request, pb.LocateReply).json)
 
     def ring(self) -> Ring:
-        """Who owns which part of the digests, and how far the records have come."""
+        """The ring's owners and their shares, and the state of the records."""
         return self._parse(Ring, self._call("Ring", pb.RingRequest(), pb.RingReply).json)
 
     def config(self) -> EffectiveConfig:
-        """What is in force, and where each value came from."""
+        """The effective configuration, and the source of each value."""
         reply = self._call("Config", pb.ConfigRequest(), pb.ConfigReply)
         return self._parse(EffectiveConfig, reply.json)
 
     def trace(self, namespace: str, key: bytes) -> Trace:
-        """Lets the daemon get one page, and tells where the time went."""
+        """Makes the daemon get one page, and returns the time of each step."""
         seconds = self._timeout_s * _OF_THE_TIMEOUT
         request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(seconds, 60.0))
         return self._parse(Trace, self._call("Trace", request, pb.TraceReply).json)
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
-        """Begins; `status().drain` shows how far it is."""
+        """Starts a drain; `status().drain` shows the progress."""
         request = pb.DrainRequest(bytes_max=bytes_max, seconds=seconds, stay=stay)
         self._call("Drain", request, pb.DrainReply)
 
     def undrain(self) -> None:
-        """Takes sets again."""
+        """Ends a drain: the node accepts sets again."""
         self._call("Undrain", pb.UndrainRequest(), pb.UndrainReply)
 
     def clear(self, namespace: str) -> list[str]:
-        """Clears a namespace cluster-wide; the nodes that were not reached."""
+        """Clears a namespace cluster-wide. Returns the nodes that were not reached."""
         request = pb.ClearRequest(namespace=namespace)
         return list(self._call("Clear", request, pb.ClearReply).unreached)
 
     def forget_node(self, node_id: str) -> list[str]:
-        """Removals wait no more for a node that went without a word; the members not reached."""
+        """Stops waiting with removals for a lost node. Returns the members that were not
+        reached."""
         request = pb.ForgetNodeRequest(node_id=node_id)
         return list(self._call("ForgetNode", request, pb.ForgetNodeReply).unreached)
 
     def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        """(pages, bytes) that left the node's pool."""
+        """Returns (pages, bytes) evicted from the node's pool."""
         return self._evict(pb.EvictRequest(namespace=namespace, keys=keys))
 
     def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
-        """As evict(), None: everything."""
+        """Like evict(), for the coldest pages. None: all pages."""
         return self._evict(pb.EvictRequest(bytes=bytes_wanted or 0, all=bytes_wanted is None))
 
     def _evict(self, request: pb.EvictRequest) -> tuple[int, int]:
@@ -180,9 +181,9 @@ class AdminClient:
 
 
 def check_socket(path: str, name: str, key: str) -> None:
-    """Unreachable, with the reason, unless somebody listens at `path`.
+    """Raises Unreachable, with the reason, unless a daemon listens at `path`.
 
-    gRPC and the worker's client say "unavailable" or "miss" to all of these alike.
+    gRPC reports "unavailable" for all these reasons, and the worker's client a miss.
     """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(2.0)

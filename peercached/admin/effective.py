@@ -1,5 +1,5 @@
-"""The configuration document: what is in force, and where each value came from. No key holds a
-secret; keys name the files that do."""
+"""The configuration document: each value in force and its source. It contains no secrets, only the
+names of secret files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Setting(Part):
 
     value: Any = None
     source: str = ""
-    live: bool = False  # changes with `peercachectl reload`, without a restart
+    live: bool = False  # changes with `peercachectl reload`; no restart needed
 
 
 class EffectiveConfig(Part):
-    """The whole document, keys in the schema's order."""
+    """The whole document; the keys are in the schema's order."""
 
     schema_version: int = SCHEMA_VERSION
     settings: dict[str, Setting] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""The ring document: who owns which part of the digests, and how far the records have come.
+"""The ring document: each node's share of the digests, and the state of the records.
 
-Seen from one daemon: what it sends to every owner, and what every holder has sent to it.
+It is one daemon's view: its records at every owner, and every holder's records here.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from peercached.admin.status import SCHEMA_VERSION, Part
 
 
 class RingNode(Part):
-    """One member, as an owner and as a holder."""
+    """One member, both as an owner and as a holder."""
 
     node_id: str = ""
     is_self: bool = False
     suspect: bool = False
     # As an owner: fractions of all digests.
-    share_first: float = 0.0  # that it owns first
-    share_owned: float = 0.0  # that it owns as any replica
-    # Our records there: "live" is all of them, for this view.
+    share_first: float = 0.0  # digests that it is the first owner of
+    share_owned: float = 0.0  # digests that it owns as any replica
+    # Our records at this owner. "live": it has all of them for this view.
     our_records: Literal["connecting", "resync", "live"] = "connecting"
     queued: int = 0  # batches of ours that it has not acknowledged
     resyncs: int = 0
-    problem: str = ""  # why our records do not get there
-    # As a holder: we have all its records that are ours to keep, for this view.
+    problem: str = ""  # why our records do not arrive there
+    # As a holder: our shard has all its records that belong there, for this view.
     its_records_here: bool = False
 
 
@@ -35,6 +35,6 @@ class Ring(Part):
 
     schema_version: int = SCHEMA_VERSION
     view_number: int = 0
-    replicas: int = 0  # owners of a digest; fewer in a smaller view
-    final: bool = False  # what this daemon's shard does not have of its own digests is nowhere
+    replicas: int = 0  # owners per digest; fewer if the view is smaller
+    final: bool = False  # our shard is complete: pages of ours missing in it exist nowhere
     nodes: list[RingNode] = Field(default_factory=list)

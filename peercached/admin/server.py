@@ -1,7 +1,7 @@
 """The Admin service (proto/admin.proto) on this host's admin socket.
 
-Whoever may open the socket is an operator: its mode (0660, from the moment it exists) is the
-only check. A call may name another member: it goes there through the `Relay`.
+Everyone who can open the socket is an operator. The only access check is the socket's mode, 0660
+from its creation on. The `Relay` forwards calls that name another member.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from peercached import __version__
 from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
 from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
 
-# For those who set no deadline.
+# Timeout of relayed calls without a deadline.
 RELAYED_S_MAX = 3600.0
 _STOP_GRACE_S = 1.0
 _REQUEST_BYTES_MAX = 1 << 20
@@ -30,15 +30,16 @@ _PEER = struct.Struct("3i")  # ucred: pid, uid, gid
 
 
 class Relay(Protocol):
-    """The way to other members."""
+    """Forwards calls to other members."""
 
     async def ask(self, node_id: str, method: str, packed: bytes, left_s: float) -> bytes:
-        """That member's reply. Refusal, its own or of the way there."""
+        """Returns that member's reply. Raises the member's Refusal, or one if it cannot be
+        reached."""
 
 
 class AdminServer:
-    """Serves one `StatusSource` until stopped; the socket is there only in between. Without a
-    `relay` there are no other members to ask."""
+    """Serves one `StatusSource` from start() to stop(); the socket exists only in between. Without
+    a `relay` no other member can be asked."""
 
     def __init__(self, path: str, source: StatusSource, relay: Relay | None = None) -> None:
         self._path = Path(path)
@@ -47,7 +48,7 @@ class AdminServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Binds and serves. OSError naming the path, with the remedy."""
+        """Binds and serves. An OSError names the path and the remedy."""
         _make_way(self._path)
         server = grpc.aio.server(
             options=[
@@ -59,7 +60,7 @@ class AdminServer:
             method: grpc.unary_unary_rpc_method_handler(self._handler(method)) for method in CALLS
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        # Under the umask, so that the socket is never open to others, not even for a moment.
+        # Set the umask before binding, so that other users can never open the socket.
         before = os.umask(0o117)
         try:
             server.add_insecure_port(f"unix:{self._path}")
@@ -93,15 +94,15 @@ class AdminServer:
         return handle
 
     async def stop(self) -> None:
-        """Ends calls within a second and removes the socket."""
+        """Ends running calls within 1 s, and removes the socket."""
         if self._server is None:
             return
-        await self._server.stop(_STOP_GRACE_S)  # gRPC removes the socket that it has bound
+        await self._server.stop(_STOP_GRACE_S)  # gRPC removes the socket file
         self._server = None
 
 
 def _node_wanted(context: Any) -> str:
-    """As the client put it: node ids are text, metadata of any text is bytes."""
+    """The node named by the caller. The value is bytes, because text metadata must be ASCII."""
     for key, value in context.invocation_metadata() or ():
         if key == NODE_KEY:
             return bytes(value).decode(errors="replace")
@@ -109,7 +110,8 @@ def _node_wanted(context: Any) -> str:
 
 
 def _make_way(path: Path) -> None:
-    """Removes a dead daemon's socket, because gRPC would remove a live one's just as readily."""
+    """Removes a dead daemon's socket file. gRPC would silently replace a live daemon's socket,
+    too."""
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         mode = path.stat().st_mode

@@ -1,11 +1,11 @@
-"""The status document: everything an operator may want to know of one daemon, in one message.
+"""The status document: the full state of one daemon for operators, in one message.
 
-The daemon fills it, `peercachectl` prints it, tests assert on it. Every field has a default and
-unknown fields are kept, so that a newer daemon and an older `peercachectl` still agree on what
-they both know; `schema_version` rises only when a field changes its meaning.
+The daemon fills it, `peercachectl` prints it, and tests assert on it. Every field has a default,
+and unknown fields are kept. So a daemon and a `peercachectl` of different versions agree on all
+fields that both know. `schema_version` rises only when a field changes its meaning.
 
-Incarnations and generations are 64-bit and go out as text (16 hexadecimal digits): JSON readers
-that keep numbers in doubles, `jq` among them, would round them.
+Incarnations and generations are 64-bit, so they are sent as 16 hexadecimal digits. JSON readers
+that keep numbers in doubles, such as `jq`, would round them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
-# Of pages that a get delivered: where they were, and which of Status.operations counts them.
+# Tier of a hit -> its counter in Status.operations.
 HITS_BY_TIER = {
     "pool": "get_local",
     "disk": "get_disk",
@@ -35,9 +35,9 @@ def _hex_bytes(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-# A 64-bit number as 16 hexadecimal digits; made from an int as well.
+# A 64-bit number as 16 hexadecimal digits; accepts an int too.
 Hex64 = Annotated[str, BeforeValidator(_hexadecimal)]
-# A digest or namespace id as 32 hexadecimal digits; made from bytes as well.
+# A digest or namespace id as 32 hexadecimal digits; accepts bytes too.
 Hex128 = Annotated[str, BeforeValidator(_hex_bytes)]
 
 
@@ -55,40 +55,40 @@ class Node(Part):
     meta_port: int = 0
     data_port: int = 0
     metrics_host: str = ""
-    metrics_port: int = 0  # 0: nothing is served
+    metrics_port: int = 0  # 0: no metrics port
     socket_path: str = ""
     pid: int = 0
     uptime_s: float = 0.0
 
 
 class Health(Part):
-    """One thing that is not as it should be, for a person who can act on it."""
+    """One problem, with what an operator can do about it."""
 
-    code: str = ""  # its kind: docs/health.md; empty from an older daemon
+    code: str = ""  # its kind (docs/health.md); empty from an older daemon
     severity: Literal["error", "warning", "info"] = "warning"
     sentence: str
     remedy: str = ""
 
 
 class Security(Part):
-    """Who was kept out of the meta port; counters since the start of the daemon."""
+    """Refused access to the meta port, and TLS state; counters since the start of the daemon."""
 
     cluster_secret: bool = False
     tls: bool = False
-    tls_not_after: str = ""  # the first end, of this node's certificate or its authority's
+    tls_not_after: str = ""  # expiry of this node's certificate or its CA's, whichever is earlier
     tls_seconds_left: int = 0
     tls_reloads: int = 0
-    data_sealed: bool = False  # data_port speaks TLS
-    refused_handshakes: int = 0  # without the cluster secret
-    misfit_certificates: int = 0  # of another node than the caller said
-    unauthenticated_calls: int = 0  # without a session
+    data_sealed: bool = False  # data_port uses TLS
+    refused_handshakes: int = 0  # the caller did not have the cluster secret
+    misfit_certificates: int = 0  # the certificate names another node than the caller claims
+    unauthenticated_calls: int = 0  # calls without a session
     slow_handshakes: int = 0
     crowded_handshakes: int = 0
     meta_connections: int = 0
     meta_connections_unproven: int = 0
-    meta_shut_unproven: int = 0  # proved nothing in time
-    meta_shut_crowd: int = 0  # too many of one address
-    meta_ended_silent: int = 0  # with TLS: failed in it
+    meta_shut_unproven: int = 0  # not authenticated in time
+    meta_shut_crowd: int = 0  # too many from one address
+    meta_ended_silent: int = 0  # ended without a call; with TLS: failed handshakes
 
 
 class PoolClass(Part):
@@ -99,7 +99,7 @@ class PoolClass(Part):
     used: int = 0
     spans: int = 0
     evictions: int = 0
-    pinned: int = 0  # slots that are read or being set right now
+    pinned: int = 0  # slots being read or set now
 
 
 class Pool(Part):
@@ -120,20 +120,20 @@ class Pool(Part):
 
 
 class Quota(Part):
-    """What one namespace holds of the pool and may hold; counters since its last clear."""
+    """A namespace's use of the pool and its limit; counters since its last clear."""
 
     namespace: str = ""
-    bytes: int = 0  # of slots, with their headers
+    bytes: int = 0  # slots, including their headers
     quota_bytes: int = 0
-    evictions: int = 0  # of its own pages, to stay within the quota
-    refused: int = 0  # pages for which there was no such room
-    disk_bytes: int = 0  # room that its pages take on the disk, those that wait to be written too
-    disk_quota_bytes: int = 0  # 0: none
-    disk_skipped: int = 0  # pages not written, to stay within it; since the start of the daemon
+    evictions: int = 0  # its own pages, evicted to stay within the quota
+    refused: int = 0  # sets refused because evicting its own pages could not make room
+    disk_bytes: int = 0  # space on disk, including pages queued for writing
+    disk_quota_bytes: int = 0  # 0: no limit
+    disk_skipped: int = 0  # not written because of this quota; since the start of the daemon
 
 
 class Dropped(Part):
-    """Pages of a pool file that are not served again, by reason."""
+    """Pages of a pool file that will not be served again, by reason."""
 
     damaged_headers: int = 0
     damaged_payloads: int = 0
@@ -144,10 +144,10 @@ class Dropped(Part):
 
 
 class Recovery(Part):
-    """What was found in `pool_file` at the start of the daemon."""
+    """The pages recovered from `pool_file` at the start of the daemon."""
 
     file: str = ""
-    why_fresh: str = ""  # why all of it was dropped; empty if it was not
+    why_fresh: str = ""  # why everything was dropped; empty if it was not
     pages: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -156,52 +156,53 @@ class Recovery(Part):
 
 
 class Removals(Part):
-    """Removals under way, and their journal in `state_dir` (docs/consistency.md)."""
+    """Unfinished removals, and their journal in `state_dir` (docs/consistency.md)."""
 
-    running: int = 0  # pages that are being removed, whoever began it: they cannot be set
-    running_s: float = 0.0  # for how long, of the oldest
-    unsure: int = 0  # of those that this node removes: some process may still have them
-    unsure_s: float = 0.0  # for how long, of the oldest
+    running: int = 0  # pages being removed by any node; they cannot be set
+    running_s: float = 0.0  # age of the oldest
+    unsure: int = 0  # pages removed by this node that some process may still have
+    unsure_s: float = 0.0  # age of the oldest
     missing: dict[str, str] = Field(default_factory=dict)  # node id -> why it has not answered
-    silent: list[str] = Field(default_factory=list)  # nodes that went without a word
-    vouches: bool = True  # it has missed no removal itself
-    # Who may know what was removed from pages of an earlier start, which are not served until then.
+    silent: list[str] = Field(default_factory=list)  # nodes that vanished without leaving
+    vouches: bool = True  # this node has missed no removal
+    # Nodes that may know removals of pages from an earlier start. Until they answer, those pages
+    # are not served.
     held_back_for: list[str] = Field(default_factory=list)
-    store_problem: str = ""  # why what is known of other nodes cannot be kept
-    last: int = 0  # position of the newest one
-    floor: int = 0  # copies that were set below it are not served after a restart
+    store_problem: str = ""  # why the state of other nodes cannot be stored
+    last: int = 0  # journal position of the newest removal
+    floor: int = 0  # after a restart, copies set before this position are not served
     entries: int = 0
-    waiting: int = 0  # removed, but not written down: a restart may bring them back
-    problem: str = ""  # why
+    waiting: int = 0  # removed but not in the journal: a restart may bring them back
+    problem: str = ""  # why the journal cannot be written
 
 
 class Disk(Part):
-    """The disk tier; counters since the start of the daemon. No state: there is none."""
+    """The disk tier; counters since the start of the daemon. An empty state: no disk tier."""
 
     state: Literal["", "on", "read_only", "stalled"] = ""
-    why: str = ""  # unless on
+    why: str = ""  # why it is not "on"
     path: str = ""
-    io: str = ""  # how it does its I/O
+    io: str = ""  # I/O method
     size_bytes: int = 0
     used_bytes: int = 0
     segments: int = 0
     pages: int = 0
     payload_bytes: int = 0
     index_bytes: int = 0
-    queued_pages: int = 0  # set, and not written yet
+    queued_pages: int = 0  # set, but not written yet
     queued_bytes: int = 0
     pages_written: int = 0
     payload_bytes_written: int = 0
-    disk_bytes_written: int = 0  # with carried pages and padding: divided by the payload's bytes,
-    pages_carried: int = 0  # this is the write amplification
+    disk_bytes_written: int = 0  # with carried pages and padding; divided by
+    pages_carried: int = 0  # payload_bytes_written: write amplification
     pages_evicted: int = 0
     segments_evicted: int = 0
-    skipped_full: int = 0  # not written, because the queue was full
+    skipped_full: int = 0  # not written because the queue was full
     skipped_off: int = 0
     skipped_old: int = 0
     skipped_large: int = 0
-    skipped_quota: int = 0  # their namespaces hold what they may; see quotas
-    page_bytes_max: int = 0  # larger pages are not written: skipped_large
+    skipped_quota: int = 0  # not written because of the namespace's disk quota; see quotas
+    page_bytes_max: int = 0  # larger pages are not written (skipped_large)
     write_errors: int = 0
     pages_read: int = 0
     reads_absent: int = 0
@@ -212,20 +213,20 @@ class Disk(Part):
     recovered_pages: int = 0
     recovery_corrupt: int = 0
     recovery_rejected: int = 0
-    promoted: int = 0  # from disk into the pool, for workers here, peers and `exists`
+    promoted: int = 0  # copied from disk to the pool for local workers, peers and `exists`
     promoted_bytes: int = 0
-    warmed: int = 0  # of these: for `exists`
+    warmed: int = 0  # the part of `promoted` that was for `exists`
     promotes_not_now: int = 0
     promotes_late: int = 0
     promotes_failed: int = 0
     promotes_absent: int = 0
     promotes_asked: int = 0  # calls to peers
-    promotes_served: int = 0  # calls of peers
+    promotes_served: int = 0  # calls from peers
     promotes_refused: int = 0
 
 
 class Shard(Part):
-    """This node's part of the directory; counters since the start of the daemon."""
+    """This node's shard of the directory; counters since the start of the daemon."""
 
     entries: int = 0
     bytes: int = 0
@@ -236,24 +237,24 @@ class Shard(Part):
     withdrawn: int = 0
     old: int = 0
     full: int = 0
-    bad: int = 0  # rows refused because they cannot be records
+    bad: int = 0  # rows refused because they are not valid records
     lookups: int = 0
     hits: int = 0
 
 
 class Copies(Part):
-    """Copies of other nodes' records, which settle lookups without a message."""
+    """Local copies of other nodes' records. They answer lookups without a message."""
 
-    holders: int = 0  # nodes that are copied now
+    holders: int = 0  # nodes whose records are copied now
     records: int = 0
-    records_max: int = 0  # 0: no node is copied
+    records_max: int = 0  # 0: copying is off
     bytes: int = 0
-    begun: int = 0  # times that a node was copied from its beginning
-    no_room: int = 0  # times that a node's records did not fit
+    begun: int = 0  # full copies of a node that were started
+    no_room: int = 0  # nodes whose records did not fit
 
 
 class Locations(Part):
-    """The location cache: records of other nodes' pages that lookups have brought."""
+    """The location cache: records of other nodes' pages, kept from earlier lookups."""
 
     entries_max: int = 0
     hits: int = 0
@@ -261,22 +262,22 @@ class Locations(Part):
 
 
 class Ipc(Part):
-    """The worker-facing server; counters since the start of the daemon."""
+    """The server for workers; counters since the start of the daemon."""
 
     connections: int = 0
     accepted: int = 0
     refused: int = 0
     bad_frames: int = 0
-    forbidden: int = 0  # of those refused: by user and group
-    crowded: int = 0  # of those refused: too many of one process or user
+    forbidden: int = 0  # refused because of user or group
+    crowded: int = 0  # refused because one process or user has too many
     late_hellos: int = 0
-    requests_refused: int = 0  # for want of memory for large ones
+    requests_refused: int = 0  # no memory for a large request
     regions_lost: int = 0
     sets: int = 0
     gets: int = 0
     exists: int = 0
     others: int = 0
-    given_up: int = 0  # requests that their worker did not wait for to the end
+    given_up: int = 0  # the worker stopped waiting before the answer
 
 
 class Worker(Part):
@@ -291,12 +292,12 @@ class Worker(Part):
     regions: int = 0
     region_bytes: int = 0
     requests: int = 0
-    given_up: int = 0  # requests that the worker did not wait for to the end
-    stuck: int = 0  # of these: the daemon is still at work in the worker's memory
+    given_up: int = 0  # the worker stopped waiting before the answer
+    stuck: int = 0  # the part of `given_up` in which the daemon still accesses the worker's memory
 
 
 class DoubtedPath(Part):
-    """A peer that no page is read from by this rail now."""
+    """A peer from which this rail reads no pages now."""
 
     node_id: str = ""
     why: str = ""
@@ -315,25 +316,25 @@ class Rail(Part):
     rate_gbps: float = 0.0
     numa_node: int = -1
     up: bool = True
-    why: str = ""  # why it is not up
+    why: str = ""  # why it is down
     registered_bytes: int = 0
-    channels: int = 0  # to peers whose pages are read here
-    responders: int = 0  # of peers that read this node's pages
+    channels: int = 0  # to peers; this node reads their pages
+    responders: int = 0  # for peers; they read this node's pages
     pages: int = 0  # read here; counters since the start of the daemon
     bytes: int = 0
     errors: int = 0
-    doubted: list[DoubtedPath] = []  # until a channel of its own has proved that the rail works
+    doubted: list[DoubtedPath] = []  # until a test channel shows that it works
 
 
 class Transport(Part):
-    """How this node's pages travel: what was taken at start, and why."""
+    """The transport chosen at start, and why."""
 
     protocol: str = ""  # "rdma" or "tcp"
     why: str = ""
     rails: list[Rail] = []
-    fallback_reads: int = 0  # over TCP, of peers that have RDMA, while no rail reached them
-    fallback_peers: int = 0  # that have RDMA, and were read last over TCP
-    # As the reader and as the holder, since the start of the daemon.
+    fallback_reads: int = 0  # over TCP from RDMA peers that no rail reached
+    fallback_peers: int = 0  # RDMA peers whose last read went over TCP
+    # As reader and as holder, since the start of the daemon.
     channels_connected: int = 0
     channels_refused: int = 0
     channels_accepted: int = 0
@@ -341,17 +342,17 @@ class Transport(Part):
 
 
 class Transfer(Part):
-    """READs from one peer's pool; counters since the peer's incarnation was first seen."""
+    """READs from one peer's pool; counters since this peer incarnation was first seen."""
 
     node_id: str = ""
     incarnation: Hex64 = ""
-    engine: str = ""  # "rdma" or "tcp": what this node and that peer have in common
+    engine: str = ""  # "rdma" or "tcp": the transport common to this node and the peer
     channels: int = 0
     pages: int = 0
     bytes: int = 0
     errors: int = 0
     deadlines: int = 0
-    corrupt: int = 0  # the right header came with bytes that do not have its checksum
+    corrupt: int = 0  # header correct, but the checksum of the bytes wrong
 
 
 class TcpServer(Part):
@@ -362,8 +363,8 @@ class TcpServer(Part):
     refused: int = 0
     bad_hellos: int = 0
     bad_frames: int = 0
-    crowded: int = 0  # of those refused: too many of one address or peer
-    unauthorised: int = 0  # of the bad hellos: without the token of a handshake
+    crowded: int = 0  # refused because one address or peer has too many
+    unauthorised: int = 0  # bad hellos without a handshake's token
     late_hellos: int = 0
     pages: int = 0
     bytes: int = 0
@@ -380,16 +381,16 @@ class Member(Part):
     peer_port: int = 0
     data_port: int = 0
     pool_bytes: int = 0
-    rails: int = 0  # RDMA rails that it has
-    protocol: str = ""  # how its pages come here: "rdma" or "tcp"; empty of this node itself
+    rails: int = 0  # number of its RDMA rails
+    protocol: str = ""  # how its pages are read from here: "rdma" or "tcp"; empty for this node
     suspect: bool = False
     state: str = "alive"  # or "leaving"
     is_self: bool = False
-    ring_share: float = 0.0  # fraction of the digests that this node owns first
+    ring_share: float = 0.0  # fraction of the digests whose first owner is this node
 
 
 class Master(Part):
-    """One of the nodes that keep the membership."""
+    """One of the nodes that maintain the membership."""
 
     node_id: str = ""
     endpoint: str = ""
@@ -399,17 +400,17 @@ class Master(Part):
 
 
 class Membership(Part):
-    """The view this daemon works with. View 0: it knows only itself."""
+    """The view this daemon works with. In view 0 it knows only itself."""
 
     view_number: int = 0
-    view_mark: str = ""  # nodes with the same number and mark have the same view
+    view_mark: str = ""  # nodes with equal number and mark have the same view
     heads: list[str] = []  # as configured
     kind: str = ""  # "embedded" or "etcd"
     is_master: bool = False
     masters: list[Master] = []  # in order
-    silence_s: dict[str, float] = {}  # as a master: since each member was heard
+    silence_s: dict[str, float] = {}  # only on a master: seconds since each member was heard
     heartbeats_sent: int = 0
-    signs_counted: int = 0  # signs of life of members, which stand in for heartbeats
+    signs_counted: int = 0  # other messages of members that count as heartbeats
     members: list[Member] = []
 
 
@@ -419,8 +420,8 @@ class Stream(Part):
     owner: str = ""
     state: str = ""  # "connecting", "resync", "live"
     acknowledged: int = 0  # highest batch number acknowledged
-    queued: int = 0  # batches not acknowledged yet
-    lag_s: float = 0.0  # age of the oldest of those that were sent
+    queued: int = 0  # unacknowledged batches
+    lag_s: float = 0.0  # age of the oldest batch that was sent and not acknowledged
     resyncs: int = 0
 
 
@@ -428,19 +429,19 @@ class Drain(Part):
     """A drain of this node (`peercachectl drain`)."""
 
     state: str = "no"  # "handing over", "drained", "leaving", "left"
-    seconds: float = 0.0  # since it began
-    pages: int = 0  # held when it began
+    seconds: float = 0.0  # since the drain began
+    pages: int = 0  # pages in the pool when it began
     bytes: int = 0
     budget_bytes: int = 0
     handed_pages: int = 0
     handed_bytes: int = 0
-    complete: bool = False  # all pages within the budget were taken
-    outcome: str = ""  # for people, at the end of handing over
-    refused_pages: int = 0  # of sets, since the start of the daemon
+    complete: bool = False  # peers took all pages within the budget
+    outcome: str = ""  # result of the hand-over, in words
+    refused_pages: int = 0  # pages of refused sets, since the start of the daemon
 
 
 class Handover(Part):
-    """Pages taken over from nodes that drain; counters since the start of the daemon."""
+    """Pages received from draining nodes; counters since the start of the daemon."""
 
     adopted: int = 0
     adopted_bytes: int = 0
@@ -448,7 +449,7 @@ class Handover(Part):
 
 
 class Holds(Part):
-    """Pages kept for a promise of `exists`."""
+    """Pages that `exists` has pinned for a limited time."""
 
     pages: int = 0
     bytes: int = 0
@@ -456,19 +457,19 @@ class Holds(Part):
 
 
 class Metrics(Part):
-    """The HTTP door for monitoring; counters since the start of the daemon."""
+    """The HTTP server for monitoring; counters since the start of the daemon."""
 
     connections: int = 0
     requests: int = 0
-    refused: int = 0  # connections beyond the bound
-    displaced: int = 0  # silent connections that had to make room
-    bad: int = 0  # requests that make no sense
+    refused: int = 0  # connections over the limit
+    displaced: int = 0  # silent connections closed to make room
+    bad: int = 0  # malformed requests
     cut: int = 0  # clients that were too slow
-    failed: int = 0  # by our fault
+    failed: int = 0  # errors in our handlers
 
 
 class Namespace(Part):
-    """A namespace that has been cleared at least once, or is in use here."""
+    """A namespace that is in use here, or has been cleared at least once."""
 
     id: Hex128 = ""
     name: str = ""
@@ -501,8 +502,8 @@ class Status(Part):
     handover: Handover = Field(default_factory=Handover)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)
-    # Pages by operation and outcome, named as PageStatus is: {"get": {"ok": 10, "absent": 2}};
-    # and single counters beside them: {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
+    # Pages by operation and status name: {"get": {"ok": 10, "absent": 2}}, and single counters:
+    # {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
     operations: dict[str, dict[str, int] | int] = {}
     namespaces: list[Namespace] = []
 
@@ -518,7 +519,7 @@ class LocatedOwner(Part):
 
 
 class LocatedHolder(Part):
-    """A record of a digest: who has the page, and where."""
+    """A record of a digest: one holder of the page, and the page's place there."""
 
     node_id: str = ""
     incarnation: Hex64 = ""
@@ -527,11 +528,11 @@ class LocatedHolder(Part):
     resident: bool = True
     length: int = 0
     offset: int = 0
-    generation: int = 0  # 48 bits: exact in any JSON reader
+    generation: int = 0  # 48 bits, so every JSON reader keeps it exact
 
 
 class Located(Part):
-    """What the cluster knows of one key."""
+    """The owners and holders of one key."""
 
     schema_version: int = SCHEMA_VERSION
     namespace: str = ""
@@ -540,4 +541,4 @@ class Located(Part):
     digest: Hex128 = ""
     owners: list[LocatedOwner] = []
     holders: list[LocatedHolder] = []
-    cached: bool = False  # the location is in this node's location cache
+    cached: bool = False  # this node's location cache has it

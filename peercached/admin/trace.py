@@ -1,4 +1,4 @@
-"""The trace document: one get of one page, step by step, timed by the daemon that did it."""
+"""The trace document: the steps of one get, timed by the daemon."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
 
 
 class TraceStep(Part):
-    """One step, or with `within` a part of the step before it."""
+    """One step. With `within` it is a part of the step before it."""
 
     # "pool", "location cache", "copies", "own shard", "owners", "control plane", "owner", "read"
     name: str = ""
-    at_us: float = 0.0  # since the get began
+    at_us: float = 0.0  # since the start of the get
     took_us: float = 0.0
-    node_id: str = ""  # who was found or asked; empty: nobody
+    node_id: str = ""  # the node found or asked; empty: none
     outcome: str = ""  # a page status ("ok": found), or why an owner did not answer
-    transport: Literal["", "rdma", "tcp"] = ""  # of a read
+    transport: Literal["", "rdma", "tcp"] = ""  # of the step "read"
     within: bool = False
 
 
@@ -28,7 +28,7 @@ class Trace(Part):
     schema_version: int = SCHEMA_VERSION
     namespace: str = ""
     digest: Hex128 = ""
-    length: int = 0  # bytes; 0: nobody has a record, so nothing was read
-    outcome: str = ""  # what the worker would have been told: a page status
+    length: int = 0  # bytes; 0: no record exists, so nothing was read
+    outcome: str = ""  # the page status that a worker would get
     total_us: float = 0.0
     steps: list[TraceStep] = Field(default_factory=list)

@@ -1,9 +1,9 @@
-"""Figures beside the limits of the machine, taken in the same run.
+"""Benchmarks, each shown beside the machine's limit, measured in the same run.
 
-`peercachectl bench` starts two daemons of its own on loopback (nothing that runs is disturbed),
-sets pages on one, reads them on both, compares every byte, and prints each figure as a ratio to
-what the machine can do: memcpy for local copies, raw loopback TCP for remote reads.
+`peercachectl bench` starts two daemons of its own on loopback and disturbs no running daemon. It
+sets pages on one, reads them on both, and compares every byte. It prints each figure as a ratio to
+the machine's limit: memcpy for local copies, raw loopback TCP for remote reads.
 
-limits.py measures the machine, transfers.py the pages, directory.py the shard's table,
-report.py prints.
+limits.py measures the machine, transfers.py the pages, directory.py the shard's table, report.py
+prints.
 """

@@ -1,7 +1,7 @@
-"""RDMA READs with nothing around them over as much memory as gets read: what this machine can do.
+"""Bare RDMA READs over as much memory as the gets read: the limit of this machine.
 
-ib_read_bw reads one page again and again, on both ends out of and into the caches. Pages of a
-cache come from memory and go to memory.
+ib_read_bw reads one page again and again, so both ends work from the CPU caches. Real pages come
+from memory and go to memory.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from peercached.bench.perftest import Port
 
 
 class BareReads:
-    """READs of one size from `source` into `dest`, both writable and of the same size, which is
-    shared out among the pairs of (source, reader); RuntimeError where the ports refuse."""
+    """READs of one size from `source` into `dest`. Both are writable, equally large, and divided
+    among the (source, reader) pairs. RuntimeError if a port refuses."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class BareReads:
         read_bytes: int,
         queue_pairs: int,
     ) -> None:
-        from peercached import _native  # here: peercachectl works where it cannot be loaded
+        from peercached import _native  # late: peercachectl must work without it
 
         self._reads_each = len(dest) // read_bytes // len(pairs)
         self._bytes = self._reads_each * read_bytes * len(pairs)
@@ -40,7 +40,7 @@ class BareReads:
         ]
 
     def gbps(self) -> float:
-        """GB/s (1e9 bytes) of reading all once, on all pairs at the same time."""
+        """GB/s (1e9 bytes) of reading everything once, on all pairs at the same time."""
         with ThreadPoolExecutor(len(self._wires)) as pool:
             took = pool.map(lambda wire: float(wire.read(self._reads_each)), self._wires)
             return self._bytes / 1e9 / max(took)

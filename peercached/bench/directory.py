@@ -1,4 +1,4 @@
-"""The shard's table alone: memory per record, insertion, lookup, removal of a node."""
+"""The shard's table alone: memory per record, inserts, lookups, and removal of a node."""
 
 import os
 import time
@@ -37,7 +37,7 @@ def rows_of_random_pages(count: int) -> tuple[bytes, bytes]:
 
 
 def measure(entries: int) -> DirectoryFigures:
-    from peercached import _native  # here: peercachectl works where it cannot be loaded
+    from peercached import _native  # late: peercachectl must work without it
 
     table = _native.ShardTable(entries * 2)
     inserts: list[float] = []

@@ -1,4 +1,4 @@
-"""What this machine can do: memory copies, loopback TCP, a round trip over a Unix socket."""
+"""The limits of this machine: memory copies, loopback TCP, and a Unix socket's round trip."""
 
 import multiprocessing
 import os
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import partial
 
 _CHUNK_BYTES = 1 << 20
-# Pages come out of memory and go into memory; a limit taken from one block that stays in the cache
-# would be that of the cache.
+# Real pages come from memory and go to memory. A block that stays in the cache would measure the
+# cache instead.
 _RING_BYTES = 256 << 20
 _WARM_BYTES = _RING_BYTES
 
 
 def memory_gbps(bytes_per_case: int) -> dict[str, float]:
     """GB/s of memcpy, of the fused copy and of the checksum, by page size."""
-    from peercached import _native  # here: peercachectl works where it cannot be loaded
+    from peercached import _native  # late: peercachectl must work without it
 
     return _native.limits(bytes_per_case)
 
@@ -75,7 +75,7 @@ def loopback_tcp_gbps(streams: int, total_bytes: int) -> float:
             for thread in threads:
                 thread.join()
 
-        drain_all(_WARM_BYTES)  # touches the memory, opens the windows
+        drain_all(_WARM_BYTES)  # touches the memory and opens the TCP windows
         begin = time.perf_counter()
         drain_all(each)
         took = time.perf_counter() - begin

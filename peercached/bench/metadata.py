@@ -2,14 +2,15 @@
 
     python -m peercached.bench.metadata [--instances N] [--chunks N] [--json]
 
-One process keeps what all instances have (LMCache pull request 2043): one instance reports all its
-chunks, one key is looked up, one instance goes. Theirs are Python objects on their machine; so the
-cores of their designs are run here as well, after ours: S1, a set of hashes per instance, at the
-same size, and S0's dictionary for its lookup. CPU time is shown beside the wall clock, which other
-work on the machine lengthens; every other instance reports in halves, by two threads at once, for
-the shard takes updates from any number of threads. Before each report some memory is touched and
-given back: the host of a virtual machine may take free memory away, and getting it again costs ten
-times a page fault.
+One process keeps the chunks of all instances (LMCache pull request 2043). One instance reports all
+its chunks, one key is looked up, and one instance leaves.
+
+LMCache's figures are for Python objects on another machine. So we also run the core of its designs
+here, afterwards: S1, a set of hashes per instance, at the same size, and S0's dictionary for its
+lookup. We show CPU time beside wall time, because other work on the machine lengthens the latter.
+Every other instance reports in halves, from two threads at once, because the shard accepts
+concurrent updates. Before each report we touch and free some memory. Otherwise the host of a
+virtual machine may take back free memory, and getting it again costs ten times a page fault.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from peercached.directory.layout import ROW_BYTES
 
 _LOOKUP_KEYS = 128
 _LOOKUP_ROUNDS = 2000
-_SWEEP_RECORDS = 32 * 1024  # as the engine does it
+_SWEEP_RECORDS = 32 * 1024  # as in the engine
 
 _WARM_BYTES = 256 << 20  # more than any report needs
 
-# (full report ms, memory MB, lookup ms, deregister ms) at 100 x 1 M: the lower of the two tables
-# that the pull request has, per figure.
+# (full report ms, memory MB, lookup ms, deregister ms) at 100 x 1 M. Each figure is the lower one
+# of the pull request's two tables.
 PUBLISHED = {
     "LMCache S0 (key -> instances)": (1048.14, 19_720, 5.6e-5, 26_872.8),
     "LMCache S1 (registry tree, adopted)": (49.19, 5_869.63, 0.0082, 8.27),
@@ -52,24 +53,24 @@ PUBLISHED = {
 @dataclass
 class MetadataFigures:
     instances: int
-    chunks: int  # of each
+    chunks: int  # per instance
     entries: int
     memory_bytes: int
     full_report: ReportFigures
-    full_report_in_halves: ReportFigures | None  # by two threads at once; of the even instances
-    room_cpu_ms: float  # of making room for the next ones, afterwards and in pieces; median
-    lookup_cold_ns: float  # per key, in batches of 128: other keys each time
-    lookup_hot_ns: float  # the same keys again and again
-    lookup_alone_ns: float  # one key, hot, by a call from Python: that is most of it
-    deregister_ms: float  # until the instance's chunks are found no more
-    sweep_cpu_ms: float  # of giving their memory back, afterwards and in pieces
+    full_report_in_halves: ReportFigures | None  # of the even instances, by two threads at once
+    room_cpu_ms: float  # CPU time of making room for later records, in pieces; median
+    lookup_cold_ns: float  # per key, in batches of 128 keys that differ each time
+    lookup_hot_ns: float  # per key, always the same batch
+    lookup_alone_ns: float  # one key, hot, called from Python; mostly the call itself
+    deregister_ms: float  # until lookups no longer find the instance's chunks
+    sweep_cpu_ms: float  # CPU time of freeing their memory afterwards, in pieces
     sets: SetFigures
-    dict_lookup_hot_ns: float  # a call for one key to a dictionary of one instance's keys, here
+    dict_lookup_hot_ns: float  # one key in a dictionary of one instance's keys, on this machine
 
 
 @dataclass
 class ReportFigures:
-    """Of one instance: medians over the instances."""
+    """One instance's report: medians over the instances."""
 
     wall_ms: float
     cpu_ms: float
@@ -77,24 +78,24 @@ class ReportFigures:
 
 @dataclass
 class SetFigures:
-    """LMCache's S1, reduced to its core: a set of hashes per instance. On this machine."""
+    """LMCache's S1, reduced to its core, on this machine: a set of hashes per instance."""
 
-    full_report: ReportFigures  # one instance's hashes into its set
+    full_report: ReportFigures  # adding one instance's hashes to its set
     memory_bytes: int
-    lookup_hot_ns: float  # until the set that has the key is found, the last one
+    lookup_hot_ns: float  # until the set that has the key is found: the last one
     deregister_ms: float
 
 
 def measure(instances: int, chunks: int, told: Callable[[str], None]) -> MetadataFigures:
-    """MemoryError and nothing measured if the table does not fit."""
-    from peercached import _native  # here: peercachectl works where it cannot be loaded
+    """Raises MemoryError, with nothing measured, if the table does not fit."""
+    from peercached import _native  # late: peercachectl must work without it
 
     table = _native.ShardTable(2 * instances * chunks)
     whole, halves = _Reports(), _Reports()
     room = []
     digests = b""
     two_threads = ThreadPoolExecutor(2)
-    list(two_threads.map(time.sleep, 2 * [0.01]))  # both are there
+    list(two_threads.map(time.sleep, 2 * [0.01]))  # starts both threads
     for instance in range(1, instances + 1):
         table.add_holder(instance)
         digests, packed = rows_of_random_pages(chunks)

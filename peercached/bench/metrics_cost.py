@@ -1,9 +1,9 @@
-"""`python -m peercached.bench.metrics_cost`: what being watched costs.
+"""`python -m peercached.bench.metrics_cost`: the cost of monitoring.
 
-Two clusters of two daemons, one without a metrics port, one whose nodes are scraped every second
-while an open dashboard asks both documents every two. They are set and got the same pages in turn,
-the first one changing from turn to turn; the ratio is the median over the turns, each of which has
-both. Beside it the processor time of one scrape of a daemon at rest, which is no matter of noise.
+It runs two clusters of two daemons. One has no metrics port. The other's nodes are scraped every
+second, while a dashboard asks for both documents every two seconds. Both clusters get the same work
+in turns, and the order alternates. The result is the median of the per-turn ratios. It also reports
+the CPU time of one scrape of an idle daemon, which noise does not affect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from peercached.demo.cluster import Cluster, Daemon
 _PAGE_BYTES = 128 << 10
 _BATCH_PAGES = 32
 _POOL_BYTES = 256 << 20
-_WATCH_S = 2.0  # one round of what watches: two scrapes of each node, one look of a dashboard
+_WATCH_S = 2.0  # one monitoring round: two scrapes of each node, one dashboard poll
 _SCRAPES_AT_REST = 50
 
 
@@ -39,7 +39,7 @@ class Side:
         self._batches = 0
 
     def turn(self, seconds: float) -> float:
-        """GB/s of pages set at the first node, got there, and got at the second."""
+        """GB/s of pages set and got at the first node, and got at the second."""
         began = time.perf_counter()
         moved = 0
         while (now := time.perf_counter()) - began < seconds:
@@ -64,7 +64,8 @@ def _fetch(address: str, path: str) -> int:
 
 
 def _watch(orders: Connection, addresses: list[str]) -> None:
-    """A process of its own: for each order, one round beside the turn that is measured."""
+    """Runs in its own process. Each message starts one monitoring round beside the measured
+    turn."""
     scrape = [(address, "/metrics") for address in addresses]
     look = [(addresses[0], "/api/v1/node"), (addresses[0], "/api/v1/cluster")]
     while orders.recv():
@@ -77,7 +78,7 @@ def _watch(orders: Connection, addresses: list[str]) -> None:
 
 
 def scrape_cost(daemon: Daemon) -> tuple[float, int]:
-    """(processor seconds of the daemon, bytes) of one scrape at rest."""
+    """(CPU seconds of the daemon, bytes) for one scrape while idle."""
     address = daemon.metrics_address()
     clock = ((~daemon.pid) << 3) | 2
     size = _fetch(address, "/metrics")
@@ -86,12 +87,12 @@ def scrape_cost(daemon: Daemon) -> tuple[float, int]:
         _fetch(address, "/metrics")
     scraped, took = time.clock_gettime(clock) - before, time.monotonic() - began
     before = time.clock_gettime(clock)
-    time.sleep(took)  # what it does anyway
+    time.sleep(took)  # measures the daemon's CPU use without scrapes
     return max(scraped - (time.clock_gettime(clock) - before), 0.0) / _SCRAPES_AT_REST, size
 
 
 def measure(off: Side, on: Side, turns: int) -> tuple[list[float], list[float]]:
-    """GB/s of each turn: (not watched, watched)."""
+    """GB/s of each turn: (not monitored, monitored)."""
     orders, theirs = multiprocessing.Pipe()
     addresses = [daemon.metrics_address() for daemon in on.daemons]
     watcher = multiprocessing.Process(target=_watch, args=(theirs, addresses), daemon=True)
@@ -104,7 +105,7 @@ def measure(off: Side, on: Side, turns: int) -> tuple[list[float], list[float]]:
         return figure
 
     for side in (off, on):
-        side.turn(_WATCH_S / 2)  # first touch, connections
+        side.turn(_WATCH_S / 2)  # first touch of memory, and connections
     figures: tuple[list[float], list[float]] = ([], [])
     for turn in range(turns):
         if turn % 2:

@@ -1,4 +1,4 @@
-"""perftest's ib_read_bw between RDMA ports of this machine: what the wire itself can do."""
+"""perftest's ib_read_bw between RDMA ports of this machine: the limit of the wire."""
 
 import contextlib
 import shutil
@@ -11,19 +11,19 @@ from pathlib import Path
 from peercached.demo.cluster import wait_until
 from peercached.demo.process import free_port
 
-# perftest's own depth of 128 would ask soft-RoCE for 512 MB at once; it loses packets then.
+# perftest's default depth of 128 puts up to 512 MB in flight. soft-RoCE then loses packets.
 _IN_FLIGHT_BYTES = 8 << 20
 _DEPTH_MAX = 128
 _ATTEMPTS = 10
 _START_S = 20.0
 _RUN_S = 100.0
 
-_LISTEN = "0A"  # of /proc/net/tcp
+_LISTEN = "0A"  # state "listen" in /proc/net/tcp
 
 
 @dataclass(frozen=True)
 class Port:
-    """One end: a device, its port, and which of the port's GIDs."""
+    """One end: a device, its port, and the index of the port's GID."""
 
     device: str
     gid_index: int
@@ -43,10 +43,10 @@ def read_bandwidth(
     sleeping: bool = False,
 ) -> float:
     """GB/s (1e9 bytes) of `reads` READs of `size_bytes` per queue pair, summed over all pairs of
-    (source, reader), which run at the same time. `sleeping`: with completion events, not polling.
+    (source, reader) running at the same time. `sleeping`: use completion events instead of polling.
 
-    perftest times its own time stamps first. On a busy machine that fails now and then, and all of
-    its report is 0: then once more. RuntimeError with its output if it fails.
+    perftest calibrates its clock first. On a busy machine that sometimes fails, and its report is
+    all zeros; then we try again. If perftest fails, RuntimeError contains its output.
     """
     depth = min(_DEPTH_MAX, max(1, _IN_FLIGHT_BYTES // (size_bytes * queue_pairs)))
     what = [*("-s", str(size_bytes)), *("-q", str(queue_pairs)), *("-n", str(reads))]
@@ -94,7 +94,7 @@ def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def _average_gbits(report: str, size_bytes: int) -> float:
-    """The row of the report: bytes, reads, peak, average, messages a second."""
+    """Parses the report's row: bytes, reads, peak, average, messages per second."""
     for line in report.splitlines():
         words = line.split()
         if words[:1] == [str(size_bytes)]:
@@ -107,7 +107,7 @@ def _listens_or_ended(port: int, process: subprocess.Popen[str]) -> bool:
 
 
 def _listens(port: int) -> bool:
-    """Without connecting: it takes one connection only."""
+    """Checks without connecting, because the server accepts only one connection."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             words = line.split()

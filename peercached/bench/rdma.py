@@ -1,8 +1,8 @@
-"""Gets over RDMA beside ib_read_bw and bare READs, in turns: a holder, a reader that checks
-headers, another that checks sums as well.
+"""Gets over RDMA, compared in turns with ib_read_bw and bare READs. Of the daemons, one is the
+holder, one reader verifies headers, and the other also verifies checksums.
 
-Rates of a shared machine change from second to second, so the wire is measured again in each turn
-and shares are taken within a turn; what is shown is the median of the turns.
+On a shared machine rates change from second to second. So each turn measures the wire again, and
+shares are computed within a turn. The medians over the turns are shown.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from peercached.bench.transfers import fill, key_names
 from peercached.demo.cluster import Cluster, Daemon
 
 FEW_THREADS, MANY_THREADS = 2, 16
-# What one read uses on each rail, once it is of some MiB (native/transfer/rdma/rdma_engine.cc).
+# Queue pairs per rail that a read of some MiB uses (native/transfer/rdma/rdma_engine.cc).
 _QUEUE_PAIRS = 2
 _TIMEOUT_S = 30.0
 _START_S = 90.0
@@ -28,13 +28,13 @@ _SPARE_POOL_BYTES = 64 << 20
 
 
 class NoRdma(Exception):
-    """The daemons came up, but not on these devices; the text says why."""
+    """The daemons started, but without these devices. The text says why."""
 
 
 @dataclass
 class RdmaFigures:
-    """One page size. Rates in GB/s, GB = 10^9 bytes; shares of the turn's ib_read_bw, or None, and
-    of the turn's bare READs over the same memory."""
+    """The figures for one page size. Rates are in GB/s (1e9 bytes). Shares are of the same turn's
+    ib_read_bw (None without it), and of its bare READs over the same memory."""
 
     page_bytes: int
     batch: int
@@ -49,10 +49,10 @@ class RdmaFigures:
     few_threads_gbps: float
     many_threads_gbps: float
     many_of_few: float
-    # Of all gets that followed an exists, in all turns.
+    # Sums over all gets that followed an exists, in all turns.
     lookups: int
     control_events: int
-    retried: int  # pages read once more: stale, or their channel broke; each batch of them asks
+    retried: int  # pages read twice: stale, or their channel broke; each such batch adds a lookup
     misses: int
     wrong_pages: int
 
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass
 class Work:
-    """Keys and places of one page size, all set at the holder."""
+    """The keys and offsets of one page size; the holder has set all of them."""
 
     page_bytes: int
     keys: list[str]
@@ -96,9 +96,10 @@ class Work:
 
 
 class RdmaBench:
-    """A context manager: three daemons on the given devices, the first half of them the holder's.
+    """A context manager with three daemons. The holder uses the first half of the devices, the
+    readers the second half.
 
-    NoRdma where they cannot use them.
+    NoRdma if the daemons cannot use them.
     """
 
     def __init__(self, devices: Sequence[str], size_bytes: int) -> None:
@@ -146,10 +147,10 @@ class RdmaBench:
     def measure(self, page_bytes: int, batch: int, turns: int) -> RdmaFigures:
         work = self._set(page_bytes)
         batch = min(batch, len(work.keys))
-        # Enough batches that all of many threads have one.
+        # Batches small enough that each of the many threads gets one.
         shared = max(1, min(batch, len(work.keys) // MANY_THREADS))
         sides = (self._by_header, self._by_sum)
-        for side in sides:  # connects, registers, and fills the location cache
+        for side in sides:  # connects, registers memory, and fills the location cache
             side.lookups = side.control_events = side.retried = side.misses = 0
             side.region.view[: work.size_bytes] = bytes(work.size_bytes)
             _get_all(side, work, shared, MANY_THREADS)
@@ -163,7 +164,7 @@ class RdmaBench:
             page_bytes,
             _QUEUE_PAIRS,
         )
-        bare_reads.gbps()  # the first packets of a connection
+        bare_reads.gbps()  # warms up the connections
         wire: list[float] = []
         bare: list[float] = []
         header: list[float] = []
@@ -178,7 +179,7 @@ class RdmaBench:
             summed.append(self._rate(self._by_sum, work, batch, 1))
             few.append(self._rate(self._by_header, work, shared, FEW_THREADS))
             many.append(self._rate(self._by_header, work, shared, MANY_THREADS))
-        del bare_reads  # and its registrations
+        del bare_reads  # frees its registrations too
         wrong += sum(self._wrong_pages(side, work) for side in sides)
         self._holder.clear()
         median = statistics.median
@@ -214,7 +215,7 @@ class RdmaBench:
         return work
 
     def _wire_gbps(self, page_bytes: int) -> float:
-        """The better of polling and sleeping: on one processor polling takes the wire's time."""
+        """The better of polling and sleeping: on a single CPU, polling takes time from the wire."""
         reads = max(8, self.size_bytes // page_bytes // _QUEUE_PAIRS // len(self._wires))
         return max(
             perftest.read_bandwidth(self._wires, page_bytes, _QUEUE_PAIRS, reads, sleeping=sleeping)
@@ -222,7 +223,7 @@ class RdmaBench:
         )
 
     def _rate(self, side: Side, work: Work, batch: int, threads: int) -> float:
-        """GB/s of gets that follow an exists of the same keys, which is not timed."""
+        """GB/s of gets. The exists before them is not timed."""
         found = side.client.batch_exists(work.keys)
         side.misses += len(work.keys) - found
         side.region.view[: work.size_bytes] = bytes(work.size_bytes)
@@ -240,14 +241,14 @@ class RdmaBench:
 
 
 def _get_all(side: Side, work: Work, batch: int, threads: int) -> float:
-    """Seconds until `threads` threads have got all, `batch` pages at a time."""
+    """Seconds until `threads` threads have fetched all pages, `batch` at a time."""
     batches = work.batches(batch)
     turn = itertools.count()
     start = threading.Barrier(threads + 1)
     missed: list[int] = []
 
     def get() -> None:
-        side.client.stats()  # connects: each thread has a connection of its own
+        side.client.stats()  # opens this thread's connection before the clock starts
         start.wait()
         while (mine := next(turn)) < len(batches):
             keys, offsets = batches[mine]

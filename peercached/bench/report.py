@@ -1,4 +1,4 @@
-"""The benchmark as tables: every figure beside the limit it should be judged by."""
+"""The benchmark's tables: every figure beside its limit."""
 
 from dataclasses import asdict
 from typing import Any

@@ -43,7 +43,7 @@ class Latencies:
 
 @dataclass
 class Pair:
-    """Two daemons, a worker's client and buffer at each."""
+    """Two daemons, each with a worker's client and buffer."""
 
     cluster: Cluster
     clients: list[Client]
@@ -52,7 +52,7 @@ class Pair:
     pids: list[int] = field(default_factory=list)
 
     def cpu_s(self) -> float:
-        """Processor seconds of the daemons and of this process."""
+        """CPU seconds of the daemons and of this process."""
         others = sum(time.clock_gettime(((~pid) << 3) | 2) for pid in self.pids)
         return others + time.process_time()
 
@@ -70,7 +70,7 @@ def open_pair(cluster: Cluster, size_bytes: int) -> Pair:
 
 
 def fill(view: memoryview, seed: int) -> None:
-    """Every block differs from every other: a shared stretch of bytes under a stamp of its own."""
+    """Makes all blocks differ: each has shared random bytes, and its own stamp every 4 KiB."""
     block = bytearray(hashlib.shake_128(seed.to_bytes(8, "little")).digest(_FILL_BLOCK_BYTES))
     for at in range(0, len(view), _FILL_BLOCK_BYTES):
         for stamp in range(0, _FILL_BLOCK_BYTES, 4096):
@@ -94,7 +94,7 @@ def _spread(samples: list[float]) -> tuple[float, float]:
 
 
 def measure_pages(pair: Pair, page_bytes: int, batch: int, seed: int) -> PageFigures:
-    """Sets the whole buffer at node a, gets it there and at node b."""
+    """Sets the whole buffer at node a, then gets it there and at node b."""
     batch = min(batch, pair.size_bytes // page_bytes)
     count = pair.size_bytes // page_bytes // batch * batch
     total = count * page_bytes
@@ -117,7 +117,7 @@ def measure_pages(pair: Pair, page_bytes: int, batch: int, seed: int) -> PageFig
         misses += sum(not answer for answer in answers)
     set_cpu = pair.cpu_s() - cpu
 
-    # Read back over the source itself: the bytes are those that are there already.
+    # Read back over the source: it already holds the same bytes.
     local_s = 0.0
     for names, offsets in work:
         begin = time.perf_counter()
@@ -158,7 +158,7 @@ def measure_pages(pair: Pair, page_bytes: int, batch: int, seed: int) -> PageFig
 
 
 def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latencies:
-    """One batch of 128 keys asked again and again; single pages right after an `exists`."""
+    """Latencies of `exists` for a batch of 128 keys, and of single gets right after it."""
     producer, consumer = pair.clients
     source, dest = pair.regions
     count = min(128 * 8, pair.size_bytes // page_bytes)
@@ -177,7 +177,7 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
         counters: dict[str, int] = consumer.stats()["daemon"]["operations"]
         return counters
 
-    # Fresh keys in each question, so that no answer comes out of the location cache.
+    # New keys in each call, so that the location cache answers none of them.
     fresh = [keys[i : i + 128] for i in range(0, count, 128)]
     remote = _spread([_timed(partial(consumer.batch_exists, chosen)) for chosen in fresh])
     before = operations()["lookups_asked"]
@@ -190,7 +190,7 @@ def measure_latencies(pair: Pair, page_bytes: int, rounds: int = 400) -> Latenci
 
 
 def idle(pair: Pair, seconds: float = 3.0) -> tuple[float, float]:
-    """(share of a core, resident MB besides the pool) of the second daemon at rest."""
+    """(share of a core, resident MB without the pool) of the second daemon while idle."""
     pid = pair.pids[1]
     clock = ((~pid) << 3) | 2
     samples: list[float] = []

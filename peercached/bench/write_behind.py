@@ -1,8 +1,8 @@
-"""`python -m peercached.bench.write_behind DIR`: what the disk tier costs a `set`, and what reading
-evicted pages brings.
+"""`python -m peercached.bench.write_behind DIR`: the disk tier's cost for `set`, and its benefit
+for reading evicted pages.
 
-Two daemons, one with a disk tier in DIR, are set the same pages in turn; medians of their
-throughputs, and the ratio. Then the pages that the pool has evicted are got from the disk.
+Two daemons, one with a disk tier in DIR, are set the same pages in turns. It reports the median
+throughputs and their ratio. Then it gets the pages that the pool has evicted from the disk.
 """
 
 import os
@@ -84,7 +84,7 @@ def main(folder: Path, turns: int, pause_ms: int, faults: str) -> None:
             skipped = daemon.status()["disk"]["skipped_full"]
             click.echo(f"{skipped} of {turns * _BATCH_PAGES} pages found the queue full")
             for each in with_disk.daemons:
-                each.kill()  # it would wait for its disk
+                each.kill()  # a clean stop would wait for its disk
             return
         wait_until(lambda: daemon.status()["disk"]["queued_pages"] == 0, 60, "the disk to finish")
         hits, seconds = 0, 0.0

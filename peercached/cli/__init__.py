@@ -1,6 +1,6 @@
 """The two commands.
 
 `daemon.py` is `peercached`: the daemon, and `peercached config`. `ctl.py` is `peercachectl`, the
-operator's tool: a client of the admin socket (and, for single pages, of the workers' socket) with
-one module per command. `exits.py` has its exit codes, `connection.py` how it finds the daemon.
+operator's tool, with one module per command. It is a client of the admin socket, and of the
+workers' socket for single pages. `exits.py` has its exit codes, `connection.py` finds the daemon.
 """

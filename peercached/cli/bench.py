@@ -1,4 +1,4 @@
-"""`peercachectl bench`: figures of daemons of its own beside the limits of the machine."""
+"""`peercachectl bench`: benchmarks daemons of its own beside the machine's limits."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ _SIZES = {"16k": 16 << 10, "128k": 128 << 10, "1m": 1 << 20, "4m": 4 << 20}
 
 
 def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
-    """Field by field; misses and wrong pages are summed, for none may hide."""
+    """Medians, field by field. Misses and wrong pages are summed, so that none is hidden."""
     values = {}
     for field in fields(transfers.PageFigures):
         column = [getattr(run, field.name) for run in runs]
@@ -79,7 +79,7 @@ def bench(
     with Cluster(2, options={"pool-size": 2 * size_bytes + (64 << 20)}) as cluster:
         cluster.start()
         pair = transfers.open_pair(cluster, size_bytes)
-        transfers.measure_pages(pair, 1 << 20, 32, seed=0)  # first touch, connections
+        transfers.measure_pages(pair, 1 << 20, 32, seed=0)  # first touch of memory, and connections
         pair.clear()
         for name in pages.split(","):
             for batch in batches:

@@ -1,4 +1,4 @@
-"""`peercachectl certs`: certificates for a test or a small site, from an authority of its own."""
+"""`peercachectl certs`: certificates for a test or a small site, from its own CA."""
 
 from __future__ import annotations
 

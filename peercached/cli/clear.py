@@ -1,4 +1,4 @@
-"""`peercachectl clear`: forgets a namespace on all nodes."""
+"""`peercachectl clear`: removes a namespace's pages on all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all peercachectl commands share: where the daemon is, `--json`, exit codes."""
+"""The parts that all peercachectl commands share: target, `--json`, exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peercached.cli.exits import EXPLAINED, explained
 def ctl_command(
     name: str, epilog: str = EXPLAINED
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """A command `f(target, as_json, ...)`. `epilog`: its exit codes."""
+    """Decorator for a command `f(target, as_json, ...)`. `epilog`: its exit codes."""
 
     def make(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -33,7 +33,7 @@ def ctl_command(
 
 
 def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--namespace NAME`."""
+    """The option `--namespace NAME`."""
     return click.option(
         "-n",
         "--namespace",
@@ -45,10 +45,10 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def key_bytes(text: str) -> bytes:
-    """A key as the shell gave it, byte for byte, UTF-8 or not."""
+    """The key's bytes exactly as the shell passed them, UTF-8 or not."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def shown(key: str) -> str:
-    """A key as it can be printed anywhere: bytes that are no UTF-8 as escapes."""
+    """A printable form of the key: bytes that are not UTF-8 become escapes."""
     return key_bytes(key).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""`peercachectl completion`: the shell's part of completing commands and options."""
+"""`peercachectl completion`: shell completion of commands and options."""
 
 from __future__ import annotations
 

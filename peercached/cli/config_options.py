@@ -1,4 +1,4 @@
-"""The configuration's keys as click options: made from the schema, checked by it."""
+"""The configuration's keys as click options, generated from the schema and checked by it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METAVARS = {
 
 
 def file_option(command: _Command) -> _Command:
-    """`--config FILE`, or the variable that names it."""
+    """The option `--config FILE`, or its environment variable."""
     return click.option(
         "--config",
         "config_file",
@@ -35,7 +35,7 @@ def file_option(command: _Command) -> _Command:
 
 
 def config_options(command: _Command) -> _Command:
-    """`--config FILE` and one option per key. No option has a default: the schema has it."""
+    """`--config FILE` and one option per key. Options have no defaults; the schema has them."""
     for key in reversed(KEYS.values()):
         command = _option(key)(command)
     return file_option(command)
@@ -53,7 +53,8 @@ def _option(key: Key) -> Callable[[_Command], _Command]:
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that were on the command line; lists joined, so that both forms may be mixed."""
+    """The keys given on the command line. Lists are joined, so that both list forms may be
+    mixed."""
     options = {}
     for name, value in values.items():
         if value is None or value == ():

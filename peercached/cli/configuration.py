@@ -1,4 +1,4 @@
-"""`peercachectl config` and `reload`: what a running daemon runs with."""
+"""`peercachectl config` and `reload`: a running daemon's configuration."""
 
 from __future__ import annotations
 

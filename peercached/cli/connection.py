@@ -1,4 +1,4 @@
-"""Which daemon a peercachectl command talks to."""
+"""Finds the daemon that a peercachectl command talks to."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Target:
-    """Where the daemon is, as far as the command line says."""
+    """The daemon's location, as given on the command line."""
 
     socket: str = ""
     admin_socket: str = ""
     config_file: Path | None = None
     timeout_s: float = 0.0
-    node: str = ""  # the member that is asked, through the daemon of this host
+    node: str = ""  # the member to ask, through the daemon of this host
 
     def over(self, before: Target) -> Target:
-        """These options after those before the command's name; later wins."""
+        """Merges options after the command's name with those before it. The later ones win."""
         return replace(
             before,
             **{name: value for name, value in vars(self).items() if value},
@@ -45,7 +45,7 @@ class Target:
         return self.socket or self._configured("socket_path") or existing_socket_path(os.environ)
 
     def admin_path(self) -> str:
-        """The admin socket: given, or configured, or beside the workers' socket."""
+        """The admin socket: as given, else as configured, else beside the workers' socket."""
         if self.admin_socket:
             return self.admin_socket
         if not self.socket and (configured := self._configured("admin_socket")):
@@ -59,7 +59,8 @@ class Target:
         return AdminClient(self.admin_path(), self.timeout_s or TIMEOUT_S, self.node)
 
     def worker(self, namespace: str) -> Client:
-        """A worker's client. Unreachable if nobody listens: the client itself would just miss."""
+        """A worker's client. Raises Unreachable if no daemon listens, where Client would return
+        misses."""
         from peercached.admin.client import check_socket
 
         self.must_be_here("pages go through the workers' socket")
@@ -70,22 +71,22 @@ class Target:
         return Client(path, namespace=namespace, timeout_s=self.timeout_s or TIMEOUT_S)
 
     def must_be_here(self, why: str) -> None:
-        """A Failure if another node is meant."""
+        """Raises Failure if --node names another node."""
         if self.node:
             from peercached.cli.exits import USAGE, Failure
 
             raise Failure(f"--node {self.node}: {why} of this host; run it on that node", USAGE)
 
     def _configured(self, key: str) -> str:
-        # Only the sockets matter here: a pool size that no longer fits must not keep an
-        # operator from asking the daemon that runs.
+        # Read only the sockets, unchecked: a pool size that no longer fits must not keep an
+        # operator from asking the running daemon.
         given, _ = gather(self.config_file, os.environ, {})
         return str(given[key].value) if key in given else ""
 
 
 def target_options(command: _Command) -> _Command:
-    """`--socket`, `--admin-socket`, `--config`, `--timeout`, `--node`: before or after the
-    command's name."""
+    """`--socket`, `--admin-socket`, `--config`, `--timeout`, `--node`. They may stand before or
+    after the command's name."""
     for option in (
         click.option(
             "--node",
@@ -108,7 +109,8 @@ def target_options(command: _Command) -> _Command:
 
 
 def target_from(options: dict[str, Any]) -> Target:
-    """Takes the options of `target_options` out of a command's parameters."""
+    """Removes the options of `target_options` from a command's parameters, and returns the
+    Target."""
     return Target(
         socket=options.pop("socket", None) or "",
         admin_socket=options.pop("admin_socket", None) or "",

@@ -1,4 +1,4 @@
-"""`peercachectl`: the operator's view of the daemon on this host, and through it of the cluster."""
+"""`peercachectl`: the operator's commands for the local daemon and its cluster."""
 
 from __future__ import annotations
 

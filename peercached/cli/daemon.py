@@ -1,4 +1,4 @@
-"""`peercached`: runs the daemon. `peercached config`: shows or checks what it would run with."""
+"""`peercached`: runs the daemon. `peercached config`: shows or checks its configuration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def show_config(
         }
         print_json(document)
         return
-    # Values as a file would have them: copy one, and it is a setting.
+    # Print values as in a file, so that a copied line is a valid setting.
     rows = [(name, json.dumps(value), effective.sources[name]) for name, value in settings.items()]
     print_table(["key", "value", "from"], rows)
 
@@ -97,7 +97,7 @@ def _load_or_exit(config_file: Path | None, options: dict[str, Any]) -> Effectiv
 
 
 def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
-    # gRPC would print lines of its own beside our log; what goes wrong reaches us as errors anyway.
+    # gRPC would print its own lines into our log. Its errors reach us as exceptions anyway.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
 
@@ -113,8 +113,8 @@ def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
 
 
 def _take_open_files() -> None:
-    """As many as this process may have: the soft limit (often 1024) is for programs that use
-    select(), and connections of strangers must not use up what peers and workers need."""
+    """Raises the limit of open files. The soft limit (often 1024) is for programs that use
+    select(). With it, a stranger's connections could take the files that peers and workers need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -150,7 +150,7 @@ async def _run_until_stopped(settings: Settings) -> int:
         heart.beat()
 
     async def reload() -> None:
-        # The manager waits for the second of the two, whatever is wrong with the configuration.
+        # systemd waits for READY=1 after RELOADING=1, even if the configuration is wrong.
         notifier.reloading()
         try:
             await settings.reload()
@@ -162,7 +162,7 @@ async def _run_until_stopped(settings: Settings) -> int:
     heart.start()
     handle_signals(stop, task.cancel, reloads.ask)
     try:
-        # Here, not above: `peercached config` must work where the data plane cannot be loaded.
+        # Import here: `peercached config` must work even if the native engine cannot be loaded.
         from peercached.run import run
 
         await run(settings, stop, ready, notifier.stopping)
@@ -179,7 +179,8 @@ async def _run_until_stopped(settings: Settings) -> int:
 
 
 def _failed(error: Exception, started: bool) -> int:
-    """Start-up errors are the operator's to mend: one message. Anything else is ours: all of it."""
+    """A start-up error is one message for the operator. Any other error is a bug, with a
+    traceback."""
     what = "failed" if started else "cannot start"
     if not started and isinstance(error, OSError | RuntimeError | ValueError | ImportError):
         text = str(error)

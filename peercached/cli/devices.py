@@ -11,7 +11,7 @@ from peercached.cli.output import print_json, print_table, size
 
 _EXITS = "Exit codes: 0 done, 2 wrong usage, 4 failed, 5 pyverbs is not installed."
 
-_ANY_BYTES = 1 << 62  # what devices without a limit say, and more
+_ANY_BYTES = 1 << 62  # devices without a limit report this much or more
 
 
 @ctl_command("devices", _EXITS)

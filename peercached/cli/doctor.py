@@ -1,4 +1,4 @@
-"""`peercachectl doctor`: what keeps this host from RDMA, or from its peers."""
+"""`peercachectl doctor`: checks this host's RDMA set-up and its reach of peers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def doctor(target: Target, as_json: bool) -> None:
 
 
 def examined(target: Target) -> list[Finding]:
-    """All findings."""
+    """Runs all checks."""
     from peercached.config import Config, ConfigError, load
     from peercached.doctor.examine import examine
     from peercached.doctor.finding import Finding
@@ -63,7 +63,7 @@ def examined(target: Target) -> list[Finding]:
 
 
 def document_of(findings: list[Finding]) -> dict[str, Any]:
-    """As --json prints it."""
+    """The document that --json prints."""
     from peercached.doctor.finding import exit_code
 
     return {
@@ -76,7 +76,7 @@ def document_of(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _status(target: Target) -> tuple[Status | None, str]:
-    """Of the daemon that runs here, or why there is none."""
+    """The status of the daemon on this host, or why there is none."""
     from peercached.admin.client import Refused, Unreachable
     from peercached.config import ConfigError
 

@@ -1,4 +1,4 @@
-"""`peercachectl drain` and `undrain`: a node about to go gives its warmest pages away first."""
+"""`peercachectl drain` and `undrain`: a node hands its warmest pages to peers before it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""peercachectl's exit codes, and the one place where failures become them."""
+"""peercachectl's exit codes, and the conversion of errors to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Failure(click.ClickException):
 
 
 def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Turns what a command's helpers raise into a Failure."""
+    """Decorator: converts known exceptions of a command to a Failure."""
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -1,4 +1,4 @@
-"""`peercachectl forget`: removals wait no more for a node that is gone for good."""
+"""`peercachectl forget`: removals stop waiting for a node that is gone for good."""
 
 from __future__ import annotations
 

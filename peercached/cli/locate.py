@@ -1,4 +1,4 @@
-"""`peercachectl locate KEY`: who answers for a key, and who has the page."""
+"""`peercachectl locate KEY`: shows a key's owners and holders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`peercachectl nodes`: the view this daemon works with."""
+"""`peercachectl nodes`: the view of this daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How both commands write: plain tables for people, units that can be read at a glance."""
+"""Output of both commands: plain tables, and units that are easy to read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PIPE_COLUMNS = 200
 
 
 def console() -> Console:
-    """Standard output. Into a pipe nothing is cut to a terminal's width."""
+    """Standard output. Into a pipe, lines are not cut to a terminal's width."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
     return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
-    """For scripts: one document, keys in our order, ASCII so that any key survives any terminal."""
+    """Prints one document for scripts: our key order, and ASCII, which every terminal can show."""
     click.echo(json.dumps(document, indent=2))
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Columns that begin with ">" are numbers and go to the right."""
+    """Prints a table. Columns that begin with ">" are numbers, aligned right."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(
@@ -42,7 +42,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
 
 def size(count_bytes: int | float) -> str:
-    """Three digits and a binary unit."""
+    """A size with three digits and a binary unit."""
     value = float(count_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -52,7 +52,7 @@ def size(count_bytes: int | float) -> str:
 
 
 def count(number: int) -> str:
-    """With separators of thousands."""
+    """A number with thousands separators."""
     return f"{number:,}"
 
 
@@ -62,7 +62,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units."""
+    """A duration in its two largest units."""
     whole = int(seconds)
     for unit, length, next_unit, next_length in (
         ("d", 86400, "h", 3600),
@@ -75,11 +75,11 @@ def duration(seconds: float) -> str:
 
 
 def share(part: int | float, whole: int | float) -> str:
-    """Percent, or a dash of nothing."""
+    """A percentage, or a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def report_console(*, stderr: bool) -> Console:
-    """For reports with wide tables: a file or a pipe has no width, so none is cut to 80 columns."""
+    """For wide tables. Files and pipes have no width, so lines are not cut to 80 columns."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_COLUMNS)

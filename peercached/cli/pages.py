@@ -1,7 +1,7 @@
 """`get`, `put`, `exists`, `remove`: single pages, through the same socket as any worker.
 
-The worker's client answers a miss whatever went wrong, as the engine needs it. An operator wants
-to know: so the socket is tried first, and a miss here means that the daemon was there.
+The worker's client reports every failure as a miss, as an engine needs it. An operator wants the
+reason. So we test the socket first; a miss here means that the daemon was running.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
         holders = admin.locate(namespace, key_bytes(key)).holders
     page: bytes | None = None
     why = "nobody has it"
-    # Holders of one key may have pages of different lengths: the namespace is then not what the
-    # user thinks. Each length is tried once, the first that answers wins.
+    # Holders of one key may have pages of different lengths, if the namespace is not what the user
+    # thinks. Try each length once; the first hit wins.
     lengths = dict.fromkeys(holder.length for holder in holders)
     if lengths:
         with target.worker(namespace) as client:

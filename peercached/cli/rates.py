@@ -1,4 +1,4 @@
-"""What happened between two status documents: what `peercachectl top` shows."""
+"""Rates between two status documents, for `peercachectl top`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PeerRate:
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second, but for `hit_rate`: of the pages got, the part that was there; None: none was."""
+    """Rates per second. `hit_rate` is the fraction of got pages that were hits; None: no gets."""
 
     seconds: float
     get_pages: float = 0.0
@@ -33,13 +33,13 @@ class Rates:
     exists_keys: float = 0.0
     bytes_got: float = 0.0
     bytes_set: float = 0.0
-    bytes_served: float = 0.0  # to peers, over TCP: a device serves RDMA alone
+    bytes_served: float = 0.0  # to peers over TCP; with RDMA the device serves them unseen
     evictions: float = 0.0
     peers: list[PeerRate] = field(default_factory=list)  # busiest first
 
 
 def between(before: Status, after: Status, seconds: float) -> Rates:
-    """Of another process than before (a restart), everything counts from its start."""
+    """Rates from `before` to `after`. After a restart, rates since the new process's start."""
     if before.node.incarnation != after.node.incarnation or seconds <= 0:
         before = Status()
         seconds = max(after.node.uptime_s, 1e-3)

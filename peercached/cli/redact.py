@@ -1,4 +1,4 @@
-"""Takes secrets out of text that leaves the site. None should be in it: this is the second lock."""
+"""Removes secrets from text that leaves the site, in case any got into it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 _TAKEN_OUT = "[taken out]"
 _SECRET_BYTES_MIN = 8
-# What stays, as a group, and what goes.
+# Group 1 is kept; the rest of the match is removed.
 _PATTERNS = (
-    # PEM blocks of keys, whole, also where line ends are escaped.
+    # Whole PEM blocks of keys, even with escaped line ends.
     re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*KEY-----", re.DOTALL),
-    # user:password@ of URLs.
+    # user:password@ in URLs.
     re.compile(r"(://)[^/\s:@]+:[^/\s@]+(?=@)"),
-    # Values of whatever is called so.
+    # Values of settings with such names.
     re.compile(r"((?:password|passwd|secret_key|access_token)[\"']?\s*[=:]\s*)[^\s,;}]+", re.I),
 )
 
 
 def redact(text: str, secrets: list[bytes]) -> str:
-    """`text` without any of `secrets` (as they are, or in hexadecimal), private keys, passwords."""
+    """`text` without private keys, passwords, and `secrets` (as text or in hexadecimal)."""
     for secret in secrets:
         if len(secret) < _SECRET_BYTES_MIN:
             continue

@@ -1,4 +1,4 @@
-"""`peercachectl ring`: who owns which part of the directory, and whether the records are there."""
+"""`peercachectl ring`: each node's share of the directory, and the state of its records."""
 
 from __future__ import annotations
 

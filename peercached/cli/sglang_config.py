@@ -1,4 +1,4 @@
-"""`peercachectl sglang-config`: what SGLang's launch line needs to use the daemon of this host."""
+"""`peercachectl sglang-config`: SGLang's launch options for the daemon of this host."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
 
 
 def _socket_path(target: Target) -> str:
-    """Of the daemon that answers; without one, where it will be: SGLang starts without it, too."""
+    """The running daemon's socket. Without a daemon, its future socket: SGLang may start first."""
     from peercached.admin.client import Refused, Unreachable
 
     expected = _absolute(target.socket_path())
@@ -80,7 +80,7 @@ def _absolute(path: str) -> str:
 
 
 def _must_be_text(name: str, text: str) -> None:
-    """A Failure for text that SGLang's start would end with."""
+    """Raises Failure for text that SGLang would refuse at its start."""
     from peercache_client.identity import check_text
     from peercached.cli.exits import USAGE, Failure
 

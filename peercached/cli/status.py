@@ -1,4 +1,4 @@
-"""`peercachectl status`: what needs attention first, then the rest on one screen."""
+"""`peercachectl status`: problems first, then the rest, on one screen."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _streams(document: Status) -> list[str]:
 
 
 def _operations(document: Status) -> list[str]:
-    """A line per operation: how many pages, and what became of those that were not ok."""
+    """One line per operation: the number of pages, and the failures by status."""
     lines = []
     for name, outcomes in document.operations.items():
         if name not in ("set", "get") or not isinstance(outcomes, dict):
@@ -153,7 +153,7 @@ def _operations(document: Status) -> list[str]:
         f"{name.replace('_', ' ')} {size(number) if name.startswith('bytes') else count(number)}"
         for name, number in single.items()
     ]
-    # A few to a line, so that the screen is not scrolled by one long one.
+    # A few per line, so that one long line does not scroll the screen.
     for start in range(0, len(parts), 5):
         lines.append(_line("counters" if start == 0 else "", *parts[start : start + 5]))
     return lines

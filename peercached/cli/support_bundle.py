@@ -1,4 +1,4 @@
-"""`peercachectl support-bundle`: one file with what somebody needs who is to help."""
+"""`peercachectl support-bundle`: one file with the facts that a helper needs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def support_bundle(
 
 
 def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
-    """Text by name; `NAME.error` for what could not be had. Never raises."""
+    """Texts by name. A part that fails becomes `NAME.error` with the reason. Never raises."""
     from peercached.cli.doctor import document_of, examined
     from peercached.doctor.devices import find_devices
 
@@ -103,7 +103,7 @@ def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
     for name, ask in asked.items():
         try:
             found = ask()
-        except Exception as error:  # one part that fails must not take the others along
+        except Exception as error:  # a failed part must not stop the others
             parts[f"{name}.error"] = f"{type(error).__name__}: {error}\n"
         else:
             parts[name] = found if isinstance(found, str) else json.dumps(found, indent=1)
@@ -175,7 +175,7 @@ def _node_of(parts: dict[str, str]) -> str:
 
 
 def _secrets(parts: dict[str, str]) -> list[bytes]:
-    """What the files hold that the configuration names, as far as this user may read them."""
+    """The contents of secret files named in the configuration, if this user may read them."""
     try:
         settings = json.loads(parts["config.json"])["settings"]
     except (KeyError, ValueError):
@@ -192,7 +192,7 @@ def _secrets(parts: dict[str, str]) -> list[bytes]:
 
 
 def _write(path: Path, folder: str, parts: dict[str, str]) -> None:
-    """Never over another file, and for nobody but its owner."""
+    """Never overwrites a file. Only the owner may read the result."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, text in parts.items():

@@ -1,4 +1,4 @@
-"""`peercachectl top`: what a node does right now, again and again."""
+"""`peercachectl top`: a node's current rates, refreshed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _looks(
 
 
 def screen(status: Status, rates: Rates) -> Group:
-    """The whole of it, for any width."""
+    """One screen, for any width."""
     node, pool = status.node, status.pool
     members = status.membership.members
     head = Text(

@@ -1,4 +1,4 @@
-"""`peercachectl trace KEY`: where the time of one get goes."""
+"""`peercachectl trace KEY`: the time of each step of one get."""
 
 from __future__ import annotations
 

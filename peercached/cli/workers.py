@@ -1,4 +1,4 @@
-"""`peercachectl workers`: who is attached to this daemon."""
+"""`peercachectl workers`: the workers attached to this daemon."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""The daemon's configuration: one schema, four sources, a reason for every value.
+"""The daemon's configuration: one schema, four sources, and the source of every value.
 
-schema.py     every key: type, default, unit, range, what it does, when to change it
-values.py     the forms that sizes, addresses and modes are written in
-keys.py       the schema as data: names, options, environment variables
-load.py       defaults < file < environment < command line, with provenance
-automatic.py  the defaults that depend on the host
-checks.py     combinations that cannot work
-problem.py    what is wrong, and what to do
-paths.py      where the sockets are
-document.py   docs/configuration.md out of the schema
+schema.py     every key: type, default, unit, range, purpose, when to change it values.py     the
+written forms of sizes, addresses and modes keys.py       the schema as data: names, options,
+environment variables load.py       defaults < file < environment < command line, with each value's
+source automatic.py  the defaults that depend on the host checks.py     impossible combinations of
+values problem.py    one problem and its remedy paths.py      the default paths of the sockets
+document.py   generates docs/configuration.md from the schema
 """
 
 from peercached.config.load import Effective, load

@@ -1,4 +1,4 @@
-"""The defaults that depend on the host: found once at start, so that the rest sees plain values."""
+"""The defaults that depend on the host. They are found once at start, as plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peercached.config.values import check_node_id, split_address
 def fill(
     config: Config, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str], list[Problem]]:
-    """(values found, how each was found, what could not be found)."""
+    """(values found, the source of each, problems for those not found)."""
     found: dict[str, str] = {}
     how: dict[str, str] = {}
     problems: list[Problem] = []
@@ -67,5 +67,5 @@ def _host(heads: list[str]) -> tuple[str, str]:
         host, port, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG
     )[0]
     with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)  # UDP: asks the routing table, sends nothing
+        probe.connect(address)  # on UDP, connect only asks the routing table and sends nothing
         return str(probe.getsockname()[0]), f"default: the address that routes to {heads[0]}"

@@ -1,4 +1,4 @@
-"""Combinations that cannot work, each with the way out. Values alone were checked before."""
+"""Impossible combinations of values, each with a remedy. Single values were checked before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECRET_BYTES_MAX = 4096
 
 
 def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
-    """All of them. `memory_bytes`: what this process may use at most, None if unknown."""
+    """All problems. `memory_bytes`: how much memory this process may use, None if unknown."""
     problems: list[Problem] = []
 
     def bad(key: str, what: str, remedy: str) -> None:
@@ -63,7 +63,7 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
         if config.metrics_enabled and config.metrics_port == getattr(config, key) != 0:
             bad("metrics_port", f"is {key} too", "give the two ports different numbers")
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
-    # The margin forgives decimal fractions: 3 x 0.1 is a little more than 0.3.
+    # The margin allows for rounding: 3 x 0.1 is slightly more than 0.3.
     if config.member_ttl_s < shortest - 1e-9:
         bad(
             "member_ttl_s",
@@ -217,7 +217,7 @@ def _check_pool_file(config: Config, bad: _Bad) -> None:
 
 
 def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None:
-    """Its size; None, and a problem, if the daemon could not use it."""
+    """The file's size in bytes. If the daemon could not use it: adds a problem and returns None."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -229,7 +229,7 @@ def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None
     if not stat.S_ISREG(status.st_mode):
         bad(key, "is not a file", "name a file")
         return None
-    # A secret that every local user can read proves nothing about who shows it.
+    # A secret that every local user can read authenticates nobody.
     if private and status.st_mode & 0o007:
         bad(key, f"is open to every user (mode {status.st_mode & 0o777:04o})", f"chmod 640 {path}")
         return None

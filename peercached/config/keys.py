@@ -1,4 +1,4 @@
-"""The schema as data: what options, messages and the document need to know of each key."""
+"""The schema as data: the facts about each key for options, messages and the document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Key:
 
     name: str
     kind: str
-    default: str  # for people, in Markdown
+    default: str  # shown to users, in Markdown
     unit: str
     minimum: float | None
     maximum: float | None
@@ -27,7 +27,7 @@ class Key:
     section: str
     what: str
     when: str
-    live: bool  # changes with a reload
+    live: bool  # can change with a reload
 
     @property
     def option(self) -> str:
@@ -39,7 +39,7 @@ class Key:
 
     @property
     def accepts(self) -> str:
-        """The valid values in words: for messages, after "give"."""
+        """The valid values in words, for messages, to follow "give"."""
         if self.kind == "choice":
             return " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind == "boolean":

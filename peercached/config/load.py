@@ -1,7 +1,7 @@
-"""From the four sources to one configuration, knowing where each value came from.
+"""Merges the four sources into one configuration, and records the source of each value.
 
-Later wins: defaults, the file, the environment, the command line. Whatever is wrong is
-collected first and raised once, so that an operator repairs a file in one round.
+Later sources win: defaults, file, environment, command line. All problems are collected and raised
+together, so that an operator can repair a file in one pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:
 FILE_VARIABLE = "PEERCACHED_CONFIG"
 """Names the configuration file; the one variable with our prefix that is not a key."""
 
-# Keys that operators know from PeerCache, and what they are called here.
+# Keys of PeerCache, and our names for them.
 _ELSEWHERE = {
     "global_segment_size": "it is called pool_size here",
     "local_hostname": "it is called host here",
@@ -44,8 +44,8 @@ _ELSEWHERE = {
     "role": "every node is a peer; remove it",
 }
 
-# Kubernetes tells each container of the services beside it in variables made of the service's
-# name: a service called "peercached" is no configuration of ours.
+# Kubernetes sets such variables for each service near a container, named after the service. Those
+# of a service called "peercached" are no configuration.
 _SERVICE_LINK = re.compile(
     r"PEERCACHED_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
@@ -54,7 +54,7 @@ _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 @dataclass(frozen=True)
 class Effective:
-    """A configuration and, for each key, where its value came from."""
+    """A configuration, and the source of each key's value."""
 
     config: Config
     sources: dict[str, str]
@@ -71,9 +71,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Effective:
-    """The effective configuration. ConfigError with everything that is wrong.
+    """The effective configuration. ConfigError lists all problems.
 
-    `environment` is all of the process's; `options` has the keys given on the command line.
+    `environment`: the process's whole environment; `options`: the keys given on the command line.
     """
     environment = environment or {}
     given, problems = gather(file, environment, options or {})
@@ -99,7 +99,7 @@ def load(
 def gather(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> tuple[dict[str, _Given], list[Problem]]:
-    """What was given, unchecked, the winner per key; and the keys that do not exist."""
+    """The winning source's value of each key, unchecked, and a problem for each unknown key."""
     given: dict[str, _Given] = {}
     problems: list[Problem] = []
     if file is not None:
@@ -154,7 +154,7 @@ def _from_file(file: Path) -> dict[str, _Given]:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Line numbers of keys, for messages only: the parser does not tell them."""
+    """Line numbers of keys, for messages only. The parser does not report them."""
     numbers: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r"""\s*\[{0,2}\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.\]]""", line)
@@ -168,7 +168,7 @@ def _unknown(name: str, item: _Given, known: list[str]) -> Problem:
     if bare in _ELSEWHERE:
         remedy = _ELSEWHERE[bare]
     else:
-        # Dashes for underscores is the commonest slip; compare as if it were right.
+        # Dashes for underscores is the most common slip, so compare with underscores.
         asked = name.replace("-", "_")
         near = difflib.get_close_matches(asked, known, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}? " if near else ""

@@ -1,4 +1,4 @@
-"""How much memory this process may use: beyond it the kernel kills without a word."""
+"""How much memory this process may use. Beyond it the kernel kills the process silently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory_limit_bytes() -> int | None:
-    """The least of the host's memory and the limits of our cgroups. None if nothing tells."""
+    """The smallest of the host's memory and our cgroups' limits; None if unknown."""
     limits = []
     with contextlib.suppress(OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -32,7 +32,7 @@ def _cgroup_limits() -> list[int]:
             top, name = _CGROUP / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # In a container the group's path may be the host's: then only the top is ours.
+        # In a container the path may be the host's and not exist. Then only the top folder is ours.
         folder = top / group.lstrip("/")
         for place in (folder, *folder.parents):
             limits.extend(_read_limit(place / name))
@@ -44,5 +44,5 @@ def _cgroup_limits() -> list[int]:
 def _read_limit(file: Path) -> list[int]:
     try:
         return [int(file.read_text())]
-    except (OSError, ValueError):  # not there, or "max"
+    except (OSError, ValueError):  # it does not exist, or holds "max"
         return []

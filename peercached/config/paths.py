@@ -1,4 +1,4 @@
-"""Where the sockets are when nobody says otherwise."""
+"""The default paths of the sockets."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-SOCKET_PATH_BYTES_MAX = 107  # sun_path, less its end
+SOCKET_PATH_BYTES_MAX = 107  # size of sun_path without the final zero
 _SYSTEM = Path("/run/peercached")
 _NAME = "peercached.sock"
 _STATE = Path("/var/lib/peercached")
 
 
 def user_folder(environment: Mapping[str, str]) -> Path:
-    """This user's own folder for sockets; the kernel's or the login manager's, else in /tmp."""
+    """This user's folder for sockets: $XDG_RUNTIME_DIR, else in /tmp."""
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/"):
         return Path(runtime) / "peercached"
@@ -21,22 +21,23 @@ def user_folder(environment: Mapping[str, str]) -> Path:
 
 
 def default_socket_path(environment: Mapping[str, str]) -> str:
-    """Where a daemon of this user listens."""
+    """The default socket path of a daemon of this user."""
     if os.geteuid() == 0 or os.access(_SYSTEM, os.W_OK):
         return str(_SYSTEM / _NAME)
     return str(user_folder(environment) / _NAME)
 
 
 def default_state_dir() -> str:
-    """Empty when this user has none: packages make the folder, the daemon does not."""
+    """Empty if this user cannot write there. Packages create the folder, the daemon does not."""
     return str(_STATE) if os.access(_STATE, os.W_OK) else ""
 
 
 def existing_socket_path(environment: Mapping[str, str]) -> str:
-    """Where a client of this user should look: the first socket that is there.
+    """The socket that a client of this user should try: the first that exists.
 
-    The user's own comes first, since the one who started it means it. The system's counts as there
-    when its folder is closed to this user: who asks for it is told that, and not that none runs.
+    The user's own socket comes first, because a user who starts a daemon wants to use it. If the
+    system's folder is closed to this user, its socket counts as existing. The client then reports
+    the missing permission, and does not claim that no daemon runs.
     """
     own = user_folder(environment) / _NAME
     if os.path.exists(own):  # noqa: PTH110 - False where a folder is closed: Path.exists() raises

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: the key, the value, where it came from, the remedy."""
+"""A problem of the configuration: key, value, source, remedy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to put right."""
+    """One problem to fix."""
 
     key: str
     what: str
     remedy: str
-    value: str = ""  # as given; empty: no single value is at fault
+    value: str = ""  # as given; empty if no single value is wrong
     source: str = ""
 
     def __str__(self) -> str:
@@ -22,7 +22,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """Everything that is wrong with the configuration, not just the first thing."""
+    """All problems of the configuration, not only the first."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems

@@ -1,4 +1,4 @@
-"""`namespace_quotas`: what namespaces may hold of the pool and of the disk."""
+"""`namespace_quotas`: limits for namespaces in the pool and on disk."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ QUOTAS_MAX = 64
 
 
 class Quota(NamedTuple):
-    """Shares of the whole, above 0 up to 1; no `disk_share`: no quota of the disk."""
+    """Shares of the whole, above 0 and up to 1. `disk_share` None: no disk quota."""
 
     pattern: str
     pool_share: float
     disk_share: float | None
 
     def in_bytes(self, pool_size: int, disk_size: int) -> tuple[str, int, int | None]:
-        """As the engine takes it."""
+        """The form that the engine takes."""
         disk = None if self.disk_share is None else int(self.disk_share * disk_size)
         return self.pattern, int(self.pool_share * pool_size), disk
 
 
 def split_quota(text: str) -> Quota:
-    """Of `pattern=share` or `pattern=share:disk_share`. ValueError if it is none."""
+    """Parses `pattern=share` or `pattern=share:disk_share`. ValueError."""
     pattern, equals, shares = text.rpartition("=")
     pool, colon, disk = shares.partition(":")
     quota = Quota(pattern, _share(pool), _share(disk) if colon else None)
@@ -36,7 +36,7 @@ def split_quota(text: str) -> Quota:
 
 
 def check_quotas(rules: list[str]) -> list[str]:
-    """Each is one that split_quota takes; not too many."""
+    """Checks that split_quota accepts each rule, and that there are not too many. ValueError."""
     if len(rules) > QUOTAS_MAX:
         raise ValueError(f"has {len(rules)} quotas; {QUOTAS_MAX} at most, a pattern fits many")
     for rule in rules:
@@ -45,7 +45,7 @@ def check_quotas(rules: list[str]) -> list[str]:
 
 
 def _share(text: str) -> float:
-    """NaN if it is none."""
+    """The share as a number; NaN if it is invalid."""
     try:
         number = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Every key of the daemon, once. docs/configuration.md, the options and the checks come from here.
+"""All keys of the daemon. docs/configuration.md, the options and the checks are generated from it.
 
-A key exists only if someone can say when to change it; what nobody would change is a constant
-where it is used. Names end in their unit where the type does not tell it.
+A key exists only if we can say when to change it. Everything else is a constant in the code that
+uses it. A name ends in its unit if the type does not show it.
 """
 
 from __future__ import annotations
@@ -600,10 +600,10 @@ class Config(BaseModel):
 
     @property
     def clustered(self) -> bool:
-        """There are others, or there may be."""
+        """Whether there are, or may be, other nodes."""
         return bool(self.discovery_addr) or self.membership == "etcd"
 
     @property
     def data_sealed(self) -> bool:
-        """data_port speaks TLS."""
+        """Whether data_port uses TLS."""
         return bool(self.tls_ca) and self.tls_data_port

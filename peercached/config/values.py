@@ -1,4 +1,4 @@
-"""The forms in which values may be written. Each function raises ValueError: "what; remedy"."""
+"""Parses and checks written values. Functions raise ValueError with the text "what; remedy"."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAULT_NUMBERS = ("seed", "delay_us_max", "disk_stall_ms")
 
 
 def parse_size(value: Any) -> int:
-    """Bytes. Units are powers of 1024 whether written `gb`, `GiB` or `g`."""
+    """A size in bytes. Units are powers of 1024: `gb`, `GiB` and `g` mean the same."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"is not a size; give {SIZE_FORMS}")
     if isinstance(value, int):
@@ -37,7 +37,7 @@ def parse_size(value: Any) -> int:
     if found is None:
         raise ValueError(f"is not a size; give {SIZE_FORMS}")
     unit = (found[2] or "").lower()
-    # Through fractions, not floats: 8388607.9 TiB must not be rounded on the way.
+    # Use integers, not floats: 8388607.9 TiB must not be rounded.
     whole, _, fraction = found[1].partition(".")
     scaled = int(whole + fraction) << 10 * _POWER[unit]
     divisor: int = 10 ** len(fraction)
@@ -48,7 +48,7 @@ def parse_size(value: Any) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest form that `parse_size` reads back as the same number."""
+    """The shortest text that `parse_size` reads back as the same number."""
     for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
         if size_bytes and size_bytes % 1024**power == 0:
             return f"{size_bytes // 1024**power}{unit}"
@@ -56,35 +56,35 @@ def format_size(size_bytes: int) -> str:
 
 
 def no_bool(value: Any) -> Any:
-    """`vnodes = true` is a mistake, not 1."""
+    """Refuses booleans: `vnodes = true` is a mistake, not 1."""
     if isinstance(value, bool):
         raise ValueError("is true or false, not a number; give a number")
     return value
 
 
 def finite(value: float) -> float:
-    """Neither nan nor inf."""
+    """Refuses nan and inf."""
     if not math.isfinite(value):
         raise ValueError("is not a finite number; give seconds, such as 1.5")
     return value
 
 
 def split_list(value: Any) -> Any:
-    """A comma string is as good as a list."""
+    """Splits a comma-separated string; a list stays as it is."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
 def is_host(text: str) -> bool:
-    """A host name or an address, without brackets."""
+    """Whether it is a host name, or an address without brackets."""
     try:
         ipaddress.ip_address(text)
         return True
     except ValueError:
         pass
     labels = text.removesuffix(".").split(".")
-    # Four numbers that are no address are a mistyped address, not a name.
+    # Digits and dots that are no valid address are a typing error, not a name.
     if all(label.isdigit() for label in labels):
         return False
     return len(text) <= 253 and all(_HOST_LABEL.fullmatch(label) for label in labels)
@@ -105,7 +105,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def check_heads(heads: list[str]) -> list[str]:
-    """Each is an address, none twice, not too many."""
+    """Checks that each is an address, without duplicates, and that there are not too many."""
     if len(heads) > HEADS_MAX:
         raise ValueError(f"names {len(heads)} heads; {HEADS_MAX} at most, 3 are enough")
     seen = set()
@@ -118,7 +118,7 @@ def check_heads(heads: list[str]) -> list[str]:
 
 
 def parse_mode(value: Any) -> str:
-    """Four octal digits as text: a bare 660 in TOML would be a decimal number."""
+    """Octal digits as text: a bare 660 in TOML would be a decimal number."""
     if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
         raise ValueError('is not a file mode; give octal digits in quotes, such as "0660"')
     mode = int(value, 8)
@@ -128,7 +128,7 @@ def parse_mode(value: Any) -> str:
 
 
 def check_node_id(value: str) -> str:
-    """A name that is safe in logs, file names and metric labels."""
+    """Checks that the name is safe in logs, file names and metric labels."""
     if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
         raise ValueError(
             "is not a node id; use 1 to 128 letters, digits, dots, dashes and underscores, "
@@ -138,7 +138,7 @@ def check_node_id(value: str) -> str:
 
 
 def check_host(value: str) -> str:
-    """An address that peers can connect to."""
+    """Checks that it is an address to which peers can connect."""
     if value == "auto":
         return value
     if not is_host(value):
@@ -155,7 +155,7 @@ def check_host(value: str) -> str:
 
 
 def check_listen(value: str) -> str:
-    """An address to listen at; empty means another key's."""
+    """Checks an address to listen on. Empty: another key's value is used."""
     if value and not is_host(value):
         raise ValueError("is neither a host name nor an address; give one of this host, or 0.0.0.0")
     return value
@@ -165,26 +165,26 @@ ACCOUNTS_MAX = 64
 
 
 def account(value: Any) -> Any:
-    """The name or number of a user or group."""
+    """A user's or group's name or number, as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value
 
 
 def check_accounts(names: list[str]) -> list[str]:
-    """Not too many; whether they exist is looked at where they are used."""
+    """Checks only the count. Whether the accounts exist is checked when they are used."""
     if len(names) > ACCOUNTS_MAX:
         raise ValueError(f"names {len(names)}; {ACCOUNTS_MAX} at most, use a group")
     return names
 
 
 def user_number(name: str) -> int:
-    """ValueError if there is no such user."""
+    """The user's uid. ValueError if there is no such user."""
     return _account_number(name, "user", lambda: pwd.getpwnam(name).pw_uid)
 
 
 def group_number(name: str) -> int:
-    """ValueError if there is no such group."""
+    """The group's gid. ValueError if there is no such group."""
     return _account_number(name, "group", lambda: grp.getgrnam(name).gr_gid)
 
 
@@ -198,7 +198,7 @@ def _account_number(name: str, kind: str, look_up: Callable[[], int]) -> int:
 
 
 def check_devices(names: list[str]) -> list[str]:
-    """Each is `device` or `device:port`, none twice, not too many."""
+    """Checks that each is `device` or `device:port`, without duplicates, and not too many."""
     if len(names) > DEVICES_MAX:
         raise ValueError(f"names {len(names)} devices; {DEVICES_MAX} at most")
     seen = set()
@@ -217,21 +217,21 @@ def check_devices(names: list[str]) -> list[str]:
 
 
 def check_mtu(value: int) -> int:
-    """0, or one that InfiniBand knows."""
+    """Checks that it is 0 or an MTU of InfiniBand."""
     if value not in (0, 256, 512, 1024, 2048, 4096):
         raise ValueError("is no RDMA MTU; give 256, 512, 1024, 2048 or 4096, or 0 for the port's")
     return value
 
 
 def parse_hexadecimal(value: Any) -> Any:
-    """Numbers that are known by their hexadecimal form may come as such a text."""
+    """Accepts a hexadecimal text such as 0x11 for a number."""
     if isinstance(value, str) and re.fullmatch(r"0[xX][0-9a-fA-F]{1,8}", value.strip()):
         return int(value, 16)
     return no_bool(value)
 
 
 def check_faults(value: str) -> str:
-    """A plan such as `seed=7,corrupt=0.01,hang=0.001`."""
+    """Checks a plan such as `seed=7,corrupt=0.01,hang=0.001`."""
     for part in filter(None, value.split(",")):
         name, _, text = part.partition("=")
         try:

@@ -31,8 +31,8 @@ _DEFAULT_REQUESTS = 5000
 _TRACE_SECONDS = 60.0
 _SLOT_HEADER_BYTES = 64
 _SLOT_ALIGN_BYTES = 4096
-# Several times faster than the daemon's default: a dead one is out of the view, and back in it,
-# within the replay.
+# Several times faster than the daemon's default, so that a killed daemon leaves the view, and joins
+# it again, within the replay.
 _HEARTBEAT_S = 0.25
 _TTL_HEARTBEATS = 6
 _START_S = 60.0
@@ -204,7 +204,7 @@ async def _replay(
         began_s = time.monotonic()
 
         def over(requests: int) -> float:
-            """How much of the replay is behind us, 0 to 1."""
+            """The completed fraction of the replay, 0 to 1."""
             by_count = requests / workload.count
             if workload.seconds_max is None:
                 return by_count
@@ -261,8 +261,8 @@ def _description(workload: Workload, taken: int) -> str:
 
 
 def _dealt_out(devices: str) -> list[str]:
-    """Each daemon's, with commas; none for anybody if there are none. Fewer than daemons are
-    used by several of them."""
+    """The comma-separated devices of each daemon; an empty list without devices. If there are fewer
+    devices than daemons, daemons share them."""
     names = [name.strip() for name in devices.split(",") if name.strip()]
     return [
         ",".join(names[place::_NODES] or [names[place % len(names)]])

@@ -1,10 +1,10 @@
-"""The most block hits that any cache could have had on a sequence of requests.
+"""The highest number of block hits that any cache could reach on a sequence of requests.
 
-A request hits the leading blocks of its chain that are cached, and afterwards its whole
-chain and its answer may be cached. Equal blocks have equal prefixes, so whoever asks for a
-block asks for those before it too, and just before it: the block whose next use is farthest
-away is then always the tail of a chain, and Belady's MIN (L. A. Belady, "A study of
-replacement algorithms for a virtual-storage computer", 1966) never cuts a prefix short.
+A request hits the cached leading blocks of its chain. Afterwards its whole chain and its answer may
+be cached. Equal blocks have equal prefixes, so a request for a block asks for all blocks before it
+too, just before it. The block with the farthest next use is therefore always the tail of a chain.
+So Belady's MIN never cuts a prefix short (L. A. Belady, "A study of replacement algorithms for a
+virtual-storage computer", 1966).
 """
 
 import heapq
@@ -32,7 +32,7 @@ def best_hits(requests: Sequence[Request], capacity_blocks: int) -> int:
     """Block hits of a cache of `capacity_blocks` that knows the future. O(n log n)."""
     if capacity_blocks < 1:
         return 0
-    references: list[tuple[int, bool]] = []  # (block, counted as a hit or only set)
+    references: list[tuple[int, bool]] = []  # (block, True: may count as a hit; False: only set)
     for request in requests:
         references += [(block, True) for block in request.chain]
         references += [(block, False) for block in request.answer]
@@ -46,14 +46,14 @@ def best_hits(requests: Sequence[Request], capacity_blocks: int) -> int:
             upcoming[block] = place
 
     cached: dict[int, int] = {}  # block -> its next use
-    farthest: list[tuple[int, int]] = []  # (-next use, block), entries of the past included
+    farthest: list[tuple[int, int]] = []  # (-next use, block); outdated entries stay in it
     hits = 0
     for place, (block, counted) in enumerate(references):
         if block in cached and counted:
             hits += 1
         cached[block] = next_use[place]
         heapq.heappush(farthest, (-next_use[place], block))
-        while len(cached) > capacity_blocks:  # the newcomer itself may be the one to go
+        while len(cached) > capacity_blocks:  # may evict the new block itself
             use, victim = heapq.heappop(farthest)
             if cached.get(victim) == -use:
                 del cached[victim]

@@ -1,4 +1,4 @@
-"""Daemons as processes: started, watched, killed, and always cleaned up.
+"""Daemons as processes: starts, watches and kills them, and always cleans up.
 
 The cluster tests use these classes too.
 """
@@ -23,7 +23,7 @@ _LOG_TAIL_LINES = 40
 
 
 def _clean_environment() -> dict[str, str]:
-    """Ours, without the configuration that somebody has set for a daemon of their own."""
+    """Our environment, without the user's configuration for another daemon."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PEERCACHED_")}
 
 
@@ -51,11 +51,11 @@ def exec_command(
 
 
 class ClusterError(Exception):
-    """A daemon did not do what it must; the text ends with its log."""
+    """A daemon did not do what it must. The text ends with its log."""
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> None:
-    """Returns once `condition()` is true; TimeoutError naming `what` after `timeout_s`."""
+    """Returns when `condition()` is true. After `timeout_s`, a TimeoutError that names `what`."""
     until = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > until:
@@ -85,9 +85,9 @@ class Daemon:
         spawn: Spawn = exec_command,
         patience: float = 1.0,
     ) -> None:
-        """`folder` takes socket and log, `heads` are host:port of discovery, `launcher` is a
-        command that runs the daemon somewhere else, such as in a network namespace. Every time-out
-        is stretched by `patience`."""
+        """`folder` holds the socket and the log. `heads` are host:port for discovery. `launcher` is
+        a command prefix that runs the daemon elsewhere, such as in a network namespace. `patience`
+        multiplies every timeout."""
         self.node_id = node_id
         self.host = host
         self.heads = list(heads)
@@ -132,7 +132,7 @@ class Daemon:
             "socket-path": str(self.socket_path),
             "admin-socket": str(self.admin_path),
             "state-dir": str(self.state_dir),
-            "stop-drain-s": 0,  # who stops a daemon here means it to be gone
+            "stop-drain-s": 0,  # callers who stop a daemon want it gone at once
             **({"discovery-addr": ",".join(self.heads)} if self.heads else {}),
             **self.options,
         }
@@ -149,11 +149,12 @@ class Daemon:
             self._process = self._spawn(self.command(), log, _clean_environment())
 
     def wait_ready(self, timeout_s: float = 20.0) -> None:
-        """Until it answers on its admin socket and takes workers."""
+        """Waits until it answers on its admin socket and accepts workers."""
         self._wait(lambda: self._answers() and self.socket_path.exists(), timeout_s, "to be ready")
 
     def wait_members(self, node_ids: Sequence[str], timeout_s: float = 20.0) -> None:
-        """Until its view holds exactly these nodes, and it can serve and read them all."""
+        """Waits until its view has exactly these nodes, none is suspect, and all its streams are
+        live."""
         wanted = sorted(node_ids)
         self._wait(lambda: self.connected_members() == wanted, timeout_s, f"to see {wanted}")
 
@@ -161,17 +162,18 @@ class Daemon:
         return self._running().wait(timeout_s * self._patience)
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """Asks it to end; its exit code."""
+        """Asks it to end, and returns its exit code."""
         self._signal(signal.SIGTERM)
         return self.wait_exit(timeout_s)
 
     def kill(self) -> None:
-        """kill -9, and gone when this returns."""
+        """Sends SIGKILL, and returns when the process has ended."""
         self._signal(signal.SIGKILL)
         self.wait_exit(60.0)  # on a busy machine the kernel may take seconds
 
     def freeze(self) -> None:
-        """SIGSTOP, and every thread has stopped when this returns: the signal alone only asks."""
+        """Sends SIGSTOP, and waits until every thread has stopped, because the signal is
+        asynchronous."""
         self._signal(signal.SIGSTOP)
         wait_until(
             self._all_threads_stopped, 10.0 * self._patience, f"daemon {self.node_id} to stop"
@@ -181,7 +183,7 @@ class Daemon:
         self._signal(signal.SIGCONT)
 
     def clean_up(self) -> None:
-        """Gone for certain, whatever state it was in."""
+        """Makes sure that the process has ended, whatever its state."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
@@ -194,12 +196,12 @@ class Daemon:
             return admin.status().model_dump(mode="json")
 
     def metrics_address(self) -> str:
-        """host:port at which it answers Prometheus."""
+        """host:port of its metrics port."""
         node = self.status()["node"]
         return f"{node['metrics_host']}:{node['metrics_port']}"
 
     def connected_members(self) -> list[str]:
-        """Node ids of its view, sorted; empty while one is suspect or a stream is not live."""
+        """Node ids in its view, sorted. Empty while a node is suspect, or a stream is not live."""
         now = self.status()
         members = now["membership"]["members"]
         usable = all(not member["suspect"] for member in members)
@@ -215,7 +217,7 @@ class Daemon:
 
     def _all_threads_stopped(self) -> bool:
         threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        # "pid (command) state ...", and a command may hold anything but a newline.
+        # The line is "pid (command) state ...", and the command may contain parentheses.
         return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     def _answers(self) -> bool:
@@ -252,7 +254,7 @@ class Daemon:
 class Cluster:
     """Daemons a, b, c, ... on 127.0.0.1, .2, .3, ...; the first is the head.
 
-    A context manager: nothing of it is left when it ends.
+    A context manager: at its end all processes have ended, and its files are deleted.
     """
 
     def __init__(
@@ -265,7 +267,7 @@ class Cluster:
         spawn: Spawn = exec_command,
         patience: float = 1.0,
     ) -> None:
-        """`each`: further options of the single daemons, in order."""
+        """`each`: additional options for each daemon, in order."""
         self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
         self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
         head_port = free_port("127.0.0.1")
@@ -304,13 +306,13 @@ class Cluster:
         return len(self.daemons)
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Starts all and waits until everyone sees everyone."""
+        """Starts all daemons, and waits until all see each other."""
         for daemon in self.daemons:
             daemon.start()
         self.wait_complete(timeout_s)
 
     def wait_complete(self, timeout_s: float = 30.0) -> None:
-        """Until every live daemon sees exactly the live ones."""
+        """Waits until every live daemon sees exactly the live ones."""
         live = [daemon for daemon in self.daemons if daemon.alive]
         for daemon in live:
             daemon.wait_ready(timeout_s)

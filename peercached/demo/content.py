@@ -1,12 +1,12 @@
-"""What the bytes of a page must be, known from its key alone.
+"""The expected bytes of a page, computed from its key alone.
 
-A page is a window of one large random block, at a place that its key names, with an
-8-byte stamp of (key, length, position) over the start of every 4 KiB. So
+A page is a window of one large random block, at an offset that its key determines. Every 4 KiB
+begin with an 8-byte stamp of (key, length, position). So
 
-- every word depends on key and position: the page of another key, the same page shifted
-  and a page with a piece of another one all differ, and in every 4 KiB at the latest;
-- making a page is one copy and checking it one comparison, at the speed of memory. The
-  check must not be what limits the replay.
+- every word depends on key and position. A page of another key, a shifted page, and a page with
+  a piece of another one all differ from it within 4 KiB;
+- making a page is one copy, and checking it one comparison, at the speed of memory. The check
+  must not slow down the replay.
 """
 
 import hashlib
@@ -25,20 +25,20 @@ class Content:
         if not 0 < page_bytes_max <= PAGE_BYTES_MAX:
             raise ValueError(f"page_bytes_max is {page_bytes_max}: give 1..{PAGE_BYTES_MAX}")
         self._page_bytes_max = page_bytes_max
-        # Every process must get the same block, whatever its Python: SHAKE is a standard.
+        # Every process must get the same block with any Python. SHAKE is a standard.
         rounded = -(-page_bytes_max // _STAMP_BYTES) * _STAMP_BYTES
         seed = b"peercached demo content"
         self._block = memoryview(hashlib.shake_128(seed).digest(_WINDOW_STARTS + rounded))
         self._scratch = bytearray()
 
     def page(self, key: bytes, length: int) -> bytearray:
-        """The page of this key, as a buffer of its own."""
+        """The page of this key, in a new buffer."""
         page = bytearray(length)
         self.write(key, memoryview(page))
         return page
 
     def write(self, key: bytes, page: memoryview) -> None:
-        """Fills `page` (bytes, contiguous) with what belongs under this key."""
+        """Fills `page` (bytes, contiguous) with the expected content for this key."""
         length = len(page)
         if not 0 < length <= self._page_bytes_max:
             raise ValueError(f"page of {length} bytes: give 1..{self._page_bytes_max}")
@@ -51,15 +51,15 @@ class Content:
         whole_bytes = length - length % _STAMP_BYTES
         words = page[:whole_bytes].cast("Q")[:: _STAMP_EVERY_BYTES // _STAMP_BYTES]
         words[:] = stamps[: len(words) * _STAMP_BYTES].cast("Q")
-        if len(words) < stamp_count:  # the last stamp is cut off by the end of the page
+        if len(words) < stamp_count:  # the end of the page cuts off the last stamp
             page[whole_bytes:] = stamps[-_STAMP_BYTES:][: length - whole_bytes]
 
     def mismatch(self, key: bytes, page: memoryview) -> str | None:
-        """None when every byte is right, else where and how the page differs."""
+        """None if every byte is right, else where and how the page differs."""
         if len(self._scratch) != len(page):
             self._scratch = bytearray(len(page))
         self.write(key, memoryview(self._scratch))
-        # `==` on memoryviews goes item by item; startswith is one memcmp.
+        # `==` on memoryviews compares item by item; startswith is one memcmp.
         if self._scratch.startswith(page):
             return None
         wrong = [

@@ -1,6 +1,6 @@
 """Free ports, and daemons that never outlive the process that started them.
 
-`python -m peercached.demo.process [options]` is the `peercached` command, tied to its parent.
+`python -m peercached.demo.process [options]` runs `peercached` so that it dies with its parent.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """From now on the kernel kills this process when the thread that started it ends.
+    """Makes the kernel kill this process when the thread that started it ends.
 
-    So that a demo or a test run that is killed itself leaves no daemon behind.
+    So a demo or a test run leaves no daemon behind when it is killed itself.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # it ended before we had said so
+    if os.getppid() != parent:  # the parent ended before the prctl call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -30,12 +30,12 @@ _given_lately: deque[int] = deque(maxlen=100)
 
 
 def free_port(host: str) -> int:
-    """A TCP port nobody uses on `host` now.
+    """A TCP port that is free on `host` now.
 
-    Below the range from which the kernel picks ports for outgoing connections: else any
-    connection of the machine may take it before our child does. DEMO_PORTS=20000-20999 narrows
-    the choice, so that several who choose at the same time do not choose the same. Nor is one given
-    twice soon: who asked first may not have bound it yet.
+    It is below the range from which the kernel picks ports for outgoing connections. Otherwise any
+    such connection could take it before our child binds it. DEMO_PORTS=20000-20999 narrows the
+    range, so that concurrent runs choose different ports. A port is not returned twice in a short
+    time, because the first caller may not have bound it yet.
     """
     first, _, last = os.environ.get("DEMO_PORTS", "20000-31999").partition("-")
     for port in random.sample(range(int(first), int(last) + 1), 200):

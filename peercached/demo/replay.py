@@ -1,11 +1,13 @@
-"""Who runs which request, in which order.
+"""Assigns requests to workers, and runs them in a safe order.
 
-Every node has a prefill worker and a decode worker, each a process. A request goes to the
-prefill worker of one node and then to the decode worker of another, so that pages set on one
-node are always read on another. Requests overlap, with one restriction: one that shares
-blocks which an earlier request is the first to bring waits for that one's end, as a user's
-next turn waits for the answer. Without it the hits would depend on luck, and the best
-possible rate would mean nothing.
+Every node has a prefill worker and a decode worker, each a process. A request goes to the prefill
+worker of one node, and then to the decode worker of another. So pages set on one node are always
+read on another.
+
+Requests overlap, with one exception. If a request shares blocks that an earlier request is the
+first to set, it waits for the end of the earlier one. A user's next turn waits for the answer in
+the same way. Otherwise the hits would depend on luck, and the best possible rate would mean
+nothing.
 """
 
 import asyncio
@@ -22,12 +24,12 @@ from peercached.demo.tally import Tally
 from peercached.demo.worker import Outcome
 from peercached.demo.workload import Request
 
-# One line from a worker; an outcome of a very long chain stays far below.
+# Longest line from a worker. The outcome of a very long chain stays far below it.
 _LINE_BYTES_MAX = 16 << 20
 
 
 class WorkerDied(Exception):
-    """A worker process ended, which no death of a daemon excuses."""
+    """A worker process ended, which even the death of a daemon does not excuse."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class WorkerOptions:
 
 
 class WorkerProcess:
-    """One worker, doing one job at a time."""
+    """One worker process; it does one job at a time."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -91,7 +93,7 @@ class WorkerProcess:
 
 @dataclass
 class Phase:
-    """A stretch of the replay: before the kill, while a node is dead, after its return."""
+    """A part of the replay: before the kill, while a node is dead, or after its return."""
 
     name: str
     prefill: list[Tally]
@@ -106,7 +108,7 @@ class Phase:
 
 @dataclass
 class Progress:
-    """What there is to show while the replay runs."""
+    """The figures shown while the replay runs."""
 
     requests: int
     hit_rate: float
@@ -116,7 +118,7 @@ class Progress:
 
 
 class Replay:
-    """Sends requests to the workers of all nodes, and adds up what they say."""
+    """Sends requests to the workers of all nodes, and sums up their outcomes."""
 
     def __init__(
         self,
@@ -136,7 +138,8 @@ class Replay:
         """The requests that were replayed, in order."""
 
     def begin_phase(self, name: str) -> None:
-        """Outcomes count for the new phase from now on. An empty phase is renamed."""
+        """Starts a new phase, for which later outcomes count. If the current one is empty, renames
+        it."""
         now = time.monotonic()
         if self.phases[-1].requests:
             self.phases[-1].seconds = now - self._phase_began_s
@@ -155,10 +158,10 @@ class Replay:
         seconds_max: float | None = None,
         before: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """Until the requests or the seconds are over. `before(n)` is awaited ahead of the n-th."""
+        """Runs until the requests or the seconds end. `before(n)` is awaited ahead of request n."""
         until_s = None if seconds_max is None else time.monotonic() + seconds_max
         overlap = asyncio.Semaphore(len(self._prefill) + len(self._decode))
-        first_in: dict[int, asyncio.Task[None]] = {}  # block -> the request that brings it
+        first_in: dict[int, asyncio.Task[None]] = {}  # block -> the request that first brings it
         seen: set[int] = set()
         running: set[asyncio.Task[None]] = set()
         try:
@@ -224,7 +227,7 @@ class Replay:
 
 
 def _raise_first_failure(running: set[asyncio.Task[None]]) -> None:
-    """Ends the replay at once when a request failed, and forgets those that are done."""
+    """Removes the finished requests. If one failed, raises its error, which ends the replay."""
     for task in [task for task in running if task.done()]:
         running.discard(task)
         task.result()

@@ -1,4 +1,4 @@
-"""What a replay came to: one document, shown as tables or as JSON."""
+"""The result of a replay: one document, shown as tables or as JSON."""
 
 import math
 from collections import Counter
@@ -43,7 +43,7 @@ def summarise(
         "hit_rate": prefill.hit_rate,
         "best_hit_rate_infinite": best_hits_unbounded(taken) / max(1, asked),
         "best_hit_rate_at_capacity": best_hits(taken, capacity_pages) / max(1, asked),
-        # A page on disk is not in memory as well, in the cache that knows the future.
+        # The ideal cache keeps each page either in memory or on disk, so the capacities add up.
         "disk_pages": disk_pages,
         "best_hit_rate_with_disk": best_hits(taken, capacity_pages + disk_pages) / max(1, asked),
         "decode_hit_rate": decode.hit_rate,
@@ -83,7 +83,7 @@ def summarise(
 
 
 def _by_transport(daemons: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Bytes of pages that the daemons read from each other."""
+    """Bytes of pages that the daemons read from each other, by transport."""
     count: Counter[str] = Counter()
     for status in daemons:
         for peer in status["transfer"]:
@@ -92,7 +92,7 @@ def _by_transport(daemons: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def succeeded(summary: Mapping[str, Any]) -> bool:
-    """Every byte was right, and no call of the client raised."""
+    """Whether every byte was right, and no call of the client raised."""
     return summary["wrong_pages"] == 0 and not summary["errors"]
 
 

@@ -1,4 +1,4 @@
-"""The kill in the middle: one daemon dies by `kill -9`, and comes back later."""
+"""The kill in the middle: one daemon dies by `kill -9`, and returns later."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,17 +9,17 @@ from peercached.demo.workload import Request
 
 _DIES_AT = 0.25
 _STARTS_AGAIN_AT = 0.5
-# A short replay would be over before the daemon is a member again: then it waits here.
+# A short replay could end before the daemon is a member again, so it waits here for that.
 _RETURNED_BY = 0.85
 _VICTIM = 1
 
-# A block of no request: what its workers are asked for to learn whether they are served again.
+# A block that no request has. Its workers ask for it to learn whether the daemon serves them again.
 _PROBE = Request((1 << 61,))
 _PROBE_EVERY_S = 0.05
 
 
 class KillOneDaemon:
-    """Called ahead of every request with how much of the replay is over, 0 to 1."""
+    """Its `advance` is called before every request, with the completed fraction of the replay."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class KillOneDaemon:
             await self._return
 
     async def _come_back(self) -> None:
-        """The replay goes on while the daemon starts and joins."""
+        """Starts the daemon again, and waits for it to join, while the replay continues."""
         name = self._victim.node_id
         self._say(f"starting daemon {name} again")
         self._victim.start()
         await asyncio.to_thread(self._cluster.wait_complete)
         for worker in self._victims_workers:
-            # They try again by themselves, but not all the time.
+            # The workers reconnect by themselves, but with pauses between attempts.
             outcome = await worker.do(_PROBE)
             while outcome.unset:
                 await asyncio.sleep(_PROBE_EVERY_S)
@@ -66,6 +66,6 @@ class KillOneDaemon:
         self._say(f"daemon {name} is a member again, and its workers are served")
 
     async def finish(self) -> None:
-        """Until the daemon has returned, if it was to: raises what kept it from that."""
+        """Waits until a restarted daemon has returned. Raises the error if it could not."""
         if self._return is not None:
             await self._return

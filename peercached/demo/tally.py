@@ -1,4 +1,4 @@
-"""Outcomes of many jobs, added up."""
+"""Sums of the outcomes of many jobs."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from peercached.demo.worker import Outcome
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
-    """Nearest rank; NaN for no values."""
+    """By nearest rank; NaN if there are no values."""
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(fraction * len(values)) - 1)]
@@ -17,7 +17,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 
 @dataclass
 class Tally:
-    """What a group of jobs came to."""
+    """The summed outcomes of a group of jobs."""
 
     jobs: int = 0
     asked_pages: int = 0

@@ -1,10 +1,10 @@
-"""Requests from a trace file in the format that the Mooncake project published.
+"""Requests from a trace file in the Mooncake project's format.
 
-JSON lines, plain or gzipped, one request each: `timestamp` (ms), `input_length` and
-`output_length` (tokens) and `hash_ids`, one number per 512-token block of the prompt;
-equal numbers are equal blocks behind equal prefixes. Requests are replayed as fast as they
-go, so the timestamps only give the order. What an answer adds is in the `hash_ids` of the
-next turn, not in those of the request: decode workers have nothing of their own to set.
+JSON lines, plain or gzipped, one request each: `timestamp` (ms), `input_length` and `output_length`
+(tokens), and `hash_ids`, one number per 512-token block of the prompt. Equal numbers are equal
+blocks after equal prefixes. The replay runs at full speed, so the timestamps only give the order.
+An answer's blocks appear in the `hash_ids` of the next turn, not in the request's own. So decode
+workers have nothing to set.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from peercached.demo.workload import Request
 
 
 class TraceError(ValueError):
-    """The file is not a trace; the text says where and what to do."""
+    """The file is not a trace. The text says where, and what to do."""
 
 
 def read_trace(path: Path) -> Iterator[Request]:

@@ -23,13 +23,13 @@ from peercached.demo.content import Content
 
 NAMESPACE = "peercached demo"
 
-# How many wrong pages one job describes; more would say nothing new.
+# How many wrong pages one job describes. More would add nothing new.
 _WRONG_DESCRIBED_MAX = 5
 
 
 @dataclass
 class Outcome:
-    """What became of one job. Times are in seconds, one per call of the client."""
+    """The result of one job. Times are in seconds, one per call of the client."""
 
     asked_pages: int = 0
     promised_pages: int = 0
@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Worker:
-    """Does jobs through one client, in one region. Not thread safe."""
+    """Does jobs with one client and one region. Not thread safe."""
 
     def __init__(self, client: Client, *, page_bytes: int, batch_pages: int, salt: str) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class Worker:
         ]
 
     def key(self, block: int) -> bytes:
-        """The salt keeps replays against one cluster apart."""
+        """The page's key. Its salt separates replays on one cluster."""
         return f"{self._salt}/{block:016x}".encode()
 
     def do(self, chain: Sequence[int], answer: Sequence[int] = ()) -> Outcome:
@@ -90,7 +90,7 @@ class Worker:
         return prefix
 
     def _get(self, keys: list[bytes], outcome: Outcome) -> int:
-        """How many leading pages came, and were right."""
+        """Gets the pages, and returns how many leading pages arrived and were right."""
         hits = 0
         for batch in self._batches(keys):
             began = time.perf_counter()
@@ -99,7 +99,7 @@ class Worker:
             )
             outcome.get_s.append(time.perf_counter() - began)
             for key, page, status in zip(batch, self._pages, statuses, strict=False):
-                if status:  # delivered pages behind a hole are checked too
+                if status:  # also checks hits after a miss
                     outcome.got_bytes += self._page_bytes
                     self._check(key, page, outcome)
             _count(outcome.missed, statuses)

@@ -1,9 +1,9 @@
-"""Conversations of several turns, made up by seed.
+"""Seeded random conversations of several turns.
 
-The shape is that of a chat service: every conversation starts with one of a few system
-prompts, each turn sends the whole history again plus a new question, and the answer
-becomes part of the history. So a turn's chain of blocks begins with blocks that an earlier
-turn, or another conversation with the same prompt, has already set.
+They resemble a chat service. Every conversation starts with one of a few system prompts. Each turn
+sends the whole history and a new question, and the answer becomes part of the history. So a turn's
+chain begins with blocks that an earlier turn, or another conversation with the same prompt, has
+already set.
 """
 
 import random
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """One request: the blocks of its prompt in order, and those that its answer adds.
+    """One request: the blocks of its prompt in order, and the blocks that its answer adds.
 
-    A block is a number; equal numbers are equal blocks behind equal prefixes.
+    A block is a number. Equal numbers are equal blocks after equal prefixes.
     """
 
     chain: tuple[int, ...]
@@ -29,7 +29,7 @@ class _Conversation:
 
 @dataclass(frozen=True)
 class Conversations:
-    """The generator's parameters; blocks are of any size that the replay chooses."""
+    """The generator's parameters. The replay chooses the size of a block."""
 
     seed: int = 1
     live_conversations: int = 96
@@ -44,7 +44,7 @@ class Conversations:
     answer_blocks_max: int = 8
 
     def requests(self) -> Iterator[Request]:
-        """Endless; the same parameters give the same requests."""
+        """An endless sequence. Equal parameters give equal requests."""
         chance = random.Random(self.seed)
         numbers = iter(range(1 << 62))
         prompts = [

@@ -1,7 +1,7 @@
 """The RDMA devices of this machine, through pyverbs.
 
-pyverbs must match the system's libibverbs, so it comes with the distribution and belongs to the
-distribution's Python, which need not be ours: probe.py runs there, in a process of its own.
+pyverbs must match the system's libibverbs. So it comes with the distribution, for the
+distribution's Python, which may differ from ours. probe.py runs there, in its own process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HOW_TO_GET = (
 
 
 class PyverbsMissing(Exception):
-    """No Python of this machine has pyverbs; the text says how to get it."""
+    """No Python on this machine has pyverbs. The text says how to install it."""
 
 
 class ProbeFailed(Exception):
-    """pyverbs is there and did not do it."""
+    """pyverbs is installed, but the probe failed."""
 
 
 class Gid(BaseModel):
@@ -42,12 +42,12 @@ class Gid(BaseModel):
     netdev: str = ""
 
     def address(self) -> str:
-        """As people know it: the IPv4 address if it is one."""
+        """The usual notation: IPv4 for an IPv4-mapped GID, else IPv6."""
         address = ipaddress.IPv6Address(self.gid)
         return str(address.ipv4_mapped or address)
 
     def link_local(self) -> bool:
-        return ipaddress.ip_address(self.address()).is_link_local  # 169.254/16, too
+        return ipaddress.ip_address(self.address()).is_link_local  # includes 169.254/16
 
 
 class Port(BaseModel):
@@ -82,17 +82,17 @@ class Device(BaseModel):
     firmware: str = ""
     max_mr_bytes: int = 0
     max_qps: int = 0
-    max_reads: int = 0  # in flight per queue pair
+    max_reads: int = 0  # READs in flight per queue pair
     ports: list[Port] = []
     error: str = ""  # why it could not be opened
 
     def port_name(self, port: Port) -> str:
-        """As device_names takes it."""
+        """The form that the key device_names takes."""
         return f"{self.name}:{port.number}"
 
 
 def find_devices(pythons: Sequence[str] = ()) -> list[Device]:
-    """All devices, those that cannot be opened with the error. PyverbsMissing, ProbeFailed."""
+    """All devices. One that cannot be opened has `error` set. PyverbsMissing, ProbeFailed."""
     for python in pythons or PYTHONS:
         try:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Gathers what the checks need to know of this machine, and runs them all."""
+"""Gathers the facts about this machine and runs all checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def examine(
     why_no_status: str,
     find: Callable[[], list[Device]] = find_devices,
 ) -> list[Finding]:
-    """`status`: of the daemon that runs here; None, and why, if none answers."""
+    """`status`: of the daemon on this host; None if none answers, with the reason."""
     findings = _daemon(status, why_no_status)
     findings += _rdma(config, status, find)
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
@@ -49,7 +49,7 @@ def _daemon(status: Status | None, why: str) -> list[Finding]:
     why = f": {taken.why}" if taken.why else ""
     about = f"; pages travel over {taken.protocol}{why}" if taken.protocol else ""
     runs = Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
-    # What it says of itself; `peercachectl status` has the warnings, too.
+    # Include its health errors; `peercachectl status` also shows the warnings.
     errors = (entry for entry in status.health if entry.severity == "error")
     return [runs, *(Finding("daemon", "failure", e.sentence, e.remedy) for e in errors)]
 
@@ -89,12 +89,12 @@ def _netdev_mtus() -> dict[str, int]:
         try:
             mtus[path.parent.name] = int(path.read_text())
         except OSError:
-            continue  # it went away meanwhile
+            continue  # the device vanished meanwhile
     return mtus
 
 
 def _memlock(config: Config, status: Status | None, needed: bool) -> Finding:
-    """The daemon's own limit where it can be read: it is seldom the shell's."""
+    """Uses the daemon's own limit if it can be read: it usually differs from the shell's."""
     pid, whose = "self", "this user"
     if status is not None and os.access(f"/proc/{status.node.pid}/limits", os.R_OK):
         pid, whose = str(status.node.pid), "the daemon"
@@ -106,19 +106,19 @@ def _memlock(config: Config, status: Status | None, needed: bool) -> Finding:
 
 
 def locked_limit_bytes(limits: str) -> int | None:
-    """Of the text of /proc/PID/limits; None: unlimited."""
+    """Parses /proc/PID/limits. Bytes; None: unlimited."""
     found = re.search(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
     return int(found[1]) if found and found[1] != "unlimited" else None
 
 
 def may_lock(status: str) -> bool:
-    """CAP_IPC_LOCK, of the text of /proc/PID/status."""
+    """Whether /proc/PID/status shows CAP_IPC_LOCK."""
     found = re.search(r"^CapEff:\s+([0-9a-f]+)", status, re.MULTILINE)
     return bool(found and int(found[1], 16) >> CAP_IPC_LOCK & 1)
 
 
 def huge_pages(meminfo: str) -> tuple[int, int]:
-    """(free, bytes of one), of the text of /proc/meminfo; without support (0, 2 MiB)."""
+    """Parses /proc/meminfo: (free huge pages, bytes per page); (0, 2 MiB) without support."""
     free = re.search(r"^HugePages_Free:\s+(\d+)", meminfo, re.MULTILINE)
     each = re.search(r"^Hugepagesize:\s+(\d+) kB", meminfo, re.MULTILINE)
     return int(free[1]) if free else 0, int(each[1]) << 10 if each else 2 << 20

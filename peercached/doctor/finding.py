@@ -15,7 +15,7 @@ EXIT_FAILURES = 2
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`remedy` is empty where nothing is to be done. skipped: it could not be looked at."""
+    """`remedy` is empty if there is nothing to do. skipped: the check could not run."""
 
     check: str
     level: Level
@@ -24,7 +24,7 @@ class Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0 all well, 1 warnings, 2 failures."""
+    """0: no problems, 1: warnings, 2: failures."""
     levels = {finding.level for finding in findings}
     if "failure" in levels:
         return EXIT_FAILURES
@@ -32,5 +32,5 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def trouble(needed: bool) -> Level:
-    """What is a failure where RDMA was asked for is a warning where it would be taken."""
+    """Failure if the configuration requires RDMA; warning if it would only use it."""
     return "failure" if needed else "warning"

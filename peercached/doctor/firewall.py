@@ -1,5 +1,5 @@
-"""Packet filters of this host that may drop what peers send. Hints, not proofs: a rule's effect
-depends on those before it, and RDMA cards do not ask the host's filter at all; soft-RoCE does."""
+"""Packet filters of this host that may drop packets from peers. The results are hints: a rule's
+effect depends on earlier rules. RDMA cards bypass the host's filter, soft-RoCE does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROCE_V2_PORT = 4791
 
 
 def check_nft(text: str, wanted: Mapping[int, str]) -> Finding:
-    """`text`: of `nft -j list ruleset`; `wanted`: port -> "udp" or "tcp"."""
+    """`text`: output of `nft -j list ruleset`; `wanted`: port -> "udp" or "tcp"."""
     entries = json.loads(text).get("nftables", []) if text.strip() else []
     chains = [entry["chain"] for entry in entries if "chain" in entry]
     shut = {
@@ -24,7 +24,7 @@ def check_nft(text: str, wanted: Mapping[int, str]) -> Finding:
     }
     if not shut:
         return _fine()
-    # Chains of the same tables may be jumped to: an accept anywhere in them counts.
+    # Chains in the same tables may be jumped to, so an accept in any of them counts.
     tables = {(family, table) for family, table, _ in shut}
     accepts = [
         json.dumps(entry["rule"]["expr"])
@@ -47,7 +47,7 @@ def _has_port(text: str, port: int) -> bool:
 
 
 def check_iptables(text: str, wanted: Mapping[int, str]) -> Finding:
-    """`text`: of `iptables-save`."""
+    """`text`: output of `iptables-save`."""
     if not re.search(r"^:INPUT DROP", text, re.MULTILINE):
         return _fine()
     accepts = [line for line in text.splitlines() if line.endswith("-j ACCEPT")]

@@ -1,4 +1,4 @@
-"""Drivers, and the doors to the devices in /dev/infiniband."""
+"""Drivers, and access to the device files in /dev/infiniband."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 
 from peercached.doctor.finding import Finding, Level, trouble
 
-# Driver of a network card that can do RDMA -> the module that makes an RDMA device of it. Only
-# drivers whose cards nearly all can: a plain card must not look like a broken one.
+# Driver of a network card -> the module that provides its RDMA device. It lists only drivers whose
+# cards nearly all support RDMA, so that a plain card does not look broken.
 RDMA_MODULE = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib"}
 
 
 def check_drivers(
     devices: Collection[str], cards: Collection[str], verbs: bool, needed: bool
 ) -> Finding:
-    """`devices`: of /sys/class/infiniband; `cards`: keys of RDMA_MODULE that drive a card here;
-    `verbs`: the kernel lets processes use RDMA devices."""
+    """`devices`: entries of /sys/class/infiniband; `cards`: keys of RDMA_MODULE that drive a card
+    here; `verbs`: the kernel's interface for processes is loaded."""
     check = "drivers"
     names = ", ".join(sorted(devices))
     if devices and verbs:

@@ -1,4 +1,4 @@
-"""Locked memory and huge pages: what registering the pool needs."""
+"""Locked memory and huge pages, which pool registration needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_memlock(
 def check_huge_pages(
     asked: bool, held: bool, pool_bytes: int, free: int, page_bytes: int
 ) -> Finding:
-    """`held`: the daemon that runs has taken its own; `free`: huge pages that nobody has."""
+    """`held`: the running daemon already has its huge pages; `free`: unused huge pages."""
     check = "huge pages"
     if not asked:
         return Finding(check, "ok", "not asked for (key huge_pages)")

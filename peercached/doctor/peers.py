@@ -1,4 +1,4 @@
-"""Can the ports of heads and members be reached from here?"""
+"""Checks whether this host can reach the ports of heads and members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Target:
 
 
 def reach(target: Target) -> str:
-    """Empty if a TCP connection came to be, else why not."""
+    """Empty if a TCP connection succeeded, else the reason."""
     try:
         with socket.create_connection((target.host, target.port), CONNECT_S):
             return ""
@@ -32,7 +32,7 @@ def reach(target: Target) -> str:
 
 
 def ask(targets: Sequence[Target]) -> list[tuple[Target, str]]:
-    """All of them, some at a time, each within CONNECT_S."""
+    """Tries all targets, a few at a time, each within CONNECT_S."""
     with ThreadPoolExecutor(_AT_ONCE_MAX) as pool:
         return list(zip(targets, pool.map(reach, targets), strict=True))
 

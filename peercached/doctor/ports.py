@@ -1,4 +1,4 @@
-"""Active ports, the GIDs by which they are reached, and the size of their packets."""
+"""Active ports, their GIDs, and their packet sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from peercached.config import Config
 from peercached.doctor.devices import Device, Port
 from peercached.doctor.finding import Finding, Level, trouble
 
-# A packet of 4096 bytes with its headers: Ethernet's payload must hold it.
+# Ethernet's payload must hold a packet of 4096 bytes and its headers.
 NETDEV_MTU_FOR_4096 = 4200
 
 

@@ -1,7 +1,7 @@
 """The RDMA devices of this machine as JSON: `python3 probe.py`.
 
-Run by the interpreter that has pyverbs (Debian: the system's), so it imports nothing of ours.
-Exit code 3: no pyverbs here. The document's fields are those of devices.py.
+The interpreter that has pyverbs runs it (Debian: the system's), so it imports no peercached code.
+Exit code 3: no pyverbs. The fields are defined in devices.py.
 """
 
 import json
@@ -78,7 +78,7 @@ def main() -> int:
     except ImportError as error:
         print(error, file=sys.stderr)
         return NO_PYVERBS
-    # Without the kernel's part there is no list, which pyverbs takes for an error.
+    # Without the kernel module there is no device list, and pyverbs raises.
     found = verbs.get_device_list() if os.path.isdir("/sys/class/infiniband_verbs") else []  # noqa: PTH112
     devices = []
     for each in found:

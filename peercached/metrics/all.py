@@ -24,7 +24,7 @@ from peercached.observe.latency import Latency
 
 
 def families(status: Mapping[str, Any], latencies: Iterable[Latency]) -> Iterator[Metric]:
-    """A family is there even while it has no samples."""
+    """All families, including those without samples."""
     for part in (
         node,
         traffic,

@@ -1,8 +1,7 @@
-"""Labels of which there may be many: a bounded number of series, and no number is lost.
+"""Bounds the number of series of a label without losing any number.
 
-A peer's or a class's numbers have a label of their own as long as there are few; beyond that the
-rest is summed up under `OTHERS`. Peers are taken in the order of their names, so that the same
-ones keep their labels while members come and go.
+The first few peers or classes keep their own label. The others are summed under `OTHERS`. Peers are
+taken in the order of their names, so that the same ones keep their labels when members come and go.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Sums = dict[str, dict[str, float]]  # label -> name -> number
 
 
 def by_peer(rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str]) -> Sums:
-    """`names`' sums by the text at `key`, at most PEERS_MAX + 1 of them."""
+    """Sums of `names` per value of `key`, in at most PEERS_MAX + 1 groups."""
     rows = list(rows)
     return sums(rows, key, names, sorted({str(row[key]) for row in rows})[:PEERS_MAX])
 
@@ -26,7 +25,7 @@ def by_peer(rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str]) -
 def sums(
     rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str], keep: Sequence[str]
 ) -> Sums:
-    """`names`' sums for each of `keep`, in that order, and for all the others together."""
+    """Sums of `names` for each label in `keep`, in that order, and one for all others."""
     found: Sums = {label: dict.fromkeys(names, 0.0) for label in keep}
     for row in rows:
         label = str(row[key])

@@ -1,4 +1,4 @@
-"""Who is in the cluster, as this node sees it."""
+"""The members of the cluster, in this node's view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory: our shard of it, our records on their way, and lookups."""
+"""The directory: our shard, the streams of our records, and lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk tier, where there is one: how full, how fast, and what went wrong."""
+"""The disk tier, if there is one: its fill, speed and errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SINGLES = (
     ),
     Single("counter", "disk_warm_dropped", "disk.warm_dropped", "Of those: dropped at the bound."),
 )
-# What could not be done: label and where it is.
+# Reason label -> path in the status document.
 _SKIPS = {
     "full": "disk.skipped_full",
     "off": "disk.skipped_off",

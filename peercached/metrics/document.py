@@ -75,7 +75,7 @@ def _table(families: Iterable[Metric]) -> list[str]:
     lines = ["\n| metric | kind | labels | meaning |\n|---|---|---|---|\n"]
     for family in families:
         if family.name.startswith("process_"):
-            continue  # what there is of these is the client library's business
+            continue  # these come from prometheus_client, which documents them
         lines.append(
             f"| `{exposed_name(family)}` | {family.type} | "
             f"{', '.join(f'`{label}`' for label in labels(family))} | {family.documentation} |\n"
@@ -84,7 +84,7 @@ def _table(families: Iterable[Metric]) -> list[str]:
 
 
 def exposed_name(family: Metric) -> str:
-    """As it is on the page: prometheus_client keeps the endings apart."""
+    """The name shown on the page. prometheus_client stores it without its ending."""
     return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 

@@ -1,4 +1,4 @@
-"""From families to Prometheus' text format, without holding up the event loop."""
+"""Converts families to Prometheus' text format without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _One:
-    """One family as a registry, which is what prometheus_client writes."""
+    """One family in the form of a registry, which prometheus_client can write."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -24,8 +24,8 @@ _SAMPLES_AT_ONCE = 200
 
 
 async def exposition(families: Iterable[Metric]) -> bytes:
-    """The whole text. The loop runs on between families, and within large ones: a large cluster's
-    scrape at one go would take longer than a page does."""
+    """The whole text. It lets the event loop run between families, and within large ones. In a
+    large cluster, writing all at once would block the loop longer than a page transfer takes."""
     parts = []
     for family in families:
         samples = family.samples
@@ -38,5 +38,5 @@ async def exposition(families: Iterable[Metric]) -> bytes:
 
 
 def _without_head(text: bytes) -> bytes:
-    """Without the lines of HELP and TYPE, which stand once above all samples of a family."""
+    """Drops HELP and TYPE lines, which must appear once per family, before its samples."""
     return b"".join(line for line in text.splitlines(True) if not line.startswith(b"# "))

@@ -1,4 +1,4 @@
-"""Latencies as histograms: a bucket per power of two, fewer where there are many series."""
+"""Latencies as histograms: one bucket per power of two, fewer if there are many series."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peercached.metrics.bounded import OTHERS, PEERS_MAX
 from peercached.observe.latency import Latency
 
 _FINE_US = tuple(1 << power for power in range(2, 25))  # 4 us to 16.8 s
-_COARSE_US = _FINE_US[2::2]  # 16 us to 16.8 s in steps of four
+_COARSE_US = _FINE_US[2::2]  # 16 us to 16.8 s, in factors of four
 
 _FAMILIES = (
     ("exists", "exists", "", _FINE_US, "How long `exists` of a batch takes."),
@@ -38,7 +38,7 @@ def families(latencies: Iterable[Latency]) -> Iterator[Metric]:
 
 
 def buckets(latency: Latency, shown_us: Sequence[int]) -> list[tuple[str, float]]:
-    """(le in seconds, how many took at most that long), the last without a bound."""
+    """(le in seconds, cumulative count) of each bucket; the last one is +Inf."""
     so_far = list(accumulate(latency.counts))
     within = dict(zip(latency.bounds_us, so_far, strict=False))
     found = [(f"{bound_us / 1e6:.12g}", float(within[bound_us])) for bound_us in shown_us]
@@ -46,7 +46,7 @@ def buckets(latency: Latency, shown_us: Sequence[int]) -> list[tuple[str, float]
 
 
 def _bounded(same_kind: list[Latency]) -> list[Latency]:
-    """The first PEERS_MAX by label, and the others together."""
+    """The first PEERS_MAX by label, and one sum of the others."""
     kept = sorted(same_kind, key=lambda latency: latency.label)
     rest = kept[PEERS_MAX:]
     if not rest:

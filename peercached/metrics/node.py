@@ -1,4 +1,4 @@
-"""This daemon as a process: which version, what it takes of the machine."""
+"""This daemon's process: version and resource use."""
 
 from __future__ import annotations
 

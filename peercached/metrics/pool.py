@@ -1,4 +1,4 @@
-"""The pool: how full it is, of what, and how fast it turns over."""
+"""The pool: its fill, contents and turnover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removals that are under way, and what could not be written down of them."""
+"""Unfinished removals, and those that could not be written to the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was kept out at each door, the certificates' end, and the namespaces' quotas."""
+"""Refused access at each port, certificate expiry, and namespace quotas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import Metric
 
 from peercached.metrics.single import Single, at, counter, gauge, singles
 
-# Where each door's refusals are in the status document, by reason.
+# (port, reason, path in the status document) of each kind of refusal.
 _REFUSALS = (
     ("meta_port", "no_secret", "security.refused_handshakes"),
     ("meta_port", "wrong_certificate", "security.misfit_certificates"),
@@ -57,7 +57,7 @@ def families(status: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
-    """The fullest first; beyond _NAMESPACES_MAX only `status --json` has them."""
+    """The fullest quotas first. Beyond _NAMESPACES_MAX, only `status --json` has them."""
     quotas = sorted(
         status.get("quotas", ()),
         key=lambda one: (one["bytes"] / max(one["quota_bytes"], 1), one["bytes"]),
@@ -82,7 +82,7 @@ def _quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _disk_quotas(status: Mapping[str, Any]) -> Iterator[Metric]:
-    """Of the namespaces that have a quota of the disk, the fullest first."""
+    """Namespaces with a disk quota, the fullest first."""
     quotas = sorted(
         (one for one in status.get("quotas", ()) if one.get("disk_quota_bytes")),
         key=lambda one: (one["disk_bytes"] / one["disk_quota_bytes"], one["disk_bytes"]),

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 @dataclass(frozen=True)
 class Single:
-    """`name` without the prefix `peercached_`, and of a counter without the `_total`. `path`: where
-    it is in the status document, with dots; what is not there is 0."""
+    """`name` without the prefix `peercached_` and a counter's `_total`. `path`: place in the status
+    document, with dots; a missing value counts as 0."""
 
     kind: Literal["counter", "gauge"]
     name: str
@@ -22,7 +22,7 @@ class Single:
 
 
 def at(status: Mapping[str, Any], path: str) -> Any:
-    """What is at `path`; None if that is nothing."""
+    """The value at `path`; None if it is missing."""
     found: Any = status
     for name in path.split("."):
         if not isinstance(found, Mapping) or name not in found:
@@ -32,12 +32,12 @@ def at(status: Mapping[str, Any], path: str) -> Any:
 
 
 def number(status: Mapping[str, Any], path: str) -> float:
-    """What is at `path` as a number; 0 if nothing is."""
+    """The value at `path` as a number; 0 if it is missing."""
     return float(at(status, path) or 0)
 
 
 def singles(status: Mapping[str, Any], table: Sequence[Single]) -> Iterator[Metric]:
-    """One family for each line of the table, in order."""
+    """One family for each entry of the table, in order."""
     for line in table:
         family = counter if line.kind == "counter" else gauge
         made = family(line.name, line.about)
@@ -46,7 +46,7 @@ def singles(status: Mapping[str, Any], table: Sequence[Single]) -> Iterator[Metr
 
 
 def counter(name: str, about: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
-    """`peercached_<name>_total`; add_metric(label values, number) gives it its samples."""
+    """The family `peercached_<name>_total`. Add samples with add_metric(label values, number)."""
     return CounterMetricFamily(f"peercached_{name}", about, labels=list(labels))
 
 

@@ -1,4 +1,4 @@
-"""What the workers of this host ask for, and what becomes of it."""
+"""The requests of this host's workers, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages on the network: what this node reads of peers, and what they read here."""
+"""Pages on the network: those this node reads from peers, and those peers read here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon lets the outside see of its work.
+"""The daemon's log and its measured latencies.
 
-log.py  the log: text or JSON lines on standard error, with a bound on repetition
+log.py  the log: text or JSON lines on standard error, with a limit on repetition
 """

@@ -1,4 +1,4 @@
-"""How long things took: counts by size class, as native/common/histogram.h keeps them."""
+"""Latencies as counts by size class, as in native/common/histogram.h."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Powers of two, 1 us to 33.6 s; native histograms have these bounds too, and some in between.
+# Powers of two, 1 us to 33.6 s. Native histograms have these bounds, and some in between.
 BOUNDS_US: tuple[int, ...] = tuple(1 << power for power in range(26))
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one kind of thing and one label (empty: the kind has none)."""
+    """The latencies of one kind, for one label (empty if the kind has no labels)."""
 
     kind: str
     label: str
     sum_s: float
     bounds_us: Sequence[int]  # inclusive upper bounds, ascending
-    counts: Sequence[int]  # one more than bounds: the last is of all that took longer
+    counts: Sequence[int]  # one more than bounds: the last counts all longer ones
 
 
 class LatencyCounts:
-    """What the control plane times itself. Not thread safe."""
+    """Latencies measured in the control plane. Not thread safe."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

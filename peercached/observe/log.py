@@ -1,8 +1,8 @@
-"""The daemon's log: text for people or JSON lines for collectors, never a flood.
+"""The daemon's log: text for people or JSON lines for collectors, with a rate limit.
 
-A dead peer fails every batch, thousands of times a second; the first few warnings tell all
-there is to tell. So warnings and errors from the same place in the code pass a few times per
-interval, and the next one that passes says how many were held back.
+A dead peer fails every batch, thousands of times a second, and the first few warnings say it all.
+So only a few warnings and errors from one place in the code pass per interval. The next one that
+passes says how many were suppressed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ INTERVAL_S = 10.0
 PLACES_MAX = 1024
 
 
-# As syslog numbers them; the journal takes them from the head of a line (sd-daemon(3)).
+# Syslog's numbers. The journal reads them from the start of a line (sd-daemon(3)).
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Directs all logging to `stream` (standard error), as configured. Replaces an earlier set-up.
+    """Sends all logging to `stream` (default: standard error). Replaces an earlier set-up.
 
     level: "debug", "info", "warning", "error". form: "text", "json".
     """
@@ -42,12 +42,12 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # asyncio's own debug talk is about the event loop, not about us.
+    # asyncio's debug messages are about the event loop, not about the daemon.
     logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
 
 
 def is_journal(stream: TextIO, variable: str) -> bool:
-    """Whether `stream` ends in systemd's journal: $JOURNAL_STREAM is its device and inode."""
+    """Whether `stream` is systemd's journal: $JOURNAL_STREAM has its device and inode."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -56,7 +56,7 @@ def is_journal(stream: TextIO, variable: str) -> bool:
 
 
 class JournalFormatter(logging.Formatter):
-    """Puts the priority before each line, where the journal looks for it and takes it off."""
+    """Puts the priority at the start of each line. The journal reads it there and removes it."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line: time, level, logger, message, and traceback where there is one."""
+    """One JSON object per line: time, level, logger, message, and traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -111,8 +111,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _presentable(text: str) -> str:
-    """One line, whatever others have put into it: a line feed would forge the next one, and an
-    escape sequence write over the terminal."""
+    """Escapes unprintable characters of foreign text. A line feed could forge a log line, and an
+    escape sequence could overwrite the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -132,9 +132,9 @@ class _Place:
 
 
 class RepetitionFilter(logging.Filter):
-    """Holds back warnings and errors repeated from one place beyond REPEATS_MAX per INTERVAL_S.
+    """Suppresses warnings and errors from one place beyond REPEATS_MAX per INTERVAL_S.
 
-    Remembers PLACES_MAX places at most. Thread safe.
+    It remembers at most PLACES_MAX places. Thread safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

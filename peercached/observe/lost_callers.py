@@ -1,4 +1,4 @@
-"""gRPC's complaint about a caller that went away is no error of ours."""
+"""Keeps a caller's disconnect from being logged as an error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 def expect_lost_callers(loop: asyncio.AbstractEventLoop) -> None:
-    """Of a connection that ends while an answer is written, gRPC lets this error out of a task of
-    its own, unless it has seen the end before. Everything else is logged as always."""
+    """If a connection ends while an answer is written, gRPC may leave this error unhandled in its
+    own task. It becomes a debug line. All other errors are logged as usual."""
     loop.set_exception_handler(_handle)
 
 

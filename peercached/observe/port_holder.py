@@ -1,6 +1,7 @@
-"""Who listens on a TCP port of this machine, for the error that says that it is taken.
+"""Finds the process that listens on a TCP port, for the error "address in use".
 
-From /proc/net/tcp and tcp6 (proc(5)): the socket's inode, then the process that has it open.
+It reads /proc/net/tcp and tcp6 (proc(5)) for the socket's inode, then finds the process that has it
+open.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ _MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket, as gRPC 
 
 
 def port_holder(host: str, port: int, proc: Path = Path("/proc")) -> str:
-    """`process 4711 (nginx)`: who keeps `host:port` from being bound; several with commas. Empty
-    when it is nobody, ourselves, or none of our business: other users' processes are hidden."""
+    """`process 4711 (nginx)`: the processes that block binding `host:port`, separated by commas.
+    Empty if there is none but ourselves, or if another user owns it: /proc hides that user's
+    files."""
     links = {f"socket:[{inode}]" for inode in _listening(host, port, proc)}
     if not links:
         return ""
@@ -47,7 +49,7 @@ def _listening(host: str, port: int, proc: Path) -> set[str]:
 
 
 def _packed(hexadecimal: str) -> bytes:
-    """The kernel prints an address as 32-bit words in the machine's own order."""
+    """The kernel prints an address as 32-bit words in the machine's byte order."""
     packed = b"".join(
         struct.pack("=I", int(hexadecimal[at : at + 8], 16)) for at in range(0, len(hexadecimal), 8)
     )

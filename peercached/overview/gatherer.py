@@ -1,4 +1,4 @@
-"""At a master: asks every member for its summary, while somebody wants to know."""
+"""On a master: collects every member's summary when a caller asks for it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
-# Whoever asks again sooner gets the same answer.
+# An answer is reused for this long.
 FRESH_S = 1.0
-# A member that has not answered by then is said to be silent; its summary of before stays.
+# A member that takes longer counts as silent. Its previous summary is kept.
 ANSWER_S = 1.0
 CALLS_AT_ONCE_MAX = 64
 SUMMARY_BYTES_MAX = 16 << 10
@@ -27,8 +27,8 @@ SUMMARY_BYTES_MAX = 16 << 10
 
 @dataclass(frozen=True)
 class Report:
-    """`summary` is the last that came, `at` when (monotonic seconds); None if there was none.
-    `problem`: why there is no newer one; empty if there is."""
+    """`summary` is the newest one received, or None; `at` is its time (monotonic seconds).
+    `problem`: why the last call brought none; empty if it did."""
 
     node_id: str
     incarnation: int
@@ -38,7 +38,7 @@ class Report:
 
 
 class Gatherer:
-    """On the event loop. Keeps one report for each member of the view."""
+    """Keeps one report for each member of the view. Runs on the event loop."""
 
     def __init__(
         self, placement: Placement, peers: Peers, own_summary: Callable[[], Summary]
@@ -53,11 +53,11 @@ class Gatherer:
         self.rounds = 0
 
     async def reports(self) -> list[Report]:
-        """Of all members of the view, ascending by node id."""
+        """Reports of all members of the view, sorted by node id."""
         if self._gathering is None and time.monotonic() - self._gathered_at >= FRESH_S:
             self._gathering = asyncio.ensure_future(self._gather())
         if self._gathering is not None:
-            # Shielded: others wait for it, too.
+            # Shielded, because other callers wait for it, too.
             await asyncio.shield(self._gathering)
         return sorted(self._reports.values(), key=lambda report: report.node_id)
 

@@ -1,4 +1,4 @@
-"""At any node: the document on the whole cluster, from what a master gathered."""
+"""On any node: builds the cluster document from a master's reports."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 
 SCHEMA_VERSION = 1
-# For a master that has to ask members that do not answer.
+# A master needs longer if members do not answer it.
 MASTER_ANSWER_S = 3 * ANSWER_S
 
 
 class Overview:
-    """On the event loop. The masters are those of our view, also when etcd keeps it."""
+    """Runs on the event loop. The masters are those of our view, even if etcd keeps the
+    membership."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Overview:
         members: Callable[[], list[dict[str, Any]]],
         max_masters: int,
     ) -> None:
-        """`members`: what this node knows of each member (admin/status.py's Member)."""
+        """`members`: this node's knowledge of each member (Member in admin/status.py)."""
         self._placement = placement
         self._peers = peers
         self._own_summary = own_summary
@@ -48,11 +49,11 @@ class Overview:
         self.gatherer.stop()
 
     def summary_json(self) -> str:
-        """Of this node alone, for a master that gathers."""
+        """This node's own summary, for a master that collects."""
         return self._own_summary().model_dump_json()
 
     async def here(self) -> pb.OverviewReply:
-        """What this node gathers, for another one."""
+        """This node's collected reports, for another node."""
         return pb.OverviewReply(reports=map(_message, await self.gatherer.reports()))
 
     async def document(self) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class Overview:
         return masters_of(self._placement.view.members, self._max_masters)
 
     async def _gathered(self) -> tuple[str, list[Report], str]:
-        """Who gathered, what, and what went wrong with the masters before it."""
+        """(node that collected, its reports, problems of the masters tried before it)."""
         own = self._placement.own.address
         problems: list[str] = []
         for master in self._masters():
@@ -121,7 +122,7 @@ class Overview:
 
 
 def _state(member: dict[str, Any], report: Report | None) -> str:
-    """As it shows: "alive", "leaving", or "silent" if it did not answer just now."""
+    """The displayed state: "alive", "leaving", or "silent" if it did not answer the last call."""
     if report is None or report.problem:
         return "silent"
     return str(member["state"])
@@ -138,7 +139,7 @@ def _message(report: Report) -> pb.NodeReport:
 
 
 def _report(message: pb.NodeReport, now: float) -> Report:
-    """ValueError for what is none."""
+    """Parses a report. ValueError if it is invalid."""
     summary = None
     if message.summary:
         try:

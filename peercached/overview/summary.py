@@ -1,4 +1,4 @@
-"""What a node says of itself to those who look at the whole cluster: some hundred bytes of JSON."""
+"""A node's summary for the cluster overview: a few hundred bytes of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEVERITIES = ("error", "warning", "info")
 
 
 class _Part(BaseModel):
-    """Of a newer version there may be more, of an older one less."""
+    """Other versions may send more or fewer fields."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -48,10 +48,10 @@ class Summary(_Part):
     set_pages: int = 0
     set_bytes: int = 0
     get_bytes: int = 0
-    served_bytes: int = 0  # over TCP to peers; one-sided READs leave no trace at the holder
+    served_bytes: int = 0  # to peers over TCP; the holder does not see one-sided READs
     hits: dict[str, int] = {}  # pages got, by tier
     misses: dict[str, int] = {}  # pages not got, by reason
-    health: list[Said] = []  # the worst first
+    health: list[Said] = []  # worst first
     health_more: int = 0  # sentences left out
 
 

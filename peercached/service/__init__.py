@@ -1,7 +1,6 @@
-"""The daemon under a service manager: what it tells systemd, and what an operator may change
-while it runs.
+"""Integration with a service manager: notifications to systemd, and reloading while it runs.
 
-`notify.py` speaks systemd's notification protocol, `heart.py` feeds its watchdog from the event
-loop, `settings.py` is the configuration that can be read again, `signals.py` turns signals into
+`notify.py` implements systemd's notification protocol. `heart.py` feeds its watchdog from the event
+loop. `settings.py` holds the configuration that a reload reads again. `signals.py` maps signals to
 "stop", "stop at once" and "reload".
 """

@@ -1,7 +1,7 @@
-"""Feeds the service manager's watchdog from the event loop, and its STATUS line.
+"""Feeds the service manager's watchdog from the event loop, and sends the STATUS line.
 
-All of the control plane lives on that loop: a loop that hangs answers no peer and no operator, and
-its pings stop with it. A thread of its own would go on pinging for a dead daemon.
+The whole control plane runs on that loop. A hanging loop answers no peer and no operator, so its
+pings must stop, too. A separate thread would keep pinging for a dead daemon.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from peercached.service.notify import Notifier
 log = logging.getLogger(__name__)
 
 STATUS_EVERY_S = 10.0
-# Pings per watchdog time: one may come late, under load, and nothing happens.
+# Pings per watchdog time. More than one, so that a late ping under load does no harm.
 _PINGS = 3
 
 
 class Heart:
-    """`describe` gives the STATUS line; called on the event loop."""
+    """`describe` returns the STATUS line. It is called on the event loop."""
 
     def __init__(self, notifier: Notifier, describe: Callable[[], str]) -> None:
         self._notifier = notifier
@@ -28,14 +28,15 @@ class Heart:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Tells the status."""
+        """Starts sending the status."""
         if not self._notifier.heard:
             return
         self._tasks.append(asyncio.ensure_future(self._tell()))
 
     def beat(self) -> None:
-        """Feeds the watchdog, too; once the daemon is ready. The first ping winds the watchdog up,
-        and a start may hold the loop for longer than that: the manager has another limit for it."""
+        """Starts feeding the watchdog; call it once the daemon is ready. The first ping arms the
+        watchdog. Start-up may block the loop for longer than its limit, and has its own limit in
+        the manager."""
         if self._notifier.watchdog_s:
             self._tasks.append(asyncio.ensure_future(self._beat(self._notifier.watchdog_s)))
 

@@ -1,6 +1,5 @@
 """systemd's notification protocol (sd_notify(3)): lines `NAME=value` in one datagram to the socket
-that $NOTIFY_SOCKET names. Started by anything else, there is no such socket and nothing is sent.
-"""
+named by $NOTIFY_SOCKET. Without that variable nothing is sent."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ _WATCHDOG_PID_VARIABLE = "WATCHDOG_PID"
 
 
 class Notifier:
-    """`watchdog_s`: the longest silence that is forgiven; 0: no watchdog. Never raises, and never
-    waits for the manager: what does not fit into its queue is lost."""
+    """`watchdog_s`: the watchdog's time limit between pings; 0: no watchdog. Never raises or
+    blocks: a message that does not fit the manager's queue is lost."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self.watchdog_s = watchdog_s if address else 0.0
@@ -37,23 +36,23 @@ class Notifier:
 
     @property
     def heard(self) -> bool:
-        """There is a manager."""
+        """Whether there is a service manager."""
         return bool(self._address)
 
     def ready(self, status: str) -> None:
-        """The workers are served, or a reload is done."""
+        """Workers are being served, or a reload is done."""
         self.send("READY=1", f"STATUS={_line(status)}")
 
     def status(self, status: str) -> None:
         self.send(f"STATUS={_line(status)}")
 
     def reloading(self) -> None:
-        """Until ready() is said again."""
+        """A reload has begun. Call ready() at its end."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self.send("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
     def stopping(self, at_most_s: float) -> None:
-        """`at_most_s`: how long it may take from now on."""
+        """The daemon is stopping. `at_most_s`: how long that may take from now."""
         self.send(
             "STOPPING=1", "STATUS=Stopping.", f"EXTEND_TIMEOUT_USEC={round(at_most_s * 1_000_000)}"
         )
@@ -76,7 +75,7 @@ class Notifier:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """0 unless the watchdog is meant for this very process."""
+    """The watchdog's time in seconds; 0 if it is not meant for this process."""
     try:
         if int(environment.get(_WATCHDOG_PID_VARIABLE, os.getpid())) != os.getpid():
             return 0.0

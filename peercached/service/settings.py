@@ -1,7 +1,7 @@
-"""The configuration that can be read again while the daemon runs.
+"""The configuration, which can be reloaded while the daemon runs.
 
-Only keys marked `live` in the schema change then; of the others the operator is told that they
-wait for a restart. A configuration that cannot work changes nothing.
+A reload changes only the keys marked `live` in the schema. The operator is told which other keys
+wait for a restart. An impossible configuration changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What reading the configuration again has done."""
+    """The result of a reload."""
 
     changed: list[str] = field(default_factory=list)  # in force now
     needs_restart: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Reloaded:
 
 
 class Settings:
-    """`config` is in force; `sources` says where each value came from. `read` reads all sources
+    """`config` is in force, and `sources` names the source of each value. `read` reads all sources
     again, and may block. Not thread safe."""
 
     def __init__(self, effective: Effective, read: Callable[[], Effective]) -> None:
@@ -41,19 +41,19 @@ class Settings:
 
     @staticmethod
     def fixed(config: Config) -> Settings:
-        """A configuration that nobody will change."""
+        """Settings that never change."""
         effective = Effective(config, dict.fromkeys(KEYS, "default"))
         return Settings(effective, lambda: effective)
 
     def on_change(self, listener: Callable[[Config], None]) -> None:
-        """Called with the configuration in force after each reload."""
+        """Calls `listener` after each reload, with the configuration in force."""
         self._listeners.append(listener)
 
     async def reload(self) -> Reloaded:
-        """Reads all sources again; what can change is in force when this returns."""
+        """Reads all sources again. When it returns, changed `live` keys are in force."""
         loop = asyncio.get_running_loop()
         try:
-            # Files and names may block.
+            # Reading files and resolving names may block.
             found = await loop.run_in_executor(None, self._read)
         except ConfigError as error:
             self._last = Reloaded(problems=[str(problem) for problem in error.problems])
@@ -83,7 +83,7 @@ class Settings:
         return self._last
 
     def say(self, say: Say) -> None:
-        """Sentences for `status`."""
+        """Adds health sentences about the last reload."""
         last = self._last
         if last.problems:
             say(

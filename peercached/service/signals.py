@@ -1,5 +1,5 @@
-"""Signals. SIGTERM: hand the warm pages over within the bound, leave, stop. SIGINT: stop. Either of
-them again: stop at once. SIGHUP: read the configuration again."""
+"""Signals. SIGTERM: hand warm pages to peers within the limit, leave, stop. SIGINT: stop. A second
+SIGTERM or SIGINT: stop at once. SIGHUP: reload the configuration."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 
 log = logging.getLogger("peercached")
 
-# From the second signal until the process ends by itself, whatever still hangs.
+# After a second signal, the process exits after this time even if something still hangs.
 AT_ONCE_S = 2.0
 EXIT_AT_ONCE = 1
 
 
 class Stop:
-    """Why and whether the daemon should stop."""
+    """Whether the daemon should stop, and how."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.hand_over = False  # there is time for giving the warm pages away
+        self.hand_over = False  # there is time to hand warm pages to peers
 
     def ask(self, hand_over: bool) -> None:
         self.hand_over = hand_over
         self.asked.set()
 
     async def unless_asked(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Does it, or gives it up when a stop is asked for; whether it was done."""
+        """Runs `work`, and cancels it if a stop is requested. Returns whether it was completed."""
         task = asyncio.ensure_future(work)
         asked = asyncio.ensure_future(self.asked.wait())
         try:
@@ -45,15 +45,16 @@ class Stop:
 
 
 def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[], None]) -> None:
-    """On the running loop. `cancel` ends the daemon's task when it is asked twice."""
+    """Call it on the running loop. `cancel` ends the daemon's task after a second stop signal."""
     loop = asyncio.get_running_loop()
 
     def on_stop(number: signal.Signals) -> None:
         if stop.asked.is_set():
-            # Asked twice: the operator has waited long enough for a clean stop.
+            # A second signal: the operator has waited long enough for a clean stop.
             log.warning("%s again: stops at once", number.name)
             cancel()
-            # The kernel takes everything back, and peers and workers get over it.
+            # Exit even if a cleanup hangs: the kernel frees all resources, and peers and workers
+            # recover.
             loop.call_later(AT_ONCE_S, os._exit, EXIT_AT_ONCE)
             return
         log.info("%s: stops", number.name)
@@ -65,7 +66,7 @@ def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[]
 
 
 class Reloads:
-    """One reload at a time; one more follows if it was asked for meanwhile."""
+    """Runs one reload at a time, and another one if it was requested meanwhile."""
 
     def __init__(self, reload: Callable[[], Awaitable[object]]) -> None:
         self._reload = reload

@@ -1,6 +1,5 @@
-"""The HTTP door for monitoring: read-only, on `metrics_host`:`metrics_port`.
+"""The HTTP server for monitoring: read-only, on `metrics_host`:`metrics_port`.
 
-message.py  what a request asks and what a response says
-server.py   connections: bounded, with deadlines; the protocol itself is h11's
-routes.py   which path is answered by whom
+message.py  a request and a response server.py   connections, limited in number and time; h11
+implements the protocol routes.py   maps paths to handlers
 """

@@ -1,4 +1,4 @@
-"""The JSON behind the dashboard, for scripts as well: docs/api.md."""
+"""The JSON documents for the dashboard and for scripts: docs/api.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def api_routes(
 ) -> dict[str, Handler]:
     async def node(_: Request) -> Response:
         document = Status.model_validate(dict(status())).model_dump(mode="json")
-        # A namespace may contain a tenant's salt, and anybody who reaches the port may ask.
+        # The endpoint is unauthenticated, and a namespace may contain a tenant's salt.
         for worker in document["workers"]:
             worker.pop("namespace", None)
         document["latencies"] = [asdict(latency) for latency in latencies()]

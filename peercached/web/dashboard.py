@@ -1,4 +1,4 @@
-"""The dashboard's files: a page, its scripts and styles, nothing from elsewhere."""
+"""The dashboard's files: a page, its scripts and styles, all served by us."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# No inline code, no other origin, in no frame. uPlot sets styles of its elements.
+# No inline scripts, no other origins, no frames. Inline styles, because uPlot sets them.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -24,7 +24,7 @@ _HEADERS = {
 
 
 def dashboard_routes() -> dict[str, Handler]:
-    """Reads the files once, now."""
+    """Reads all files once, when called."""
     root = Path(__file__).with_name("static")
     found: dict[str, Handler] = {}
     for path in sorted(root.rglob("*")):

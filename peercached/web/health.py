@@ -1,6 +1,6 @@
-"""For probes: `/healthz`, whether the event loop lives; `/readyz`, whether this node takes sets.
+"""For probes: `/healthz`, whether the event loop runs; `/readyz`, whether this node accepts sets.
 
-The door opens only once workers are served, so that any answer at all means that.
+The port opens only when workers are being served, so any answer also means that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from peercached.web.server import Handler
 
 
 def health_routes(status: Callable[[], Mapping[str, Any]]) -> dict[str, Handler]:
-    """`status` of the node, as it is now."""
+    """`status` returns the node's current status."""
 
     async def healthz(_: Request) -> Response:
         return text("ok")

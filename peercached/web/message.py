@@ -1,4 +1,4 @@
-"""A request and a response, without the connection they travel on."""
+"""A request and a response, independent of their connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True)
 class Request:
-    """A GET. `path` is as it came, not decoded; `query` has the text behind the `?`."""
+    """A GET. `path` is not decoded; `query` is the text after the `?`."""
 
     path: str
     query: str = ""
@@ -24,14 +24,14 @@ class Request:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """The query's arguments; of one that is given twice, the last. ValueError for nonsense."""
+        """The query's arguments; the last value of each. ValueError if the query is malformed."""
         found = parse_qs(self.query, keep_blank_values=True, strict_parsing=bool(self.query))
         return {name: values[-1] for name, values in found.items()}
 
 
 @dataclass(frozen=True)
 class Response:
-    """`headers` beside those that every response has."""
+    """`headers`: in addition to those of every response."""
 
     body: bytes
     content_type: str = TEXT
@@ -40,10 +40,10 @@ class Response:
 
 
 def text(words: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A line for people."""
+    """A one-line response for people."""
     return Response(f"{words}\n".encode(), TEXT, status)
 
 
 def json_document(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """What `json.dumps` can write."""
+    """A response with the document as JSON; `json.dumps` must accept it."""
     return Response(json.dumps(document, separators=(",", ":")).encode(), JSON, status)

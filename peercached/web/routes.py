@@ -1,4 +1,4 @@
-"""Which path is answered by whom."""
+"""Maps paths to handlers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peercached.web.server import Handler
 def routes(
     status: Callable[[], Mapping[str, Any]], latencies: Callable[[], Iterable[Latency]]
 ) -> dict[str, Handler]:
-    """`status` and `latencies` of the node, as they are now."""
+    """`status` and `latencies` return the node's current values."""
 
     async def metrics(_: Request) -> Response:
         return Response(await exposition(families(status(), latencies())), CONTENT_TYPE)

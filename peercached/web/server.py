@@ -1,11 +1,13 @@
-"""Serves GET requests to whoever may reach the port: bounded in everything, because anybody may.
+"""Serves GET requests. The port is unauthenticated, so everything is limited.
 
-At most CONNECTIONS_MAX connections, PER_HOST_MAX of them from one address: one more takes the place
-of the one that has said nothing for the longest, so that a flood of silent clients keeps no scraper
-out. If all are being answered it may only ask for a probe (health.py), whose answer of a few bytes
-fits any socket buffer: clients that do not read their answers keep no probe out. A head within
-HEAD_BYTES_MAX and HEAD_S; no bodies; a client that does not take its answer within WRITE_S is cut
-off. Handlers run on the event loop and await between pieces of more than a few milliseconds.
+At most CONNECTIONS_MAX connections are open, PER_HOST_MAX of them from one address. One more
+replaces the connection that has been silent for longest, so that silent clients lock out no
+scraper. If none is silent, the new connection may only ask for a probe (health.py). A probe's
+answer is a few bytes and fits any socket buffer, so clients that do not read lock out no probe.
+
+A request head is limited to HEAD_BYTES_MAX and HEAD_S, and bodies are refused. A client that does
+not take its answer within WRITE_S is disconnected. Handlers run on the event loop. They must await
+between pieces of work that take more than a few milliseconds.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ _log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 32
 PER_HOST_MAX = 24
 PROBES = frozenset({"/healthz", "/readyz"})
-PROBES_MAX = 16  # connections beside those, for one probe each
+PROBES_MAX = 16  # connections beyond the limits, for one probe each
 HEAD_BYTES_MAX = 16 << 10
-# From the first byte of a request, or from the connection for its first one, to the head's end.
+# Time limit for a head, from its first byte; for a connection's first head, from its accept.
 HEAD_S = 5.0
 IDLE_S = 75.0  # between requests; longer than the usual scrape interval
 HANDLE_S = 20.0
@@ -47,34 +49,34 @@ _ALWAYS = [
 
 @dataclass
 class WebCounters:
-    """Since the start of the daemon."""
+    """Counters since the start of the daemon."""
 
     requests: int = 0
-    refused: int = 0  # connections beyond the bounds, and requests there that were no probe
-    displaced: int = 0  # silent connections that had to make room
-    bad: int = 0  # requests that are no HTTP, or too large
+    refused: int = 0  # connections over the limits, including requests there other than probes
+    displaced: int = 0  # silent connections closed to make room
+    bad: int = 0  # malformed HTTP, or too large
     cut: int = 0  # clients that were too slow
     failed: int = 0  # handlers that raised
 
 
 class WebServer:
-    """start() and stop() once each, on one event loop."""
+    """Call start() and stop() once each, on one event loop."""
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Handler]) -> None:
         self._host = host
         self._asked_port = port
         self._routes = routes
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], str] = {}  # with the address
-        self._probes: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # the oldest first
+        self._connections: dict[asyncio.Task[None], str] = {}  # task -> client address
+        self._probes: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # oldest first
         self._ending: set[asyncio.Task[None]] = set()
-        # Those that wait for a head, the one that has waited for the longest first.
+        # Connections that wait for a head; the longest wait comes first.
         self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.counters = WebCounters()
 
     @property
     def port(self) -> int:
-        """The one that is bound; 0 while none is."""
+        """The bound port; 0 while not bound."""
         if self._server is None or not self._server.sockets:
             return 0
         return int(self._server.sockets[0].getsockname()[1])
@@ -84,7 +86,7 @@ class WebServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Binds and serves. OSError with the remedy."""
+        """Binds and serves. An OSError names the remedy."""
         try:
             self._server = await asyncio.start_server(
                 self._accepted, self._host, self._asked_port, limit=HEAD_BYTES_MAX
@@ -102,7 +104,7 @@ class WebServer:
         _log.info("metrics and the dashboard are served at %s:%d", self._host, self.port)
 
     async def stop(self) -> None:
-        """Ends at once what is under way."""
+        """Closes all connections at once."""
         if self._server is None:
             return
         self._server.close()
@@ -134,14 +136,16 @@ class WebServer:
         task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     def _crowd(self, host: str) -> list[asyncio.Task[None]]:
-        """The connections that leave no room for one more of that address; none if there is."""
+        """The connections that use up the limit for this address, or in total; empty if there is
+        room."""
         if len(self._connections) >= CONNECTIONS_MAX:
             return list(self._connections)
         same = [task for task, other in self._connections.items() if other == host]
         return same if len(same) >= PER_HOST_MAX else []
 
     def _accept_probe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One probe is short: whoever has been here for the longest sends no request."""
+        """Serves one probe beyond the limits. At PROBES_MAX it drops the oldest: a real probe is
+        short."""
         if len(self._probes) >= PROBES_MAX:
             oldest = next(iter(self._probes))
             self._displace(oldest, self._probes.pop(oldest))
@@ -158,7 +162,7 @@ class WebServer:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, probe: bool = False
     ) -> None:
-        writer.transport.set_write_buffer_limits(0)  # drain() is: the kernel has it all
+        writer.transport.set_write_buffer_limits(0)  # drain() then waits until the kernel has all
         link = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
             limit_s = HEAD_S
@@ -170,10 +174,10 @@ class WebServer:
             self.counters.cut += 1
             _log.info("cut off %s at the metrics port: it was too slow", _host_of(writer))
         except (OSError, h11.LocalProtocolError):
-            pass  # it went away
+            pass  # the client disconnected
         finally:
             self._silent.pop(_this_task(), None)
-            # Nothing is left to send, or nobody to take it: closing must not wait for a client.
+            # The answer is sent or the client is gone, so closing must not wait for the client.
             writer.transport.abort()
 
     async def _one(
@@ -184,7 +188,7 @@ class WebServer:
         silent_s: float,
         probe: bool,
     ) -> bool:
-        """One request. True if another one may follow."""
+        """Handles one request. Returns True if another one may follow."""
         try:
             request = await self._head(link, reader, silent_s)
             if request is None:
@@ -223,7 +227,7 @@ class WebServer:
             link.receive_data(received)
 
     async def _end(self, link: h11.Connection, reader: asyncio.StreamReader) -> None:
-        """The end of the request: there is no body."""
+        """Reads to the end of the request, which must have no body."""
         while True:
             event = link.next_event()
             if isinstance(event, h11.EndOfMessage):
