@@ -9,7 +9,9 @@ def status_document() -> dict[str, Any]:
     """Of the node "a", with the peers "b" (suspect) and "c"."""
     status: dict[str, Any] = Status().model_dump(mode="json")
     status["node"] |= {"id": "a", "version": "0.1.0", "uptime_s": 60.0}
-    status["health"] = [{"severity": "warning", "sentence": "b is suspect.", "remedy": ""}]
+    status["health"] = [
+        {"code": "peer_suspect", "severity": "warning", "sentence": "b is suspect.", "remedy": ""}
+    ]
     status["pool"] |= {
         "capacity_bytes": 64 << 20,
         "used_bytes": 32 << 20,
