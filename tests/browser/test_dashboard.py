@@ -85,7 +85,7 @@ def busy(cluster: Cluster, attach: Attach) -> Iterator[list[bytes]]:
         yield keys
 
 
-def test_an_operator_sees_the_cluster_its_charts_and_where_a_key_is(
+def test_dashboard_shows_members_charts_and_the_located_key(
     make_cluster: MakeCluster, attach: Attach, open_page: Any
 ) -> None:
     cluster = make_cluster(3)
@@ -127,7 +127,9 @@ def test_a_dead_node_is_shown_within_seconds_and_the_verdict_changes(
     assert state(page, "a") == "alive"
 
 
-def test_this_node_dies_and_the_page_says_so(make_cluster: MakeCluster, open_page: Any) -> None:
+def test_page_shows_no_answer_after_its_node_dies(
+    make_cluster: MakeCluster, open_page: Any
+) -> None:
     cluster = make_cluster(1)
     page = open_page(url(cluster[0]))
     eventually(lambda: state(page, "a") == "alive", 20)
@@ -137,7 +139,7 @@ def test_this_node_dies_and_the_page_says_so(make_cluster: MakeCluster, open_pag
 
 
 @pytest.mark.parametrize(("name", "dark", "phone"), [("dark", True, False), ("phone", False, True)])
-def test_it_can_be_read_in_the_dark_and_on_a_phone(
+def test_dashboard_renders_in_dark_mode_and_on_a_phone(
     make_cluster: MakeCluster, attach: Attach, open_page: Any, name: str, dark: bool, phone: bool
 ) -> None:
     cluster = make_cluster(2)
@@ -159,7 +161,9 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(
         assert complaints(page) == []
 
 
-def test_what_a_node_says_is_never_markup(make_cluster: MakeCluster, open_page: Any) -> None:
+def test_located_key_text_is_never_rendered_as_markup(
+    make_cluster: MakeCluster, open_page: Any
+) -> None:
     cluster = make_cluster(1, each=[{"faults": "blind=0"}])
     page = open_page(url(cluster[0]))
     eventually(lambda: state(page, "a") == "alive", 20)

@@ -15,7 +15,7 @@ def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:
     return daemon.wait_exit(30), daemon.log_text()
 
 
-def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
+def test_node_with_duplicate_id_refuses_to_start_and_names_the_first(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2)
@@ -35,7 +35,7 @@ def test_a_second_node_with_the_same_id_refuses_to_start_and_names_the_first(
     assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
 
 
-def test_without_a_reachable_head_a_node_serves_locally_says_so_and_joins_later(
+def test_node_without_reachable_head_serves_locally_warns_and_joins_later(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2, start=False)
@@ -97,7 +97,7 @@ def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster
     assert holder in line
 
 
-def test_a_socket_path_that_is_in_use_is_named_with_its_key_and_holder(
+def test_socket_in_use_error_names_path_key_and_holder(
     make_cluster: MakeCluster,
 ) -> None:
     first = make_cluster(1)

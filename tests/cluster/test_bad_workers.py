@@ -39,7 +39,7 @@ def worker(daemon: Daemon) -> Iterator[RawWorker]:
         yield attached
 
 
-def test_status_tells_of_memory_that_a_daemon_still_writes_to_though_the_worker_gave_up(
+def test_health_reports_a_copy_still_running_after_the_worker_gave_up(
     daemon: Daemon, worker: RawWorker
 ) -> None:
     def sentences() -> list[str]:
@@ -101,7 +101,7 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(worker: RawWorker) 
     assert worker.closed()
 
 
-def test_a_reserved_word_or_flag_that_is_set_is_refused(daemon: Daemon) -> None:
+def test_frame_with_reserved_field_or_flag_set_is_refused(daemon: Daemon) -> None:
     changes: list[dict[str, Any]] = [{"reserved": 1}, {"flags": 0x8000}]
     for change in changes:
         with RawWorker(daemon.socket_path) as worker:
@@ -121,7 +121,7 @@ def test_nothing_works_before_hello(daemon: Daemon) -> None:
             assert worker.ask(op).error == raw.NOT_ATTACHED
 
 
-def test_another_protocol_version_is_told_both(daemon: Daemon) -> None:
+def test_version_mismatch_error_names_both_protocol_versions(daemon: Daemon) -> None:
     with RawWorker(daemon.socket_path, hello=False) as worker:
         reply = worker.hello(version=77)
         assert reply.error == raw.BAD_VERSION
@@ -172,7 +172,7 @@ def test_a_region_larger_than_its_file_or_empty_is_refused(worker: RawWorker) ->
         assert reply.text
 
 
-def test_what_is_no_memory_is_refused_as_a_region(daemon: Daemon) -> None:
+def test_pipe_is_refused_as_a_region(daemon: Daemon) -> None:
     reading, writing = os.pipe()
     try:
         with RawWorker(daemon.socket_path) as worker:

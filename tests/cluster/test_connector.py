@@ -34,7 +34,7 @@ def engine() -> Iterator[MakeEngine]:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["in place", "copied"])
-def test_what_one_engine_stores_another_retrieves(
+def test_one_engine_retrieves_pages_stored_by_another(
     three_nodes: Cluster, engine: MakeEngine, shared: bool
 ) -> None:
     name = f"from node to node {shared}"
@@ -78,7 +78,7 @@ def test_a_prompt_is_stored_chunk_by_chunk_as_it_is_computed(
     assert reader.retrieve("r", tokens, range(12)) == 12 * PAGE_SIZE
 
 
-def test_the_rest_of_a_prompt_goes_behind_what_the_engine_has(
+def test_retrieve_can_start_in_the_middle_of_a_prompt(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     writer, reader = (engine(node, model_name="rest") for node in three_nodes.daemons[:2])
@@ -89,7 +89,9 @@ def test_the_rest_of_a_prompt_goes_behind_what_the_engine_has(
     assert reader.right_pages(tokens, [7, 8], first=4) == 2
 
 
-def test_what_lies_behind_a_hole_is_not_retrieved(three_nodes: Cluster, engine: MakeEngine) -> None:
+def test_pages_after_a_missing_page_are_not_retrieved(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
     writer, reader = (engine(node, model_name="hole") for node in three_nodes.daemons[:2])
     tokens = tokens_of("hole", 6)
     writer.compute(tokens, range(6))
@@ -100,7 +102,7 @@ def test_what_lies_behind_a_hole_is_not_retrieved(three_nodes: Cluster, engine: 
     assert reader.retrieve("r", tokens, range(6)) == 3 * PAGE_SIZE
 
 
-def test_with_eagle_a_page_waits_for_the_token_behind_it(
+def test_eagle_stores_a_page_only_once_its_next_token_exists(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     writer = engine(three_nodes[0], model_name="eagle", is_eagle=True)
@@ -231,7 +233,7 @@ def test_a_salt_separates_requests(three_nodes: Cluster, engine: MakeEngine) -> 
         ([(0, slice(0, 16)), (0, slice(16, 32))], "named twice"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_moves_nothing(
+def test_invalid_mapping_is_refused_with_the_reason(
     three_nodes: Cluster, engine: MakeEngine, mapping: list[tuple[int, slice]], says: str
 ) -> None:
     one = engine(three_nodes[0])
@@ -243,7 +245,7 @@ def test_a_mapping_that_cannot_be_meant_moves_nothing(
             future.result()
 
 
-def test_tokens_that_cannot_be_are_an_error_of_the_future(
+def test_negative_token_fails_the_future_with_its_position(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     one = engine(three_nodes[0])
@@ -255,7 +257,7 @@ def test_tokens_that_cannot_be_are_an_error_of_the_future(
     assert one.connector.num_external_matched_tokens("r", tokens) == 0
 
 
-def test_before_buffers_and_after_the_end_calls_fail_by_their_futures(
+def test_calls_before_registration_and_after_close_fail_their_futures(
     three_nodes: Cluster,
 ) -> None:
     tokens = tokens_of("ends", 1)
@@ -276,7 +278,7 @@ def test_before_buffers_and_after_the_end_calls_fail_by_their_futures(
         fail("is closed")
 
 
-def test_memory_that_is_not_the_hosts_is_refused_with_the_remedy(three_nodes: Cluster) -> None:
+def test_inaccessible_memory_is_refused_with_the_remedy(three_nodes: Cluster) -> None:
     """Addresses of a GPU lie in ranges that nobody may touch: reading one would be a crash."""
     untouchable = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
     with Engine(three_nodes[0].socket_path) as one:
@@ -293,7 +295,7 @@ def test_memory_that_is_not_the_hosts_is_refused_with_the_remedy(three_nodes: Cl
     untouchable.close()
 
 
-def test_no_more_calls_are_taken_than_agreed(make_cluster: MakeCluster, engine: MakeEngine) -> None:
+def test_calls_beyond_calls_max_fail_as_busy(make_cluster: MakeCluster, engine: MakeEngine) -> None:
     cluster = make_cluster(1)
     one = engine(cluster[0], calls_max=3, timeout_s=seconds(1.0))
     tokens = tokens_of("busy", 1)
@@ -315,14 +317,14 @@ def test_no_more_calls_are_taken_than_agreed(make_cluster: MakeCluster, engine: 
     ("field", "value"),
     [("page_size", 0), ("tp_rank", 1), ("model_name", ""), ("kv_cache_dtype", "")],
 )
-def test_metadata_that_cannot_be_is_refused(field: str, value: object) -> None:
+def test_invalid_metadata_is_refused_by_field(field: str, value: object) -> None:
     given: dict[str, Any] = {"model_name": "m", "page_size": 16, "kv_cache_dtype": "bfloat16"}
     with pytest.raises(ValueError, match=field):
         RemoteKVConnector(ConnectorMetadata(**{**given, field: value}))
 
 
 @pytest.mark.parametrize("hold_s", [0.0, 30.0])
-def test_what_is_matched_is_kept_for_the_retrieve(
+def test_only_a_hold_keeps_matched_pages_until_the_retrieve(
     make_cluster: MakeCluster, engine: MakeEngine, hold_s: float
 ) -> None:
     """Between the two, others set four times what the holder's pool has room for."""
@@ -359,7 +361,7 @@ def test_without_a_daemon_everything_is_a_miss_and_comes_back(
     assert one.retrieve("r", tokens, range(4)) == 4 * PAGE_SIZE
 
 
-def test_when_a_retrieve_has_ended_nothing_is_written_any_more(
+def test_retrieve_that_timed_out_writes_nothing_afterwards(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(2)
@@ -379,7 +381,7 @@ def test_when_a_retrieve_has_ended_nothing_is_written_any_more(
 
 
 @pytest.mark.parametrize("drop_stores", [False, True], ids=["finished", "aborted"])
-def test_a_finished_request_is_silent_when_its_future_says_so(
+def test_finish_future_resolves_only_after_the_requests_stores_end(
     make_cluster: MakeCluster, engine: MakeEngine, drop_stores: bool
 ) -> None:
     cluster = make_cluster(1)

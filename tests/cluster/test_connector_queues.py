@@ -80,7 +80,7 @@ def on_all_ranks(work: Sequence[Callable[[], Any]]) -> list[Any]:
 # --- prefetches -------------------------------------------------------------------------------
 
 
-def test_a_waiting_request_gets_what_the_cache_has(
+def test_prefetch_loads_cached_pages_for_a_waiting_request(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     writer, reader = (engine(node, model_name="prefetch") for node in three_nodes.daemons[:2])
@@ -97,7 +97,9 @@ def test_a_waiting_request_gets_what_the_cache_has(
     assert queue.poll() == []
 
 
-def test_few_hits_are_not_worth_a_transfer(three_nodes: Cluster, engine: MakeEngine) -> None:
+def test_prefetch_below_the_token_threshold_transfers_nothing(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
     one = engine(three_nodes[0], model_name="few")
     tokens = tokens_of("few", 8)
     one.store("w", tokens[: 3 * PAGE_SIZE], range(3))
@@ -112,7 +114,9 @@ def test_few_hits_are_not_worth_a_transfer(three_nodes: Cluster, engine: MakeEng
     assert one.is_blank()
 
 
-def test_requests_wait_for_those_before_them(three_nodes: Cluster, engine: MakeEngine) -> None:
+def test_prefetch_keeps_within_its_in_flight_token_limit(
+    three_nodes: Cluster, engine: MakeEngine
+) -> None:
     writer, reader = (engine(node, model_name="room") for node in three_nodes.daemons[:2])
     prompts = {f"r{i}": tokens_of(f"room {i}", 4) for i in range(6)}
     for name, tokens in prompts.items():
@@ -147,7 +151,7 @@ def test_a_request_without_room_goes_without(three_nodes: Cluster, engine: MakeE
     assert (done.end, done.pages) == (0, [])
 
 
-def test_a_stopped_request_ends_with_what_it_has(
+def test_stopped_prefetch_returns_only_correct_pages_and_can_restart(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(1)
@@ -185,7 +189,7 @@ def test_without_a_daemon_a_prefetch_is_a_miss(
 # --- on all ranks alike -----------------------------------------------------------------------
 
 
-def test_all_ranks_get_as_much_as_the_emptiest_has(
+def test_all_ranks_prefetch_the_shortest_prefix_any_rank_has(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     """Rank 1 lacks the end of one prompt, and all of another."""
@@ -226,7 +230,7 @@ def test_all_ranks_get_as_much_as_the_emptiest_has(
 
 
 @pytest.mark.parametrize("lost_pages", [1, 6])
-def test_what_is_lost_on_one_rank_after_the_match_is_lost_on_all(
+def test_page_lost_on_one_rank_after_match_is_dropped_by_all(
     three_nodes: Cluster, engine: MakeEngine, lost_pages: int
 ) -> None:
     """The allocator is called between match and retrieve."""
@@ -314,7 +318,7 @@ def test_stores_are_done_when_all_ranks_have_stored(
 # --- stores -----------------------------------------------------------------------------------
 
 
-def test_chunks_are_gathered_until_they_are_worth_a_transfer(
+def test_store_queue_batches_chunks_up_to_the_token_threshold(
     three_nodes: Cluster, engine: MakeEngine
 ) -> None:
     one = engine(three_nodes[0], model_name="gather")
@@ -332,7 +336,7 @@ def test_chunks_are_gathered_until_they_are_worth_a_transfer(
     assert queue.in_flight_tokens == 0
 
 
-def test_what_is_too_much_is_dropped_and_counted(
+def test_store_queue_drops_and_counts_tokens_above_its_limit(
     make_cluster: MakeCluster, engine: MakeEngine
 ) -> None:
     cluster = make_cluster(1)
@@ -378,7 +382,7 @@ def test_an_abandoned_request_gives_its_pages_back(
     "mapping",
     [[(0, slice(0, 8))], [(0, slice(16, 8))], [(0, slice(0, 16)), (1, slice(32, 48))]],
 )
-def test_pages_that_are_not_whole_are_not_taken(
+def test_store_queue_refuses_partial_pages_and_gaps(
     three_nodes: Cluster, engine: MakeEngine, mapping: list[tuple[int, slice]]
 ) -> None:
     one = engine(three_nodes[0], model_name="not whole")

@@ -30,7 +30,7 @@ def has_copies(daemon: Daemon, records: int) -> bool:
     return int(daemon.status()["copies"]["records"]) >= records
 
 
-def test_what_any_node_has_is_found_without_asking_anybody(
+def test_copies_answer_lookups_without_asking_owners(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Each digest has two owners of five; the fifth node joins behind the sets."""
@@ -58,7 +58,9 @@ def test_what_any_node_has_is_found_without_asking_anybody(
         assert asked(daemon) == before
 
 
-def test_one_owner_says_where_a_prefix_ends(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_prefix_end_is_settled_by_asking_at_most_one_owner(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
     """The first page that no copy has decides, and what lies behind it is not asked for."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
@@ -83,7 +85,7 @@ def test_one_owner_says_where_a_prefix_ends(make_cluster: MakeCluster, attach: A
         eventually(partial(is_settled_by_one, length))
 
 
-def test_a_node_that_is_killed_has_no_copy_and_one_that_is_back_has_another(
+def test_copy_is_dropped_when_its_node_dies_and_rebuilt_on_return(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3)
@@ -108,7 +110,7 @@ def test_a_node_that_is_killed_has_no_copy_and_one_that_is_back_has_another(
     assert asked(cluster[0]) == before
 
 
-def test_pages_of_a_node_whose_records_do_not_fit_are_found_through_their_owners(
+def test_pages_of_holder_too_large_to_copy_are_found_through_owners(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, directory_copies=1024)

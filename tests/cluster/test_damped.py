@@ -40,7 +40,7 @@ def without_a_memory(daemon: Daemon) -> None:
         file.unlink()
 
 
-def test_a_node_that_is_not_taken_in_yet_removes_and_clears_nothing_for_sure(
+def test_damped_node_confirms_no_removal_or_clear_until_admitted(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Even if it knows of no others by itself."""
@@ -70,9 +70,7 @@ def test_a_node_that_is_not_taken_in_yet_removes_and_clears_nothing_for_sure(
     assert not pages.has(keys)
 
 
-def test_a_node_that_is_not_taken_in_yet_takes_no_sets(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, attach: Attach) -> None:
     nodes = make_cluster(3)
     a, _, c = nodes.daemons
     pages, before = attach(a), keys_of("before", 16)

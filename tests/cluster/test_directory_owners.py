@@ -50,7 +50,7 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
     assert cluster[0].status()["operations"]["control"]["lookups"] > lookups
 
 
-def test_sets_go_on_while_an_owner_is_dead_and_it_learns_of_them_when_it_is_back(
+def test_sets_succeed_without_a_dead_owner_and_it_resyncs_on_return(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(3)
@@ -66,7 +66,7 @@ def test_sets_go_on_while_an_owner_is_dead_and_it_learns_of_them_when_it_is_back
 
 
 @pytest.mark.netns
-def test_an_owner_that_is_cut_off_costs_no_misses_and_resyncs_when_it_heals(
+def test_partitioned_owner_costs_no_misses_and_resyncs_after_healing(
     network: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = _on_hosts(network, make_cluster)
@@ -94,7 +94,7 @@ def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-def test_a_full_shard_refuses_counts_says_so_and_takes_what_it_refused_once_there_is_room(
+def test_full_shard_counts_refusals_warns_and_recovers_once_it_has_room(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(2, directory_capacity=CAPACITY)

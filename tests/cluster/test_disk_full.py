@@ -38,7 +38,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_file_system_is_said_and_used_again_when_it_has_room(
+def test_full_file_system_is_reported_and_used_again_once_freed(
     make_cluster: MakeCluster, attach: Attach, small: Path
 ) -> None:
     """disk_size is more than there is; another program's file takes half of that."""
@@ -79,7 +79,7 @@ def test_a_read_only_file_system_is_a_clear_error_at_start(
     assert "Read-only file system" in cluster[0].log_tail()
 
 
-def test_foreign_and_truncated_segments_are_said_and_cost_only_their_pages(
+def test_foreign_and_truncated_segments_are_reported_and_cost_only_their_pages(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     cluster = make_cluster(

@@ -22,7 +22,7 @@ def operations(daemon: Daemon) -> dict[str, int]:
     return counted
 
 
-def test_four_pools_worth_are_read_back_by_a_peer_and_after_kills_and_restarts(
+def test_disk_tier_serves_peers_before_and_after_kills_and_restarts(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     cluster = make_cluster(
@@ -74,7 +74,7 @@ def test_exists_finds_pages_on_disks_and_has_them_warmed(
     assert attach(cluster[0]).client.batch_exists(keys) == PAGES
 
 
-def test_what_is_removed_or_cleared_is_gone_from_disks_and_stays_gone(
+def test_removed_and_cleared_pages_leave_disks_and_stay_gone_after_restart(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
@@ -201,7 +201,7 @@ def refused_start(daemon: Daemon) -> str:
     return daemon.log_tail()
 
 
-def test_a_disk_path_that_cannot_be_used_is_a_clear_error_at_start(
+def test_start_fails_with_a_clear_error_for_an_unusable_disk_path(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster: Cluster = make_cluster(
@@ -217,7 +217,7 @@ def test_a_disk_path_that_cannot_be_used_is_a_clear_error_at_start(
     assert "nowhere" in refused_start(other)
 
 
-def test_a_namespace_that_was_cleared_is_written_again_though_its_epoch_was_lost(
+def test_cleared_namespace_is_written_to_disk_after_its_epoch_is_lost(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     """Without a `state_dir` only the disk remembers the clear."""
@@ -238,7 +238,7 @@ def test_a_namespace_that_was_cleared_is_written_again_though_its_epoch_was_lost
         assert found(worker, keys_of("before", 32)) == 0
 
 
-def test_pages_that_are_too_large_for_the_disk_are_told_with_the_limit(
+def test_health_reports_pages_too_large_for_the_disk_with_the_limit(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     cluster = make_cluster(1, pool_size="64MiB", each=disk_options(tmp_path, "a"))

@@ -49,7 +49,7 @@ def test_sets_do_not_wait_for_a_disk_that_hangs(
 
 
 @pytest.mark.parametrize("fault", ["disk_write_eio", "disk_no_space"])
-def test_a_disk_that_takes_nothing_is_said_and_the_pool_goes_on(
+def test_unwritable_disk_is_reported_and_the_pool_keeps_serving(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path, fault: str
 ) -> None:
     cluster = with_faults(make_cluster, tmp_path, f"{fault}=1")
@@ -65,7 +65,7 @@ def test_a_disk_that_takes_nothing_is_said_and_the_pool_goes_on(
 
 
 @pytest.mark.parametrize("fault", ["disk_read_eio=0.3", "disk_read_corrupt=0.3"])
-def test_what_cannot_be_read_is_a_miss_and_never_wrong(
+def test_unreadable_disk_pages_are_misses_never_wrong_bytes(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path, fault: str
 ) -> None:
     cluster = with_faults(make_cluster, tmp_path, f"seed=3,{fault}")
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_a_miss_and_never_wrong(
     eventually(lambda: "damaged or not to be read" in cluster[0].log_path.read_text(), 20)
 
 
-def test_pages_on_a_disk_that_hangs_are_errors_here_and_at_a_peer(
+def test_pages_on_a_hung_disk_are_errors_locally_and_at_peers(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     """Not `absent` or `stale`, as if nobody had them: the metrics are to point at a disk."""

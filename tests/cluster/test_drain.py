@@ -75,7 +75,7 @@ def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
     assert attach(cluster[0]).has(keys[:64]), "they do not depend on the one that drained"
 
 
-def test_while_it_drains_sets_are_refused_counted_and_said_and_undrain_takes_them_again(
+def test_draining_node_refuses_and_reports_sets_until_undrain(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2)
@@ -129,7 +129,7 @@ def test_the_budget_takes_the_pages_used_last(make_cluster: MakeCluster, attach:
     assert not any(reader.get(cold))
 
 
-def test_with_no_peer_a_drain_says_so_and_undrain_is_too_late_once_it_left(
+def test_drain_without_a_peer_reports_it_and_undrain_fails_after_leaving(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(1)
@@ -144,7 +144,7 @@ def test_with_no_peer_a_drain_says_so_and_undrain_is_too_late_once_it_left(
     assert "restart the daemon" in late.stderr
 
 
-def test_a_peer_full_of_warmer_pages_takes_none_and_keeps_its_own(
+def test_drain_reports_a_peer_full_of_warmer_pages(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2, each=({"pool-size": "4MiB"}, {"pool-size": "64MiB"}))
@@ -176,7 +176,7 @@ def test_a_frozen_peer_does_not_keep_a_drain_beyond_its_time(
     cluster.wait_complete()
 
 
-def test_limits_that_cannot_be_are_refused_and_nothing_begins(three_nodes: Cluster) -> None:
+def test_invalid_drain_limits_are_refused_and_no_drain_begins(three_nodes: Cluster) -> None:
     admin = AdminClient(str(three_nodes[0].admin_path))
     with admin, pytest.raises(Refused, match="between 0 and 3600"):
         admin.drain(1, 1e9, True)

@@ -37,7 +37,9 @@ def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster, attach: Attach) ->
     assert nodes[0].status()["membership"]["kind"] == "etcd"
 
 
-def test_who_dies_is_out_by_its_lease_and_who_ends_at_once(nodes: Cluster, attach: Attach) -> None:
+def test_dead_node_leaves_by_its_lease_and_stopped_node_at_once(
+    nodes: Cluster, attach: Attach
+) -> None:
     nodes[2].kill()
     nodes.wait_complete()
     began = now_s()
@@ -62,7 +64,7 @@ def test_a_restart_is_a_new_member_at_once(nodes: Cluster) -> None:
     nodes.wait_complete()
 
 
-def test_while_etcd_is_away_all_go_on_and_after_its_restart_nobody_was_lost(
+def test_members_outlive_an_etcd_outage_and_its_restart(
     nodes: Cluster, etcd: Etcd, attach: Attach
 ) -> None:
     keys = keys_of("outlive etcd", 32)
@@ -83,7 +85,9 @@ def test_while_etcd_is_away_all_go_on_and_after_its_restart_nobody_was_lost(
     eventually(lambda: names(nodes[0]) == ["a", "c"], 20)
 
 
-def test_a_hung_etcd_is_the_same_as_none(nodes: Cluster, etcd: Etcd, attach: Attach) -> None:
+def test_hung_etcd_is_reported_and_reads_continue(
+    nodes: Cluster, etcd: Etcd, attach: Attach
+) -> None:
     keys = keys_of("beside a hung etcd", 16)
     assert all(attach(nodes[0]).set(keys))
     etcd.freeze()

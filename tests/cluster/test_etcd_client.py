@@ -31,7 +31,7 @@ def test_a_key_is_put_only_if_it_was_not_put_since(etcd: Etcd) -> None:
     asked(etcd, claim)
 
 
-def test_a_key_is_put_only_if_none_of_its_prefix_was_put_since(etcd: Etcd) -> None:
+def test_put_if_fails_after_a_newer_put_under_its_prefix(etcd: Etcd) -> None:
     async def claim(client: EtcdClient) -> None:
         assert await client.put_if(b"/p/", b"1", 0, 0, b"/p/")
         _, revision = await client.read(b"/p/")

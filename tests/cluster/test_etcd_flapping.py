@@ -114,7 +114,7 @@ def run(claim: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(claim, seconds(100)))
 
 
-def test_one_that_is_killed_again_and_again_soon_changes_no_view(etcd: Etcd) -> None:
+def test_repeatedly_killed_node_stops_changing_the_view(etcd: Etcd) -> None:
     async def claim() -> None:
         a, b = Node(etcd, "a"), Node(etcd, "b")
         async with cluster(a, b):
@@ -159,7 +159,7 @@ def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
     run(claim())
 
 
-def test_who_leaves_is_out_long_before_a_heartbeat_is_over(etcd: Etcd) -> None:
+def test_leaving_node_is_out_within_half_a_heartbeat(etcd: Etcd) -> None:
     """It says so first. Who is gone without a word has a heartbeat's time to come back."""
     patient = Timing(heartbeat_interval_s=seconds(10), member_ttl_s=seconds(40))
 
@@ -174,7 +174,7 @@ def test_who_leaves_is_out_long_before_a_heartbeat_is_over(etcd: Etcd) -> None:
     run(claim())
 
 
-def test_who_loses_its_lease_in_the_wait_waits_anew(etcd: Etcd) -> None:
+def test_damped_node_that_loses_its_lease_waits_again(etcd: Etcd) -> None:
     async def claim() -> None:
         a, b = Node(etcd, "a"), Node(etcd, "b")
         async with cluster(a, b):
@@ -214,7 +214,7 @@ def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
     run(claim())
 
 
-def test_hiccups_of_etcd_count_as_nobodys_joins(etcd: Etcd) -> None:
+def test_etcd_hiccups_are_not_counted_as_joins(etcd: Etcd) -> None:
     async def claim() -> None:
         nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c")
         async with cluster(*nodes):
@@ -243,7 +243,7 @@ def test_hiccups_of_etcd_count_as_nobodys_joins(etcd: Etcd) -> None:
     run(claim())
 
 
-def test_one_that_was_out_for_a_lost_lease_has_come_once_more(etcd: Etcd) -> None:
+def test_return_after_a_lost_lease_counts_as_another_join(etcd: Etcd) -> None:
     async def claim() -> None:
         with CutProxy(etcd.endpoint) as proxy:
             nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c", proxy.endpoint)
@@ -259,7 +259,7 @@ def test_one_that_was_out_for_a_lost_lease_has_come_once_more(etcd: Etcd) -> Non
     run(claim())
 
 
-def test_a_daemon_that_flaps_starts_says_so_and_joins_later(
+def test_flapping_daemon_starts_warns_and_joins_later(
     etcd: Etcd, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     etcd.put_joins_of("c", FLAPS.replace(b"7", b"8"))

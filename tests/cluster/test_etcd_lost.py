@@ -29,7 +29,7 @@ def wait_healthy(cluster: Cluster, etcd: Etcd, timeout_s: float = 15.0) -> None:
     eventually(lambda: not any("etcd" in sentences(d) for d in live), timeout_s, "healthy")
 
 
-def test_etcd_begun_anew_gets_the_view_that_all_have_still(
+def test_wiped_etcd_gets_back_the_view_members_still_hold(
     nodes: Cluster, etcd: Etcd, attach: Attach
 ) -> None:
     wait_healthy(nodes, etcd)
@@ -51,7 +51,7 @@ def test_etcd_begun_anew_gets_the_view_that_all_have_still(
     assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
 
 
-def test_who_dies_while_etcd_is_begun_anew_is_out_by_the_time_of_a_lease(
+def test_node_that_dies_during_an_etcd_wipe_is_reported_and_removed(
     nodes: Cluster, etcd: Etcd
 ) -> None:
     wait_healthy(nodes, etcd)
@@ -83,7 +83,7 @@ def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd, attach: 
     assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
 
 
-def test_a_live_daemon_whose_lease_was_revoked_is_no_miss_and_makes_no_view(
+def test_revoked_lease_of_a_live_daemon_costs_no_miss_or_view(
     nodes: Cluster, etcd: Etcd, attach: Attach
 ) -> None:
     wait_healthy(nodes, etcd)
@@ -100,7 +100,7 @@ def test_a_live_daemon_whose_lease_was_revoked_is_no_miss_and_makes_no_view(
     assert {view(daemon) for daemon in nodes.daemons} == {before}
 
 
-def test_all_cut_off_from_etcd_for_longer_than_their_leases_keep_their_view(
+def test_nodes_cut_off_from_etcd_past_their_leases_keep_their_view(
     etcd: Etcd, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     with CutProxy(etcd.endpoint) as proxy:
@@ -123,7 +123,7 @@ def test_all_cut_off_from_etcd_for_longer_than_their_leases_keep_their_view(
         assert reader.has(keys)
 
 
-def test_one_that_is_cut_off_from_etcd_alone_is_out_and_comes_back(
+def test_node_cut_off_alone_from_etcd_is_out_until_it_returns(
     etcd: Etcd, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     with CutProxy(etcd.endpoint) as proxy:
@@ -142,7 +142,7 @@ def test_one_that_is_cut_off_from_etcd_alone_is_out_and_comes_back(
         eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found again")
 
 
-def test_a_start_without_etcd_goes_by_the_view_on_disk(
+def test_start_without_etcd_uses_the_view_on_disk(
     nodes: Cluster, etcd: Etcd, attach: Attach
 ) -> None:
     keys = keys_of("a cold start", 32)

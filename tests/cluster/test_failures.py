@@ -27,7 +27,7 @@ def test_a_dead_owner_costs_no_misses(make_hosts: MakeCluster, attach: Attach) -
     assert reader.has(keys)
 
 
-def test_pages_of_a_dead_holder_are_misses_at_once_and_can_be_set_again(
+def test_pages_of_a_dead_holder_miss_and_can_be_set_again(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(3)
@@ -84,7 +84,7 @@ def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
             eventually(lambda: reader.client.batch_exists(keys) == 8, 20)
 
 
-def test_workers_of_a_dead_daemon_get_misses_at_once_and_reconnect_by_themselves(
+def test_workers_of_a_dead_daemon_miss_at_once_and_reconnect(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(1)
@@ -159,7 +159,7 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
 
-def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
+def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Its time-out is longer than the workers' deadlines, so whoever waits for it misses."""
@@ -179,7 +179,7 @@ def test_a_frozen_owner_delays_one_lookup_by_far_less_than_its_time_out(
     assert reader.has(batches[0])
 
 
-def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
+def test_thawed_daemon_writes_nothing_for_a_get_past_its_deadline(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(1)
@@ -196,7 +196,7 @@ def test_a_request_that_a_frozen_daemon_finds_too_late_is_not_carried_out(
     assert pages.has(keys)
 
 
-def test_a_daemon_that_freezes_in_mid_get_leaves_the_memory_alone_or_says_that_it_is_lost(
+def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Frozen between two pieces it must not write the next; within one, nobody can stop it."""

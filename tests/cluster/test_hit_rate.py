@@ -38,7 +38,7 @@ def lookups(daemon: Daemon) -> int:
 
 
 @pytest.mark.parametrize("end, back", [("kill", "start"), ("freeze", "thaw")])
-def test_pages_of_survivors_are_hits_all_the_time_when_the_head_is_gone_and_comes_back(
+def test_survivors_pages_stay_hits_while_the_head_goes_and_returns(
     make_hosts: MakeCluster, attach: Attach, end: str, back: str
 ) -> None:
     cluster = make_hosts(4, **SMALL_CACHE)
@@ -58,7 +58,7 @@ def test_pages_of_survivors_are_hits_all_the_time_when_the_head_is_gone_and_come
 
 
 @pytest.mark.netns
-def test_pages_of_others_are_hits_all_the_time_when_a_host_is_cut_off_and_comes_back(
+def test_others_pages_stay_hits_through_a_partition_and_its_healing(
     network: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, start=False, **SMALL_CACHE)
@@ -77,7 +77,7 @@ def test_pages_of_others_are_hits_all_the_time_when_a_host_is_cut_off_and_comes_
         reading.check_whole("the host came back")
 
 
-def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_taken_over(
+def test_all_pages_are_found_again_after_new_masters_take_over(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Every sixth page is owned by both of those that die."""
@@ -103,7 +103,7 @@ def test_when_all_masters_die_what_had_no_other_owner_is_back_once_others_have_t
 # --- planned ----------------------------------------------------------------------------------
 
 
-def test_a_join_a_drain_and_a_leave_cost_steady_readers_not_one_page_in_any_round(
+def test_join_drain_and_leave_cost_steady_readers_no_page(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(4, start=False, stop_drain_s=20, rpc_timeout_ms=20_000, **SMALL_CACHE)

@@ -7,7 +7,7 @@ from harness.waiting import eventually
 PAGE_BYTES = 256 << 10
 
 
-def test_held_pages_outlive_a_pool_that_turns_over_and_go_when_their_time_is_up(
+def test_held_pages_survive_pool_turnover_until_their_hold_expires(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     holder, reader = make_cluster(2, pool_size="32MiB").daemons
@@ -28,7 +28,9 @@ def test_held_pages_outlive_a_pool_that_turns_over_and_go_when_their_time_is_up(
         eventually(lambda: client.client.batch_exists(promised) == 0, what="owners to be told")
 
 
-def test_what_cannot_be_held_is_not_promised(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_exists_with_hold_counts_only_pages_it_can_hold(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
     holder, reader = make_cluster(2, pool_size="32MiB").daemons
     keys = keys_of("many", 96)
     writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)

@@ -97,7 +97,7 @@ def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster, attach
     as_impostor(pair[0], true, key_of(pair[1]), lambda link: link.ready())
 
 
-def test_who_says_to_be_a_later_start_of_a_member_does_not_take_its_place(
+def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(
     pair: Cluster, attach: Attach
 ) -> None:
     assert all(attach(pair[1]).set(KEYS))
@@ -163,7 +163,7 @@ def masters(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
     return make_cluster(3, cluster_secret_file=str(path))
 
 
-def test_a_view_in_which_a_member_has_another_key_gives_its_place_to_nobody(
+def test_view_with_a_forged_member_key_does_not_admit_the_impostor(
     masters: Cluster, attach: Attach
 ) -> None:
     assert all(attach(masters[1]).set(KEYS))
@@ -182,7 +182,9 @@ def test_a_view_in_which_a_member_has_another_key_gives_its_place_to_nobody(
     assert address_of(masters[1]).incarnation == later.incarnation - 1
 
 
-def test_a_grave_that_a_member_makes_up_buries_nobody(masters: Cluster, attach: Attach) -> None:
+def test_forged_death_report_does_not_remove_a_live_member(
+    masters: Cluster, attach: Attach
+) -> None:
     assert all(attach(masters[1]).set(KEYS))
     asyncio.run(_tells(masters[0], without_b))
     eventually(lambda: "b" in masters[0].connected_members(), 20)
@@ -199,7 +201,7 @@ def test_nobody_beats_with_a_key_that_is_not_its_own(pair: Cluster) -> None:
         as_impostor(pair[0], c, own, lambda link: link.call("Heartbeat", beat))
 
 
-def test_a_node_that_has_lost_its_key_is_a_member_again_when_the_former_one_is_dead(
+def test_node_with_lost_key_rejoins_after_its_former_start_died(
     pair: Cluster,
 ) -> None:
     before = key_of(pair[1]).public

@@ -58,7 +58,7 @@ class Reader:
     ("nodes", "rounds"), [(5, 300), pytest.param(8, 250_000, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("copies", [0, 100_000])
-def test_what_is_set_is_found_at_once_while_members_come_and_go(
+def test_set_pages_are_found_at_once_during_membership_changes(
     make_cluster: MakeCluster, attach: Attach, nodes: int, rounds: int, copies: int
 ) -> None:
     """Those that come and go own records and hold no pages; so seldom that they are not damped."""
@@ -75,7 +75,7 @@ def test_what_is_set_is_found_at_once_while_members_come_and_go(
         assert reader.has(keys), f"round {number}"
 
 
-def test_what_is_set_while_a_node_joins_is_found_at_its_only_owner(
+def test_pages_set_during_a_join_are_found_with_one_replica(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Whether writer, owner and reader have heard of the new member or not."""

@@ -42,7 +42,7 @@ def test_pages_of_any_size_arrive_whole(three_nodes: Cluster, attach: Attach) ->
     assert reader.has(keys, sizes)
 
 
-def test_exists_tells_the_longest_prefix_on_every_node(
+def test_exists_returns_the_longest_prefix_on_every_node(
     three_nodes: Cluster, attach: Attach
 ) -> None:
     keys = keys_of("chain", 20)
@@ -84,7 +84,7 @@ def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster, attach: Attac
         assert [status.name for status in statuses] == ["length_mismatch"] * 2
 
 
-def test_a_page_that_is_set_anew_with_another_length_is_found_by_who_knew_the_old_one(
+def test_readers_find_a_page_set_again_with_another_length(
     three_nodes: Cluster, attach: Attach
 ) -> None:
     keys = keys_of("anew", 8)
@@ -145,7 +145,7 @@ def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) 
     assert hits > 0
 
 
-def test_what_is_evicted_is_a_miss_everywhere_and_can_be_set_again(
+def test_evicted_pages_miss_everywhere_and_can_be_set_again(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, pool_size="4MiB")
@@ -162,7 +162,7 @@ def test_what_is_evicted_is_a_miss_everywhere_and_can_be_set_again(
     assert reader.has(first)
 
 
-def test_a_node_that_joins_later_reads_what_was_set_before(
+def test_late_joiner_reads_pages_set_before_it_joined(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, start=False)

@@ -21,7 +21,7 @@ def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster, attach: At
         assert reader.has(keys), f"with {left}"
 
 
-def test_what_is_removed_is_gone_at_all_of_them(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_removed_page_is_gone_at_all_its_holders(make_cluster: MakeCluster, attach: Attach) -> None:
     cluster = make_cluster(len(NODES))
     keys = keys_of("removed", 64)
     workers = [attach(cluster[at]) for at in range(len(NODES))]

@@ -73,7 +73,7 @@ def test_a_node_can_join_while_the_configured_head_is_dead(
     eventually(lambda: attach(cluster[1]).has(keys), 10)
 
 
-def test_a_new_node_beside_dead_heads_waits_says_why_serves_itself_and_joins_when_one_is_back(
+def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Nobody that it knows of lives, though the others go on under new masters."""
@@ -167,7 +167,7 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(
     assert reader.has(keys)
 
 
-def test_a_frozen_master_throws_nobody_out_neither_frozen_nor_awake(
+def test_frozen_master_removes_nobody_while_frozen_or_after_thawing(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(4, start=False, rpc_timeout_ms=20_000)

@@ -87,7 +87,7 @@ def word(status: Status) -> str:
     return status.name.lower()
 
 
-def test_hits_misses_and_bytes_are_what_the_driver_counts(
+def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, pool_size="16MiB", member_ttl_s=30)
@@ -166,7 +166,7 @@ def test_the_view_its_streams_and_its_masters_are_there(
     eventually(lambda: samples(cluster[0]).each("members", "state") == {"alive": 2})
 
 
-def test_every_number_is_where_the_families_look_for_it(make_cluster: MakeCluster) -> None:
+def test_status_has_every_number_the_metric_families_read(make_cluster: MakeCluster) -> None:
     status = make_cluster(1)[0].status()
     paths = [
         path

@@ -59,7 +59,7 @@ def test_a_cut_link_costs_misses_until_it_heals_and_never_a_stall(
     hosts.wait_complete()
 
 
-def test_each_side_of_a_partition_serves_what_it_can_reach_and_both_meet_again(
+def test_both_partition_sides_serve_their_pages_and_share_them_after_healing(
     network: Network, hosts: Cluster, attach: Attach
 ) -> None:
     here, there = attach(hosts[0], timeout_s=TIMEOUT_S), attach(hosts[2], timeout_s=TIMEOUT_S)

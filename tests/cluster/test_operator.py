@@ -111,7 +111,7 @@ def test_another_node_is_steered_only_by_members_that_are_known(
     assert document(anybody[0], "--node", "b", "ring")["nodes"]
 
 
-def test_a_reload_changes_what_can_change_and_names_the_rest(
+def test_reload_applies_live_keys_and_lists_restart_keys(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "p.toml"

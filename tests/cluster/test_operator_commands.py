@@ -86,7 +86,7 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         json.loads(result.stdout)
 
 
-def test_top_shows_what_is_going_on(nodes: Cluster, attach: Attach) -> None:
+def test_top_reports_get_traffic_of_local_and_named_nodes(nodes: Cluster, attach: Attach) -> None:
     reader = attach(nodes[0])
     with Background(lambda: reader.get(KEYS)) as reads:
         reads.wait_rounds(1)
@@ -153,7 +153,7 @@ def told_to_nobody(*arguments: str) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_who_may_not_open_the_socket_is_told_what_to_do(nodes: Cluster) -> None:
+def test_unprivileged_user_is_told_how_to_open_the_admin_socket(nodes: Cluster) -> None:
     nodes.folder.chmod(0o755)
     told = told_to_nobody("--socket", str(nodes[0].socket_path))
     assert f"you may not open the admin socket {nodes[0].admin_path}" in told
@@ -161,7 +161,7 @@ def test_who_may_not_open_the_socket_is_told_what_to_do(nodes: Cluster) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_who_may_not_enter_the_sockets_folder_is_told_that() -> None:
+def test_unprivileged_user_is_told_the_socket_folder_is_closed() -> None:
     """As installed: /run/peercached is closed to who is not in its group."""
     with tempfile.TemporaryDirectory() as name:
         closed = Path(name) / "run"
@@ -172,7 +172,7 @@ def test_who_may_not_enter_the_sockets_folder_is_told_that() -> None:
         assert "its folder is closed" in told
 
 
-def test_a_daemon_that_was_killed_is_told_from_one_that_never_was(
+def test_dead_daemon_and_missing_admin_socket_give_different_errors(
     make_cluster: MakeCluster,
 ) -> None:
     nodes = make_cluster(1)

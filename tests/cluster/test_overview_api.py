@@ -29,7 +29,7 @@ def nodes_of(daemon: Daemon) -> dict[str, Any]:
     return {node["node_id"]: node for node in get(daemon, "/api/v1/cluster")["nodes"]}
 
 
-def test_every_node_tells_the_same_of_the_whole_cluster(
+def test_every_node_reports_the_same_cluster_overview(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(4, max_masters=2)

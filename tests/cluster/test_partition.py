@@ -42,7 +42,7 @@ def with_two_heads(network: Network, cluster: Cluster) -> None:
     cluster.start()
 
 
-def test_both_parts_serve_what_they_hold_and_agree_on_everything_when_they_meet_again(
+def test_both_parts_serve_their_pages_and_agree_after_healing(
     network_of_five: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Some records have both owners in the other part. Their pages are found again once the part

@@ -23,7 +23,7 @@ def told(daemon: Daemon) -> tuple[int, int, int]:
     )
 
 
-def test_a_set_that_meets_no_trouble_is_told_in_frames(
+def test_untroubled_set_publishes_its_records_in_frames(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """And is found by everybody when it has answered; each digest has two owners of eight."""
@@ -46,7 +46,7 @@ def test_a_set_that_meets_no_trouble_is_told_in_frames(
         eventually(partial(is_told_in_frames, writer))
 
 
-def test_what_a_frozen_owner_was_told_too_late_leaves_nothing_behind(
+def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Frames lie in its sockets while their pages come and go."""

@@ -97,6 +97,6 @@ WRONG = ["a", "a=", "a=0", "a=1.5", "=0.5", "a=b", "a=1:", "a=:1", "a=1:2", "a=1
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_quota_that_is_none_is_a_bad_configuration(wrong: str) -> None:
+def test_malformed_quota_is_a_configuration_error(wrong: str) -> None:
     with pytest.raises(ConfigError, match="pattern=share"):
         load(options={"namespace_quotas": wrong})

@@ -35,7 +35,7 @@ def test_a_removal_of_invalid_keys_alone_is_over_at_once(
     assert removals["running"] == removals["unsure"] == 0
 
 
-def test_what_was_evicted_just_before_its_removal_is_not_found_behind_it(
+def test_page_evicted_just_before_its_removal_is_not_found_afterwards(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Owners are told of what is evicted some milliseconds later."""
@@ -159,7 +159,7 @@ def test_a_removal_reaches_a_folder_that_comes_from_a_backup(
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["from a backup", "lost"])
-def test_with_a_state_dir_that_does_not_know_of_a_removal_nothing_old_is_served(
+def test_stale_or_lost_journal_never_lets_removed_pages_be_served(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path, lost: bool
 ) -> None:
     cluster = with_disk(make_cluster, attach, tmp_path)
@@ -219,7 +219,7 @@ def test_a_removal_reaches_a_pool_file(
     assert found(attach(cluster[0]), OTHERS) == 0, "it was switched off for one start"
 
 
-def test_pool_file_and_disk_have_one_content_of_a_key_after_a_kill(
+def test_old_disk_pages_never_replace_pool_file_pages_after_a_kill(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
     [disk], [file] = disk_options(tmp_path, "a"), pool_files.options(1)

@@ -35,7 +35,7 @@ def network_if_possible() -> Iterator[Network | None]:
 
 
 @pytest.mark.parametrize("operations", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_no_read_gets_what_was_removed_before_it_began(
+def test_reads_never_return_pages_removed_before_they_began(
     network_if_possible: Network | None,
     make_cluster: MakeCluster,
     pool_files: PoolFiles,

@@ -113,7 +113,7 @@ def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("end", [Daemon.kill, stopped, left], ids=["killed", "stopped", "left"])
 @pytest.mark.parametrize("store", ["disk", "pool file", "both"])
-def test_who_comes_back_with_its_files_has_heard_of_what_was_removed(
+def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
     make_cluster: MakeCluster,
     worker: Worker,
     pool_files: PoolFiles,
@@ -139,7 +139,7 @@ def test_who_comes_back_with_its_files_has_heard_of_what_was_removed(
         )
 
 
-def test_who_was_away_longer_than_the_others_remember_begins_empty(
+def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """All others began anew meanwhile: they cannot know."""
@@ -198,9 +198,7 @@ def test_an_old_state_dir_does_not_vouch_for_others(
     assert "state_dir is old" in b.log_text() or "state_dir is older" in b.log_text()
 
 
-def test_clear_names_a_member_that_went_without_a_word(
-    make_cluster: MakeCluster, worker: Worker
-) -> None:
+def test_clear_names_the_unreachable_member(make_cluster: MakeCluster, worker: Worker) -> None:
     cluster = make_cluster(3)
     a, b, c = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
@@ -219,7 +217,7 @@ def test_clear_names_a_member_that_went_without_a_word(
 
 
 @pytest.mark.netns
-def test_a_clear_holds_for_what_was_set_behind_another_clear_on_the_far_side(
+def test_clear_voids_pages_set_after_a_clear_on_the_cut_side(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """And whose node has ended since: nobody here has heard of that clear."""
@@ -242,7 +240,7 @@ def test_a_clear_holds_for_what_was_set_behind_another_clear_on_the_far_side(
     all_is_new(cluster, worker)
 
 
-def test_a_node_set_back_to_an_earlier_moment_of_its_last_start_serves_nothing_old(
+def test_node_restored_from_a_snapshot_serves_no_removed_pages(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """As a machine is to its snapshot: nobody has met a later start of it. Who has removed is gone,
@@ -273,7 +271,7 @@ def copy_all(files: Sequence[Path], to: Path) -> None:
     subprocess.run(["cp", "-a", *files, to], check=True)
 
 
-def test_a_whole_cluster_that_ends_at_once_keeps_what_was_not_removed(
+def test_full_cluster_kill_keeps_pages_that_were_not_removed(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
@@ -291,7 +289,7 @@ def test_a_whole_cluster_that_ends_at_once_keeps_what_was_not_removed(
     eventually(lambda: worker(a).get(others) == [OLD] * len(others), 10, "what was not removed")
 
 
-def test_pages_are_held_back_until_those_who_know_what_was_removed_are_back(
+def test_pages_are_held_back_until_the_last_survivor_returns(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
@@ -327,7 +325,7 @@ def test_pages_are_held_back_until_those_who_know_what_was_removed_are_back(
         eventually(lambda: worker(daemon).get(others) == [OLD] * 40, 20)  # noqa: B023
 
 
-def test_nobody_removes_for_sure_what_the_last_to_end_may_have(
+def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """It will not ask anybody what was removed: it knows that it was the last."""
@@ -364,7 +362,7 @@ def test_nobody_removes_for_sure_what_the_last_to_end_may_have(
 # --- who is alive, and cannot be asked --------------------------------------------------------
 
 
-def test_a_removal_that_a_frozen_holder_has_not_heard_is_not_answered_ok(
+def test_removal_is_not_confirmed_while_a_holder_is_frozen(
     make_cluster: MakeCluster, worker: Worker
 ) -> None:
     cluster = make_cluster(3)
@@ -390,7 +388,7 @@ def test_a_removal_that_a_frozen_holder_has_not_heard_is_not_answered_ok(
     all_is_new(cluster, worker)
 
 
-def test_the_one_who_removes_may_die_before_it_is_sure(
+def test_removal_survives_the_death_of_the_node_driving_it(
     make_cluster: MakeCluster, worker: Worker
 ) -> None:
     cluster = make_cluster(3)
@@ -461,7 +459,7 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
 
 
 @pytest.mark.netns
-def test_who_answered_while_an_owner_was_away_is_asked_again_when_it_is_back(
+def test_members_are_asked_again_when_a_missing_owner_returns(
     network: Network, make_cluster: MakeCluster, worker: Worker
 ) -> None:
     """Back with what it had of before: its other members' answers were not about it."""
@@ -487,7 +485,7 @@ def test_who_answered_while_an_owner_was_away_is_asked_again_when_it_is_back(
 
 
 @pytest.mark.netns
-def test_a_removal_waits_for_a_node_that_has_started_on_the_far_side(
+def test_removal_waits_for_a_node_started_behind_the_partition(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """Let in by a member that has ended since: only its own host can tell of it."""

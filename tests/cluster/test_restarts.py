@@ -18,7 +18,7 @@ def open_files(daemon: Daemon) -> int:
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(8, marks=pytest.mark.slow)])
-def test_survivors_keep_no_file_open_for_a_daemon_that_dies_again_and_again(
+def test_survivors_leak_no_descriptors_when_a_daemon_keeps_dying(
     make_cluster: MakeCluster, attach: Attach, kills: int
 ) -> None:
     cluster = make_cluster(3)
@@ -89,7 +89,7 @@ def swap_places(one: Daemon, other: Daemon) -> None:
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill], ids=["stopped", "killed"])
-def test_two_nodes_that_come_back_at_each_others_ports_are_taken_for_who_they_are(
+def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
     make_cluster: MakeCluster, attach: Attach, end: object
 ) -> None:
     assert callable(end)
@@ -123,7 +123,7 @@ def test_two_nodes_that_come_back_at_each_others_ports_are_taken_for_who_they_ar
     }
 
 
-def test_another_cluster_secret_is_no_old_state_dir(
+def test_new_cluster_secret_is_not_reported_as_an_old_state_dir(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
     """The journals begin anew with it, and that is no reason to think of a backup."""

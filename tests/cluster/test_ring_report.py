@@ -61,7 +61,7 @@ def test_the_command_prints_a_table_or_json(three_nodes: Cluster) -> None:
     assert [node["node_id"] for node in document["nodes"]] == ["a", "b", "c"]
 
 
-def test_a_frozen_owner_is_seen_and_with_it_what_waits(
+def test_ring_report_shows_frozen_owner_suspect_and_records_not_live(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(2, member_ttl_s=60, heartbeat_interval_s=1)

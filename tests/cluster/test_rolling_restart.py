@@ -81,9 +81,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     assert found(worker, keys) == len(keys)
 
 
-def test_nodes_that_are_killed_one_after_the_other_cost_their_own_pages_and_no_deadline(
-    hosts: Cluster, attach: Attach
-) -> None:
+def test_nodes_killed_in_turn_cost_only_their_own_pages(hosts: Cluster, attach: Attach) -> None:
     keys = set_everywhere(hosts, attach)
     steady = keys["a"] + keys["b"]
     doomed = keys["c"] + keys["d"] + keys["e"]

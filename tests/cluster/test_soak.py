@@ -20,7 +20,7 @@ def passed(chaos: Chaos, minutes: float, network: Network | None, **how: bool) -
 
 
 @pytest.mark.parametrize("minutes", [0.3, pytest.param(10, marks=pytest.mark.slow)])
-def test_whatever_befalls_nothing_is_wrong_old_late_or_left(
+def test_random_faults_cause_no_wrong_stale_late_or_leaked_pages(
     make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path, minutes: float
 ) -> None:
     chaos = Chaos(make_cluster, pool_files.options(4), tmp_path, 7)
@@ -31,7 +31,7 @@ def test_whatever_befalls_nothing_is_wrong_old_late_or_left(
 @pytest.mark.parametrize(
     ("nodes", "minutes"), [(5, 0.1), pytest.param(8, 5, marks=pytest.mark.slow)]
 )
-def test_nor_when_many_troubles_come_at_once(
+def test_simultaneous_faults_cause_no_wrong_stale_late_or_leaked_pages(
     make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path, nodes: int, minutes: float
 ) -> None:
     if reason := reason_to_skip():

@@ -136,7 +136,7 @@ def test_without_a_session_there_is_no_rdma_channel(pair: Cluster) -> None:
     assert pair[0].status()["transport"]["channels_accepted"] == 0
 
 
-def test_who_knows_the_secret_but_is_no_member_gets_no_rdma_channel(pair: Cluster) -> None:
+def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="is not in view") as error:
         call(
             pair[0],

@@ -59,7 +59,7 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
         assert security(daemon)["meta_ended_silent"] in range(3)
 
 
-def test_a_node_whose_data_port_is_open_is_read_and_named(
+def test_node_with_a_plaintext_data_port_is_read_and_reported(
     make_cluster: MakeCluster, attach: Attach, certificates: Certificates
 ) -> None:
     each: list[dict[str, object]] = [{**certificates.options(name)} for name in "abc"]
@@ -75,7 +75,7 @@ def test_a_node_whose_data_port_is_open_is_read_and_named(
     assert [security(daemon)["data_sealed"] for daemon in nodes.daemons] == [True, True, False]
 
 
-def test_a_daemon_with_anothers_authority_is_kept_out_and_both_say_so(
+def test_daemon_with_a_foreign_authority_is_kept_out_and_logged(
     make_cluster: MakeCluster, attach: Attach, certificates: Certificates, tmp_path: Path
 ) -> None:
     foreign = Certificates(tmp_path / "foreign")

@@ -73,7 +73,7 @@ def keys_of(name: str, number: int) -> list[bytes]:
     return [f"{name}/{number}/{page}".encode() for page in range(8)]
 
 
-def test_what_was_set_is_found_everywhere_though_its_memory_is_used_again(
+def test_set_pages_are_found_everywhere_after_their_buffer_is_reused(
     three_nodes: Cluster, transit: Any
 ) -> None:
     """The first question after the answer, and on every node: no second try."""
@@ -108,7 +108,7 @@ def test_many_buffers_share_a_daemon_and_nothing_is_mixed_up(
                 assert all(reader.get(keys_of(f"mixed {which}", number)))
 
 
-def test_a_set_that_timed_out_has_not_stored_what_came_into_its_memory_later(
+def test_timed_out_set_does_not_store_bytes_written_afterwards(
     make_cluster: MakeCluster, transit: Any
 ) -> None:
     """The daemon hangs with the request, and goes on when the memory has other bytes."""
@@ -129,7 +129,7 @@ def test_a_set_that_timed_out_has_not_stored_what_came_into_its_memory_later(
         assert all(reader.get(keys_of("next", number)))
 
 
-def test_a_full_daemon_makes_room_and_one_that_cannot_says_so(
+def test_full_daemon_evicts_and_an_oversized_page_is_too_large(
     make_cluster: MakeCluster, transit: Any
 ) -> None:
     cluster = make_cluster(1, pool_size="8MiB")
@@ -142,7 +142,7 @@ def test_a_full_daemon_makes_room_and_one_that_cannot_says_so(
     assert statuses == [Status.too_large, Status.ok]
 
 
-def test_a_daemon_that_is_away_refuses_and_takes_again_when_it_is_back(
+def test_sets_fail_while_the_daemon_is_down_and_work_after_restart(
     make_cluster: MakeCluster, transit: Any
 ) -> None:
     cluster = make_cluster(1)

@@ -80,7 +80,7 @@ def test_the_whole_cluster_restarts_warm(
         eventually(lambda: reader.has(keys_of(f"of {node}", 20)), 10)  # noqa: B023
 
 
-def test_what_was_cleared_stays_away_even_if_the_whole_cluster_restarts(
+def test_cleared_pages_stay_gone_after_a_full_cluster_restart(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(2, each=pool_files.options(2))
@@ -100,7 +100,7 @@ def test_what_was_cleared_stays_away_even_if_the_whole_cluster_restarts(
     eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "recovered pages are swept")
 
 
-def test_who_was_away_during_a_clear_learns_of_it_before_it_serves(
+def test_node_learns_of_a_missed_clear_before_it_serves(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(3, each=pool_files.options(3))
@@ -124,7 +124,7 @@ def test_who_was_away_during_a_clear_learns_of_it_before_it_serves(
         ("node_id", "another", "another node_id or another cluster secret"),
     ],
 )
-def test_another_configuration_begins_empty_and_says_why(
+def test_pool_file_of_another_configuration_is_dropped_with_the_reason(
     make_cluster: MakeCluster,
     attach: Attach,
     pool_files: PoolFiles,
@@ -188,7 +188,7 @@ def test_two_daemons_on_one_file_are_one_too_many(
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
-def test_every_set_that_was_answered_survives_kill_9_in_the_middle_of_others(
+def test_answered_sets_survive_kill_9_during_other_sets(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, kills: int
 ) -> None:
     cluster = make_cluster(1, each=pool_files.options(1), pool_size="256MiB")
@@ -217,7 +217,7 @@ def test_every_set_that_was_answered_survives_kill_9_in_the_middle_of_others(
                 reader.client.remove(keys)
 
 
-def test_a_disk_that_knows_of_a_clear_voids_what_the_pool_file_had(
+def test_clear_known_to_the_disk_voids_older_pool_file_pages(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
     """The node was told of the clear when it wrote those pages; what it kept of epochs is lost."""

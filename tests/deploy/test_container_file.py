@@ -13,21 +13,21 @@ def stages() -> list[str]:
     return TEXT.split("\nFROM ")[1:]
 
 
-def test_what_builds_is_not_in_what_runs() -> None:
+def test_runtime_stage_has_no_compiler() -> None:
     assert len(stages()) == 2
     assert "g++" in stages()[0]
     assert "g++" not in stages()[1]
     assert "USER 64200:64200" in stages()[1]
 
 
-def test_it_installs_every_header_that_bootstrap_asks_for() -> None:
+def test_build_stage_installs_every_header_bootstrap_checks() -> None:
     bootstrap = (ROOT / "tools" / "bootstrap").read_text()
     asked = set(re.findall(r"^    have_header \S+ (\S+)$", bootstrap, flags=re.MULTILINE))
     assert len(asked) > 3
     assert asked - {"libgtest-dev"} - set(stages()[0].split()) == set()
 
 
-def test_what_runs_has_the_libraries_that_the_build_links() -> None:
+def test_runtime_stage_installs_the_linked_libraries() -> None:
     for library in ("libsodium23", "libssl3", "liburing2"):
         assert library in stages()[1].split()
 

@@ -22,12 +22,12 @@ def queries() -> list[tuple[str, str]]:
     ]
 
 
-def test_the_board_is_what_its_maker_makes() -> None:
+def test_committed_board_matches_the_output_of_make_board() -> None:
     made = runpy.run_path(str(FOLDER / "make_board.py"))["text"]()
     assert (FOLDER / "peercached.json").read_text() == made, "run: deploy/grafana/make_board.py"
 
 
-def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     taken: set[tuple[int, int]] = set()
     for panel in BOARD["panels"]:

@@ -52,7 +52,7 @@ def test_every_volume_is_there_and_engines_find_the_socket() -> None:
     assert pod()["hostNetwork"] is True
 
 
-def test_the_probes_ask_what_a_daemon_answers(make_cluster: MakeCluster) -> None:
+def test_probes_use_endpoints_the_daemon_answers(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1)
     wanted = {container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness")}
     wanted.add(container()["readinessProbe"]["httpGet"]["path"])

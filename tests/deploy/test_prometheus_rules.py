@@ -34,7 +34,7 @@ def promtool(*arguments: str, read: str = "") -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_has_nothing_to_say_about_a_scrape(scraped: str) -> None:
+def test_promtool_accepts_a_scrape(scraped: str) -> None:
     promtool("check", "metrics", read=scraped)
 
 
@@ -53,7 +53,7 @@ def test_each_alert_has_a_story() -> None:
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_it_means_and_where_to_read_on(rule: dict[str, Any]) -> None:
+def test_alert_has_severity_annotations_and_a_valid_runbook_link(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")

@@ -45,7 +45,7 @@ def test_the_unit_leaves_little_open() -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
-def test_rdma_finds_what_it_needs() -> None:
+def test_unit_allows_rdma_devices_and_locked_memory() -> None:
     text = UNIT.read_text()
     for line in ("LimitMEMLOCK=infinity", "DeviceAllow=char-infiniband_verbs rw", "Type=notify"):
         assert line in text.splitlines()
@@ -53,7 +53,7 @@ def test_rdma_finds_what_it_needs() -> None:
     assert "AF_NETLINK" in text
 
 
-def test_there_is_time_for_what_happens_before_the_end() -> None:
+def test_unit_stop_timeout_exceeds_the_drain_time() -> None:
     seconds = int(re.search(r"TimeoutStopSec=(\d+)", UNIT.read_text())[1])  # type: ignore[index]
     assert seconds >= load(None, {}, {}).config.stop_drain_s + 20
 

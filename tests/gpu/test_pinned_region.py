@@ -58,7 +58,7 @@ def offsets(first_page: int) -> list[int]:
 
 
 @pytest.mark.parametrize("mapped_first", [True, False], ids=["daemon first", "CUDA first"])
-def test_what_the_gpu_wrote_comes_to_the_gpu_of_another_worker(
+def test_gpu_data_reaches_the_gpu_of_another_worker(
     gpu: Gpu, clients: list[Client], mapped_first: bool
 ) -> None:
     """Device, region, pool, network, region, device: every byte."""

@@ -166,7 +166,7 @@ class Pod:
         return int(self._podman("inspect", "-f", "{{.State.ExitCode}}", self.name))
 
 
-def test_what_runs_brings_no_compiler_and_starts_what_it_says(podman: Podman) -> None:
+def test_image_runs_unprivileged_and_contains_no_compiler(podman: Podman) -> None:
     def run(*words: str) -> str:
         return podman("run", "--rm", *podman.limits, "--network=none", *words)
 

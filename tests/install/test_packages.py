@@ -68,7 +68,7 @@ def installed(folder: Path, wheel: Path) -> Path:
     return environment(folder / "daemon", wheel)
 
 
-def test_the_wheel_brings_its_libraries_and_what_an_operator_installs(wheel: Path) -> None:
+def test_wheel_contains_its_libraries_and_operator_files(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for library in ("libsodium", "libssl", "liburing"):
         assert any(name.startswith(f"peercached.libs/{library}") for name in names), library

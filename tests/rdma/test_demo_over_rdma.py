@@ -10,7 +10,7 @@ from rdma.rdma_devices import devices
 
 
 @pytest.mark.slow
-def test_daemons_on_devices_of_their_own_share_pages_by_rdma() -> None:
+def test_daemons_on_separate_devices_share_pages_over_rdma() -> None:
     command = [sys.executable, "-m", "peercached.demo", "--json", "--requests=60", "--page-kib=64"]
     command += ["--protocol=rdma", f"--devices={','.join(devices()[:3])}", "--heartbeat-s=1.5"]
     command += ["--pool-mib=16"]

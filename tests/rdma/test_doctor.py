@@ -99,7 +99,7 @@ def test_small_packets_are_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_may_not_lock_the_pool_is_told(tmp_path: Path) -> None:
+def test_doctor_reports_too_little_locked_memory_for_the_pool(tmp_path: Path) -> None:
     little = ("setpriv", "--bounding-set=-ipc_lock", "prlimit", "--memlock=65536")
     code, document = ctl(tmp_path, "doctor", under=little, protocol="rdma", pool_size="64mb")
     ((check, level, text),) = wrong(document)

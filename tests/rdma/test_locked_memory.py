@@ -20,7 +20,7 @@ def may_lock(limit_bytes: int) -> Sequence[str]:
     return ["setpriv", "--bounding-set=-ipc_lock", "prlimit", f"--memlock={limit_bytes}"]
 
 
-def test_protocol_rdma_refuses_to_start_and_says_what_to_do(make_cluster: MakeCluster) -> None:
+def test_protocol_rdma_refuses_to_start_and_names_the_remedy(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1, start=False, pool_size=POOL_BYTES, device_names=devices()[0])
     cluster[0].launcher = list(may_lock(MIB))
     cluster[0].start()

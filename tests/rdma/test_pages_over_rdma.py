@@ -25,7 +25,7 @@ def bytes_from(reader: Daemon, holder: Daemon) -> tuple[str, int]:
     return peer["engine"], peer["bytes"]
 
 
-def test_all_read_from_all_and_status_says_how(mixed: Cluster, attach: Attach) -> None:
+def test_every_pair_reads_and_status_names_the_protocol(mixed: Cluster, attach: Attach) -> None:
     pages = {daemon.node_id: attach(daemon, room_pages=16) for daemon in mixed.daemons}
     for holder, reader in itertools.permutations(mixed.daemons, 2):
         keys = keys_of(f"from {holder.node_id} to {reader.node_id}", 16)

@@ -70,7 +70,7 @@ def is_taken_again(reader: Daemon, reading: Pages, keys: list[bytes]) -> None:
     )
 
 
-def test_an_outage_of_rdma_costs_no_page_and_the_peer_is_not_blamed(
+def test_rdma_outage_costs_no_page_and_peer_is_not_suspect(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 1)
@@ -85,7 +85,7 @@ def test_an_outage_of_rdma_costs_no_page_and_the_peer_is_not_blamed(
 
 
 @pytest.mark.slow
-def test_of_two_rails_the_sick_one_costs_no_page(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_one_dead_rail_of_two_costs_no_page(make_cluster: MakeCluster, attach: Attach) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 2)
     reader = cluster[1]
     with cut(devices()[2]):
@@ -154,7 +154,7 @@ def test_an_mtu_that_is_lowered_is_followed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
-def test_a_port_that_is_down_at_the_start_is_taken_when_it_comes_up(
+def test_port_down_at_start_is_used_once_it_comes_up(
     make_cluster: MakeCluster, attach: Attach, named: bool
 ) -> None:
     every = devices()
@@ -189,7 +189,7 @@ def test_while_no_tcp_connection_to_data_port_works_pages_come_by_rdma(
 
 
 @pytest.mark.slow
-def test_while_grpc_is_lost_a_peer_is_suspect_and_its_pages_are_quick_misses(
+def test_peer_without_grpc_is_suspect_and_its_pages_miss_quickly(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 1)

@@ -102,7 +102,7 @@ def test_without_any_rail_pages_are_misses_until_one_is_back(
         eventually(lambda: reading.has(keys), LONG_S, "all pages are read again")
 
 
-def test_a_rail_that_loses_all_packets_and_says_nothing_is_left_for_the_other_one(
+def test_reads_move_from_a_silent_rail_to_the_other_rail(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     # 7: soft-RoCE sends again for ever, so no device reports an error.
@@ -139,7 +139,7 @@ def test_auto_goes_on_over_tcp_while_no_rail_is_up(
     )
 
 
-def test_auto_goes_on_over_tcp_while_all_rails_to_a_peer_are_silent(
+def test_auto_falls_back_to_tcp_while_all_rails_are_silent(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = two_rails_each(make_cluster, protocol="auto", rdma_retry_count=7)
@@ -159,7 +159,7 @@ def test_auto_goes_on_over_tcp_while_all_rails_to_a_peer_are_silent(
     eventually(lambda: reader.status()["transport"]["fallback_peers"] == 0, 5, "and said to be")
 
 
-def test_a_holder_killed_in_mid_read_costs_misses_and_is_read_again_when_it_is_back(
+def test_holder_killed_mid_read_is_read_again_after_its_restart(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = two_rails_each(make_cluster)

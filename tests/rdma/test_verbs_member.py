@@ -140,7 +140,7 @@ ATTEMPTS = {
 }
 
 
-def test_who_has_left_the_view_reads_nothing_any_more(mixed: Cluster) -> None:
+def test_member_that_left_the_view_can_no_longer_read(mixed: Cluster) -> None:
     holder = mixed[0]
 
     async def work() -> None:

@@ -56,7 +56,7 @@ VARIANTS = {
         "sglang/mover.py",
         'results = self._judge("set", wanted, places, statuses)',
         "results = [[True] * len(pages.hashes) for pages in wanted]",
-        ["test_outages.py::test_a_socket_that_is_none_is_no_trouble"],
+        ["test_outages.py::test_missing_socket_gives_only_misses"],
     ),
     "a page without one of its pieces reported as got": Variant(
         "sglang/mover.py",

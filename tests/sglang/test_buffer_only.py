@@ -32,7 +32,7 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 @pytest.mark.parametrize("layout", ["page_first", "layer_first"])
 @pytest.mark.parametrize("kind", ["mha", "mla"])
-def test_what_went_through_the_buffer_is_found_on_another_node(
+def test_pages_written_through_the_buffer_are_found_on_another_node(
     nodes: Any, kind: str, layout: str
 ) -> None:
     shape = Shape(kind=kind, layout=layout)
@@ -74,9 +74,7 @@ def test_host_pages_are_reused_at_once_and_nothing_is_mixed_up(nodes: Any) -> No
             assert same(other.load(tokens), other.expected(tokens))
 
 
-def test_a_daemon_that_cannot_take_pages_leaves_the_buffer_free_and_is_heard_of(
-    cluster: Cluster, caplog: Any
-) -> None:
+def test_dead_daemon_leaves_the_buffer_free_and_is_logged(cluster: Cluster, caplog: Any) -> None:
     """Without a daemon what is written is lost, not kept: the host pool must not fill up."""
     shape = Shape(tokens=1024)
     cluster.start()

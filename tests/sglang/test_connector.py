@@ -50,7 +50,7 @@ def test_page_hashes_are_sglangs(
         assert page_hashes(more, page_size, sglangs[-1], pairs=eagle) == theirs(more, sglangs[-1])
 
 
-def test_page_hashes_of_chunks_are_those_of_the_whole_with_eagle() -> None:
+def test_chunked_page_hashes_match_the_whole_prompt_with_eagle() -> None:
     """A page's last pair reaches into the next page; a chunk's last page waits for its token."""
     tokens = pages.tokens("eagle chunks", 100)
     chain = PageChain(16, pairs=True)

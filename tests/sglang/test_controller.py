@@ -13,7 +13,7 @@ SHAPE = Shape(tokens=4096)  # the host pool must hold more than a batch of 128 p
 
 @pytest.mark.parametrize("hybrid", [True, False])
 @pytest.mark.parametrize("interface_v1", [1, 0])
-def test_what_one_node_backs_up_another_prefetches(
+def test_one_node_prefetches_pages_another_backed_up(
     make_node: Any, hybrid: bool, interface_v1: int
 ) -> None:
     name = f"controller {hybrid} {interface_v1}"
@@ -29,7 +29,7 @@ def test_what_one_node_backs_up_another_prefetches(
     assert pages.read(other.pool, operation.host_indices) == written
 
 
-def test_both_interfaces_have_keys_of_their_own(make_node: Any) -> None:
+def test_page_and_flat_interfaces_use_separate_keys(make_node: Any) -> None:
     """A flat page has the bytes of all pieces in another order: it must not be taken for one."""
     pieces = make_node(0, SHAPE, model="forms")
     flat = make_node(1, SHAPE, model="forms", interface_v1=0)
@@ -54,7 +54,7 @@ def test_prefixes_that_sglang_passes_are_the_parents_of_chains(make_node: Any) -
     assert node.backend.batch_exists(hashes) == 8
 
 
-def test_a_config_file_works_and_says_what_is_lost(
+def test_config_file_works_with_a_warning(
     make_node: Any, nodes: Any, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
     """SGLang looks for the allocator in the text of the option, not in the file that it names."""

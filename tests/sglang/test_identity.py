@@ -117,7 +117,9 @@ def test_tp_2_and_tp_4_share_heads(make_node: Any) -> None:
     assert wide_0.backend.batch_get_v1(hashes, pages.alloc(wide_0.pool, 3)) == [True] * 3
 
 
-def test_ranks_whose_heads_cannot_be_cut_share_with_their_like(make_node: Any, caplog: Any) -> None:
+def test_ranks_with_indivisible_heads_share_only_with_equal_ranks(
+    make_node: Any, caplog: Any
+) -> None:
     shape = Shape(layout="page_head", heads=1)
     options: dict[str, Any] = {"model": "one head", "tp_lcm_size": 4}
     one = make_node(0, shape, rank=Rank(0, 2), **options)
@@ -176,7 +178,7 @@ def test_ranks_of_data_and_context_parallelism(
         ("tenant", 7, "printable text"),
     ],
 )
-def test_a_config_that_cannot_be_meant_ends_the_start(
+def test_invalid_config_fails_the_start_with_a_hint(
     make_node: Any, key: str, value: object, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):

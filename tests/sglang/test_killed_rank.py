@@ -41,7 +41,7 @@ def run_victim(socket_path: Path, pipe: Any) -> None:
     pipe.send("has got")
 
 
-def test_the_daemon_and_the_other_rank_go_on_and_the_memory_is_given_back(
+def test_killed_rank_leaves_daemon_and_other_rank_running_and_is_reclaimed(
     cluster: Cluster,
 ) -> None:
     """The holder is frozen, so that the get is certainly under way when the rank is killed."""

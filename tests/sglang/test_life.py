@@ -56,7 +56,7 @@ def test_a_closed_backend_misses(make_node: Any) -> None:
     assert backend.batch_get_v1(hashes, pages.alloc(node.pool, 4)) == [False] * 4
 
 
-def test_the_figures_are_those_since_the_last_time(make_node: Any) -> None:
+def test_get_stats_covers_only_the_time_since_its_last_call(make_node: Any) -> None:
     node = make_node(0, SHAPE, model="figures")
     assert node.backend.get_stats() is None  # SGLang runs without metrics
     node.backend._with_metrics = True

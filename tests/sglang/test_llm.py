@@ -25,7 +25,7 @@ def same(compared: Comparison) -> bool:
     return compared.same_tokens and compared.same_logits
 
 
-def test_each_turn_on_the_other_node_gets_what_was_computed_there(story: Story) -> None:
+def test_each_turn_on_the_other_node_reuses_its_cached_tokens(story: Story) -> None:
     assert all(map(same, story.turns))
     known = 0
     for number, turn in enumerate(story.turns):

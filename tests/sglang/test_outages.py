@@ -147,7 +147,7 @@ def test_a_hung_daemon_holds_the_scheduler_for_an_instant_and_nobody_twice(
         eventually(lambda: node.backend.batch_exists(hashes) == 4)
 
 
-def test_what_a_scheduler_asks_is_answered_at_once(cluster: Cluster) -> None:
+def test_exists_for_128_pages_answers_in_half_a_millisecond(cluster: Cluster) -> None:
     """0.5 ms for 128 keys is the aim; this allows for a machine with other work."""
     cluster.start()
     with ControllerNode(cluster[0].socket_path, SHAPE.but(tokens=2048)) as node:
@@ -178,12 +178,12 @@ def test_a_daemon_that_loses_its_pages_makes_sglang_miss_not_fail(cluster: Clust
         assert node.prefetch(tokens).completed_tokens == 64
 
 
-def test_a_socket_that_is_none_is_no_trouble(tmp_path: Path) -> None:
+def test_missing_socket_gives_only_misses(tmp_path: Path) -> None:
     with ControllerNode(tmp_path / "nothing.sock", SHAPE) as node:
         all_miss(node, pages.hashes("none", 2), pages.alloc(node.pool, 2))
 
 
-def test_what_the_scheduler_was_told_stays_while_the_pool_is_overrun(cluster: Cluster) -> None:
+def test_pages_confirmed_to_the_scheduler_survive_pool_overrun(cluster: Cluster) -> None:
     """On a decode node a hit is a promise: its pages outlive everything that is set after."""
     cluster.start()
     shape = Shape(tokens=4096, layers=8, heads=8)

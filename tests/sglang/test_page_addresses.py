@@ -15,7 +15,9 @@ POOLS = [("mha", layout) for layout in LAYOUTS] + [
 
 
 @pytest.mark.parametrize(("kind", "layout"), POOLS)
-def test_of_real_pools_no_page_is_asked_about_again(kind: str, layout: str, tmp_path: Any) -> None:
+def test_addresses_computed_for_real_pools_match_the_pools_own(
+    kind: str, layout: str, tmp_path: Any
+) -> None:
     shape = Shape(kind=kind, layout=layout)
     publish(shape, extra_config(tmp_path / "nobody"))
     pool = host_pool(shape)
@@ -49,7 +51,7 @@ class Asked:
         return addresses, [80] * len(addresses)
 
 
-def test_one_page_elsewhere_and_the_pool_is_asked_for_ever() -> None:
+def test_irregular_pool_is_always_asked_for_addresses() -> None:
     find = Asked(odd=99)
     addresses = PageAddresses(find, 4, 400)
     assert not addresses.regular
@@ -67,7 +69,7 @@ def test_one_page_elsewhere_and_the_pool_is_asked_for_ever() -> None:
     ],
     ids=str,
 )
-def test_what_was_not_verified_is_left_to_the_pool(indices: Any) -> None:
+def test_unverified_indices_are_resolved_by_the_pool(indices: Any) -> None:
     find = Asked()
     addresses = PageAddresses(find, 4, 400)
     assert addresses.regular
@@ -76,14 +78,14 @@ def test_what_was_not_verified_is_left_to_the_pool(indices: Any) -> None:
     assert find.calls == calls + 2
 
 
-def test_no_pages_are_nowhere_and_parts_of_pages_are_refused() -> None:
+def test_empty_indices_give_no_addresses_and_partial_pages_are_refused() -> None:
     addresses = PageAddresses(Asked(), 4, 400)
     assert not addresses(torch.arange(0))
     with pytest.raises(ValueError, match="other sizes"):
         addresses(torch.arange(6))
 
 
-def test_nothing_lies_before_the_registered_memory() -> None:
+def test_address_before_the_registered_memory_is_refused() -> None:
     addresses = PageAddresses(Asked(), 4, 400, origin=100)
     assert not addresses.regular
     assert addresses(torch.arange(8, 12)) == [60, 10_060]

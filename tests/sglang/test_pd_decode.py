@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("kind", ["mha", "mla"])
-def test_a_decode_node_restores_what_its_probe_found(nodes: Any, kind: str) -> None:
+def test_decode_node_restores_its_probed_prefix(nodes: Any, kind: str) -> None:
     shape = Shape(kind=kind)
     tokens = pages.tokens(f"pd {kind}", 7 * 16)
     asked = tokens + pages.tokens("pd suffix", 24)
@@ -81,7 +81,7 @@ def test_a_probe_without_a_daemon_is_a_quick_miss_and_raises_nothing(cluster: Cl
         cluster[1].thaw()
 
 
-def test_pages_that_go_between_probe_and_restore_end_the_request_and_nothing_else(
+def test_pages_lost_between_probe_and_restore_fail_only_that_request(
     cluster: Cluster,
 ) -> None:
     """The holder is killed: no hold can keep its pages. SGLang learns of it as of a failure."""
@@ -104,7 +104,7 @@ def test_pages_that_go_between_probe_and_restore_end_the_request_and_nothing_els
         decode.cache.unlock(request.req.lock)
 
 
-def test_what_a_probe_of_side_pools_was_told_stays_while_the_pool_is_overrun(
+def test_only_main_thread_probes_keep_side_pool_pages_through_overrun(
     cluster: Cluster, make_promise: Any
 ) -> None:
     """With v2 the promise is of the side pools' pages, too."""

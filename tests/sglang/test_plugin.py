@@ -84,7 +84,7 @@ def test_a_pool_on_its_numa_node_is_shared(plugged: None, make_node: Any, caplog
     assert "bind:0" in policy
 
 
-def test_what_cannot_be_had_is_told_and_ordinary_memory_follows(
+def test_unavailable_numa_node_is_logged_and_ordinary_memory_used(
     plugged: None, make_node: Any, caplog: Any
 ) -> None:
     moves_pages(make_node, "no node", numa_node=1000)
@@ -92,11 +92,11 @@ def test_what_cannot_be_had_is_told_and_ordinary_memory_follows(
     assert "ordinary memory instead" in caplog.text
 
 
-def test_without_a_wish_the_plugin_does_nothing(plugged: None, make_node: Any) -> None:
+def test_plugin_without_options_moves_pages(plugged: None, make_node: Any) -> None:
     moves_pages(make_node, "no wish")
 
 
-def test_a_wish_that_cannot_be_meant_ends_the_start(plugged: None, make_node: Any) -> None:
+def test_invalid_huge_page_size_fails_the_start(plugged: None, make_node: Any) -> None:
     with pytest.raises(ValueError, match="2MiB or 1GiB"):
         make_node(0, Shape(), huge_pages="4MiB")
 
@@ -108,7 +108,7 @@ def test_sglang_finds_the_plugin() -> None:
     assert found.load() is sglang_plugin.install
 
 
-def test_the_hook_is_registered_where_sglang_allocates() -> None:
+def test_plugin_registers_its_allocation_hook() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry
 
     sglang_plugin.install()

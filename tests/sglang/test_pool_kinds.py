@@ -83,7 +83,7 @@ def test_every_kind_of_side_pool_comes_through(nodes: Any, kind: str) -> None:
         backend.close()
 
 
-def test_every_layer_of_deepseek_v4_is_a_file_of_its_own_and_all_are_taken(nodes: Any) -> None:
+def test_all_366_deepseek_v4_layer_files_are_registered_and_moved(nodes: Any) -> None:
     """In layer_first, 61 layers of six pools are 366 files, of which one call names each."""
     names = [
         PoolName.SWA,

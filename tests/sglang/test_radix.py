@@ -24,7 +24,7 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_decode_has_what_prefill_made(nodes: Any, name: str) -> None:
+def test_decode_loads_the_pages_prefill_wrote(nodes: Any, name: str) -> None:
     shape = SHAPES[name]
     tokens = pages.tokens(name, 7 * 16)
     with RadixNode(nodes[0].socket_path, shape, model=name) as prefill:
@@ -34,7 +34,7 @@ def test_decode_has_what_prefill_made(nodes: Any, name: str) -> None:
         assert same(decode.load(tokens), decode.expected(tokens))
 
 
-def test_a_conversation_that_goes_on_fetches_only_what_is_new(nodes: Any) -> None:
+def test_continued_conversation_fetches_only_new_pages(nodes: Any) -> None:
     shape = Shape(tokens=1024)
     with ExitStack() as stack:
         one, other = (

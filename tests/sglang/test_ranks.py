@@ -56,7 +56,7 @@ def run_rank(rank: int, sockets: list[Path], store: Path, kind: str, answers: An
 
 
 @pytest.mark.parametrize(("kind", "fetched"), [("mha", TOKENS - 16), ("mla", TOKENS)])
-def test_ranks_agree_on_what_all_of_them_have(
+def test_ranks_agree_on_their_common_prefix(
     nodes: Any, tmp_path: Path, kind: str, fetched: int
 ) -> None:
     context = multiprocessing.get_context("spawn")

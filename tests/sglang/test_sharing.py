@@ -55,7 +55,7 @@ def private_pools(monkeypatch: Any) -> None:
         ("shmm", 'with "allocator": "shm" in the extra config, not "allocator": "shmm"'),
     ],
 )
-def test_a_pool_that_cannot_be_shared_is_told_and_copied(
+def test_unshareable_pool_is_logged_and_copied(
     make_node: Any, private_pools: None, caplog: Any, allocator: str, advice: str
 ) -> None:
     name = f"private {allocator}"
@@ -117,7 +117,7 @@ def test_a_get_writes_its_pages_and_nothing_else(make_node: Any) -> None:
     assert after[5:8] == pages.read(one.pool, source)[:3]
 
 
-def test_a_page_s_memory_may_be_reused_as_soon_as_it_is_set(make_node: Any) -> None:
+def test_page_memory_can_be_reused_once_its_set_returns(make_node: Any) -> None:
     one, other = make_node(0, SHAPE, model="reuse"), make_node(1, SHAPE, model="reuse")
     written = []
     indices = pages.alloc(one.pool, 2)

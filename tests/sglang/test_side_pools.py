@@ -90,7 +90,7 @@ def test_all_pages_cuts_the_prefix_at_its_first_hole(make_pair: Any) -> None:
     assert result.restorable_prefix_pages == [1, 2, 3, 4]
 
 
-def test_trailing_pages_allow_lengths_that_are_no_prefix_of_each_other(make_pair: Any) -> None:
+def test_trailing_pages_report_every_restorable_prefix_length(make_pair: Any) -> None:
     one, other = make_pair("trailing", [PoolName.MAMBA])
     hashes = pages.hashes("trailing", 8)
     set_pages(one, PoolName.KV, hashes[:6])
@@ -102,7 +102,7 @@ def test_trailing_pages_allow_lengths_that_are_no_prefix_of_each_other(make_pair
     assert result.extra_pool_hit_pages == {PoolName.KV: 6, PoolName.MAMBA: 5}
 
 
-def test_a_window_at_the_start_is_as_short_as_the_prefix(make_pair: Any) -> None:
+def test_window_near_the_start_shrinks_to_the_prefix(make_pair: Any) -> None:
     one, other = make_pair("window", [PoolName.SWA])
     hashes = pages.hashes("window", 8)
     set_pages(one, PoolName.KV, hashes)
@@ -112,7 +112,7 @@ def test_a_window_at_the_start_is_as_short_as_the_prefix(make_pair: Any) -> None
     assert result.restorable_prefix_pages == [1, 2, 7]
 
 
-def test_block_groups_tell_how_far_they_reach_and_lower_nothing(make_pair: Any) -> None:
+def test_block_groups_report_their_reach_without_lowering_kv_hits(make_pair: Any) -> None:
     name = PoolName.DEEPSEEK_V4_C4
     one, other = make_pair("groups", [name])
     hashes = pages.hashes("groups", 8)
@@ -131,7 +131,7 @@ def test_block_groups_tell_how_far_they_reach_and_lower_nothing(make_pair: Any) 
         assert (result.kv_hit_pages, result.extra_pool_hit_pages[name]) == (8, reach)
 
 
-def test_mamba_states_are_a_rank_s_own_even_where_kv_is_shared(make_node: Any) -> None:
+def test_mamba_states_are_per_rank_even_with_shared_kv(make_node: Any) -> None:
     sidecars = [(PoolName.MAMBA, SIDE), (PoolName.INDEXER, SIDE)]
     zero, one = (
         make_node(i, Shape(kind="mla"), model="mamba", sidecars=sidecars, rank=Rank(i, 2))
@@ -162,7 +162,7 @@ def test_a_pool_that_comes_late_is_taken(make_pair: Any) -> None:
     assert pages.read(pool, wanted.host_indices) == written
 
 
-def test_numbers_that_do_not_fit_are_misses_and_touch_nothing(make_pair: Any) -> None:
+def test_mismatched_side_pool_transfers_fail_every_page(make_pair: Any) -> None:
     one, _ = make_pair("misfit", [PoolName.SWA])
     hashes = pages.hashes("misfit", 2)
     pool = one.pools[PoolName.SWA]
@@ -174,7 +174,7 @@ def test_numbers_that_do_not_fit_are_misses_and_touch_nothing(make_pair: Any) ->
         assert one.backend.batch_get_v2([each]) == {each.name: [False] * 2}
 
 
-def test_a_logical_anchor_leaves_it_to_its_side_pools(nodes: Any) -> None:
+def test_logical_anchor_hits_are_decided_by_its_side_pools(nodes: Any) -> None:
     """DeepSeek V4: the KV pool numbers pages and has no bytes."""
     from controller_node import host_pool, lone_backend
     from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool

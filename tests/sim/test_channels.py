@@ -54,7 +54,7 @@ def why_not(node: LoopNode, connect_id: int) -> str:
     return why
 
 
-def test_a_reader_gets_the_holders_end_and_the_holder_knows_whose_it_is() -> None:
+def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
@@ -76,7 +76,7 @@ def test_a_reader_gets_the_holders_end_and_the_holder_knows_whose_it_is() -> Non
     run(claim())
 
 
-def test_the_number_of_rails_is_part_of_what_members_tell_each_other() -> None:
+def test_members_exchange_their_number_of_rails() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         first = LoopNode("a", a, [a], rails=2)
@@ -98,7 +98,9 @@ def test_the_number_of_rails_is_part_of_what_members_tell_each_other() -> None:
         (ValueError("rail 9 is none"), "rail 9 is none"),
     ],
 )
-def test_a_holder_that_cannot_says_why_and_stays_trusted(error: Exception, said: str) -> None:
+def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
+    error: Exception, said: str
+) -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
@@ -131,7 +133,7 @@ def test_an_answer_of_another_process_is_refused() -> None:
     run(claim())
 
 
-def test_who_is_in_no_view_gets_no_key_whatever_it_proves() -> None:
+def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
     async def claim() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as holder:
@@ -180,7 +182,7 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
     run(claim())
 
 
-def test_a_wish_for_a_node_that_is_gone_or_for_ourselves_is_refused_at_once() -> None:
+def test_connect_to_a_departed_node_or_self_is_refused() -> None:
     async def claim() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as node:
@@ -193,7 +195,7 @@ def test_a_wish_for_a_node_that_is_gone_or_for_ourselves_is_refused_at_once() ->
     run(claim())
 
 
-def test_a_holder_whose_device_hangs_costs_the_rpc_timeout_and_is_not_suspected() -> None:
+def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with (
@@ -219,7 +221,7 @@ def test_a_holder_whose_device_hangs_costs_the_rpc_timeout_and_is_not_suspected(
     run(claim())
 
 
-def test_a_reader_asks_one_holder_for_a_few_at_a_time_and_gets_them_all() -> None:
+def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
@@ -285,7 +287,7 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
     run(claim())
 
 
-def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> None:
+def test_hung_connect_does_not_block_the_default_executor() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
@@ -310,7 +312,7 @@ def test_a_connect_that_hangs_in_the_kernel_takes_no_thread_of_the_others() -> N
     run(claim())
 
 
-def test_wishes_that_are_open_when_the_daemon_stops_are_refused() -> None:
+def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         go_on = threading.Event()

@@ -31,7 +31,7 @@ def some(quick: int, all_of_them: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", some(25, 60))
-def test_whatever_happened_a_quiet_cluster_agrees_and_finds_every_page(seed: int) -> None:
+def test_cluster_converges_and_finds_every_page_after_random_faults(seed: int) -> None:
     stories.pages(seed)
 
 
@@ -44,7 +44,7 @@ def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -
 
 
 @pytest.mark.parametrize("seed", some(30, 80))
-def test_a_hung_master_costs_nobody_his_place_and_no_page_of_the_others(seed: int) -> None:
+def test_hung_master_removes_no_member_and_costs_no_page(seed: int) -> None:
     stories.hung(seed)
 
 
@@ -54,7 +54,7 @@ def test_the_stories_of_many_nodes_end_as_well(kind: str, size: int) -> None:
     assert len(stories.KINDS[kind](1, size).names) == size
 
 
-def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_others(
+def test_members_without_pages_own_records_but_open_no_streams(
     make_cluster: Make,
 ) -> None:
     cluster = make_cluster(9, 8, holders={"n0000", "n0003"})
@@ -73,12 +73,12 @@ def test_a_member_that_may_not_have_pages_has_no_streams_and_answers_like_the_ot
 
 
 @pytest.mark.parametrize("seed", some(12, 25))
-def test_parts_of_a_network_have_their_own_pages_also_when_they_meet_again(seed: int) -> None:
+def test_partition_sides_keep_their_pages_through_split_and_healing(seed: int) -> None:
     stories.parted(seed)
 
 
 @pytest.mark.parametrize("gone", [12, 4])
-def test_when_a_rack_dies_with_all_masters_the_first_of_the_others_take_over(
+def test_survivors_take_over_when_a_rack_with_all_masters_dies(
     make_cluster: Make, gone: int
 ) -> None:
     """However many come before them in order."""
@@ -127,7 +127,7 @@ def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered(make_cluster
         assert answered
 
 
-def test_joins_and_leaves_cost_no_page_of_those_who_stay(make_cluster: Make) -> None:
+def test_joins_and_a_crash_cost_no_page_of_a_survivor(make_cluster: Make) -> None:
     """Owners change with every view: until they are in sync, the others and the owners of the
     views before are asked, too."""
     cluster = make_cluster(3, 5)
@@ -169,7 +169,7 @@ def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl(make_cluster: Make
     cluster.check_quiet()
 
 
-def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others(
+def test_pages_of_a_silently_dead_machine_are_read_from_other_holders(
     make_cluster: Make,
 ) -> None:
     """Its connections do not end: only that nothing is answered tells that it is gone."""
@@ -201,7 +201,7 @@ def test_a_machine_that_dies_is_silent_and_what_it_held_is_got_from_others(
     cluster.check_quiet()
 
 
-def test_a_record_of_a_process_that_ended_long_ago_is_a_failure_of_the_simulation(
+def test_simulation_fails_on_a_record_of_a_long_dead_process(
     make_cluster: Make,
 ) -> None:
     """The check knows who is alive: a reader that takes no views any more is found out."""

@@ -23,7 +23,7 @@ def test_nobody_loses_members_of_its_own_part_when_parts_meet(block: int) -> Non
         assert meeting.agreed_s <= 1.5 * TTL, story
 
 
-def test_who_returns_with_others_goes_on_without_one_that_has_died_soon() -> None:
+def test_healed_partition_soon_drops_a_member_that_died_meanwhile() -> None:
     """Nobody waits for him longer than for one who has died in a part that meets nobody."""
     cluster = Members(1, 6, heads=1)
     cluster.until_agreed(10.0)

@@ -41,7 +41,7 @@ def never(cluster: Members, seconds: float, wrong: Callable[[], bool], what: str
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whatever_happened_a_quiet_cluster_agrees_and_stays_so(seed: int) -> None:
+def test_members_converge_and_stay_stable_after_random_faults(seed: int) -> None:
     chaos(seed)
 
 
@@ -60,7 +60,7 @@ def test_a_master_that_dies_is_replaced_and_gets_its_place_back() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_where_everybody_drains_they_still_find_the_dead_and_take_in_newcomers(
+def test_draining_masters_still_detect_deaths_and_admit_newcomers(
     heads: int,
 ) -> None:
     cluster = formed(3, heads=heads)
@@ -153,7 +153,7 @@ def test_both_sides_of_a_partition_go_on_and_agree_when_they_meet() -> None:
     assert cluster.changes == before
 
 
-def test_a_restart_is_a_new_member_at_once_and_the_old_one_void() -> None:
+def test_restarted_node_replaces_its_old_incarnation_at_once() -> None:
     cluster = formed(5)
     old = cluster.nodes["n0003"].address.incarnation
     cluster.crash("n0003")
@@ -192,7 +192,7 @@ def test_a_drain_is_seen_by_all_and_can_be_taken_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["n0004", "n0000"])
 @pytest.mark.parametrize("up_s", [1.0, 4.0, 8.0])
-def test_a_node_in_a_crash_loop_soon_changes_the_view_no_more(name: str, up_s: float) -> None:
+def test_crash_looping_node_soon_stops_changing_the_view(name: str, up_s: float) -> None:
     cluster = formed(5, heads=2)
     watcher = cluster.nodes["n0001"]
     before = len(watcher.views)
@@ -210,7 +210,7 @@ def test_a_node_in_a_crash_loop_soon_changes_the_view_no_more(name: str, up_s: f
 
 
 @pytest.mark.parametrize("name", ["n0004", "n0000"])
-def test_a_node_that_hangs_again_and_again_soon_changes_the_view_no_more(name: str) -> None:
+def test_repeatedly_hanging_node_soon_stops_changing_the_view(name: str) -> None:
     cluster = formed(5, heads=2)
     watcher = cluster.nodes["n0001"]
     before = len(watcher.views)
@@ -227,7 +227,7 @@ def test_a_node_that_hangs_again_and_again_soon_changes_the_view_no_more(name: s
 @pytest.mark.parametrize(
     ("period_ttl", "even"), [pytest.param(20.0, True, marks=pytest.mark.slow), (13.0, False)]
 )
-def test_a_node_that_restarts_every_few_minutes_soon_changes_the_view_no_more(
+def test_regularly_restarting_node_soon_stops_changing_the_view(
     period_ttl: float, even: bool
 ) -> None:
     views, wait_s = views_of_others(1, period_ttl, even)
@@ -235,7 +235,7 @@ def test_a_node_that_restarts_every_few_minutes_soon_changes_the_view_no_more(
     assert wait_s <= TIMING.flap_wait_max_s + TTL, "it stays, and is let in"
 
 
-def test_a_flapping_node_does_not_wait_anew_when_one_of_the_masters_is_replaced() -> None:
+def test_flapping_node_keeps_its_wait_when_a_master_is_replaced() -> None:
     cluster = formed(6, heads=2)
     flap(cluster, ["n0005"], 13 * TTL, even=True, seed=1)
     cluster.run(13 * TTL)
@@ -296,7 +296,7 @@ def test_a_head_that_starts_cold_throws_nobody_out() -> None:
     assert cluster.agreed()
 
 
-def test_two_processes_with_one_name_the_second_is_refused() -> None:
+def test_second_process_with_the_same_node_id_is_refused() -> None:
     cluster = formed(4)
     first = cluster.nodes["n0003"]
     twin = Node(cluster, "n0003", 999, None)
@@ -334,7 +334,7 @@ def test_large_clusters_agree_within_seconds(nodes: int) -> None:
     assert cluster.until_agreed(3.0) <= 3.0
 
 
-def test_who_tells_many_of_a_view_takes_the_time_of_as_many_calls() -> None:
+def test_join_time_includes_one_simulated_call_per_member() -> None:
     def join_s(call_s: float) -> float:
         cluster = Members(1, 40, max_masters=1, call_s=call_s, delay_s=0.001)
         cluster.until_agreed(60.0)

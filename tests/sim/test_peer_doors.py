@@ -207,7 +207,7 @@ def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: st
     run(claim())
 
 
-def test_a_server_that_says_to_be_another_member_than_the_one_there_gets_no_proof() -> None:
+def test_server_claiming_to_be_another_member_gets_no_proof() -> None:
     """It could pass that on, and so have a session as the caller."""
 
     async def claim() -> None:

@@ -60,7 +60,7 @@ def test_pages_set_on_one_node_are_found_on_the_others() -> None:
     run(claim())
 
 
-def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> None:
+def test_members_in_one_view_get_each_others_data_endpoints() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
@@ -76,7 +76,7 @@ def test_members_can_read_from_each_other_as_soon_as_they_are_in_one_view() -> N
     run(claim())
 
 
-def test_a_node_without_the_secret_is_kept_out_and_both_sides_say_so() -> None:
+def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with (
@@ -140,7 +140,7 @@ def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
     run(claim())
 
 
-def test_bytes_that_are_no_message_are_refused_with_a_sentence(
+def test_unparseable_calls_are_refused_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def claim() -> None:
@@ -222,7 +222,7 @@ def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_again() -
     run(claim())
 
 
-def test_a_restart_is_another_process_to_whoever_knew_the_old_one() -> None:
+def test_restart_drops_old_records_and_fails_calls_to_the_old_process() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a], member_ttl_s=5) as first:
@@ -245,7 +245,7 @@ def test_a_restart_is_another_process_to_whoever_knew_the_old_one() -> None:
     run(claim())
 
 
-def test_the_second_daemon_with_one_node_id_refuses_to_start_and_names_the_first() -> None:
+def test_second_daemon_with_the_same_node_id_refuses_naming_the_first() -> None:
     async def claim() -> None:
         a, b, c = free_port(), free_port(), free_port()
         async with (
@@ -349,7 +349,7 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
     run(claim())
 
 
-def test_records_go_in_frames_only_to_owners_that_are_in_sync_and_keep_up(
+def test_records_use_frames_only_for_synced_owners_that_keep_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def claim() -> None:
@@ -461,7 +461,7 @@ def test_withdrawals_follow_their_records() -> None:
     run(claim())
 
 
-def test_a_removal_by_a_peer_does_not_overtake_the_record_of_the_page() -> None:
+def test_remote_removal_does_not_overtake_the_pages_record() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
@@ -498,7 +498,7 @@ def test_nothing_is_kept_for_a_node_that_has_left() -> None:
     run(claim())
 
 
-def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
+def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
@@ -519,7 +519,7 @@ def test_a_lookup_ends_at_its_deadline_with_what_it_has() -> None:
     run(claim())
 
 
-def test_a_hung_owner_delays_one_lookup_a_little_and_the_next_not_at_all() -> None:
+def test_hung_owner_delays_at_most_one_lookup() -> None:
     """Its time-out is 10 s, so who does not hedge waits that long."""
 
     async def claim() -> None:

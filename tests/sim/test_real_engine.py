@@ -20,7 +20,7 @@ from sim.test_cluster import some
 # has never met, and whose node is back. 42: a node is stopped while it clears. 258: who was told
 # how far another's journal is was killed at once. 279: one was cut off when it started.
 @pytest.mark.parametrize("seed", [*some(3, 100), 10, 23, 42, 258, 279])
-def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
+def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
 
 

@@ -42,7 +42,7 @@ async def refused(relay: Relay, node_id: str, method: str, packed: bytes = b"") 
     return caught.value
 
 
-def test_a_call_reaches_the_member_that_is_named_and_its_answer_comes_back() -> None:
+def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
     async def story(a: LoopNode, b: LoopNode) -> None:
         here, there = FakeSource(), FakeSource()
         there.document = {"node": {"id": "b"}}
@@ -62,7 +62,7 @@ def test_a_call_reaches_the_member_that_is_named_and_its_answer_comes_back() -> 
     run(story)
 
 
-def test_what_the_member_refuses_is_said_with_its_name_and_version() -> None:
+def test_relayed_refusal_names_the_member_and_its_version() -> None:
     async def story(a: LoopNode, b: LoopNode) -> None:
         there = FakeSource()
         there.error = ValueError("the key is empty")
@@ -97,7 +97,7 @@ def test_without_authentication_members_may_look_and_not_steer() -> None:
     run(story, secret=b"")
 
 
-def test_a_member_that_hangs_or_is_gone_is_told_as_that() -> None:
+def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
     async def story(a: LoopNode, b: LoopNode) -> None:
         there = FakeSource()
         there.hangs = True

@@ -22,11 +22,11 @@ from sim.test_cluster import some
 # taken up from an earlier start is over. 1042: each of three waits for the next. 1258: who was cut
 # off is not the last to end.
 @pytest.mark.parametrize("seed", [*some(12, 100), 167, 322, 1042, 1086, 1258, 2199])
-def test_no_read_finds_what_was_removed_before_it_began(seed: int) -> None:
+def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     removals.removed(seed)
 
 
-def test_a_member_that_claims_a_start_of_ours_to_come_costs_us_no_pages() -> None:
+def test_claim_of_our_future_incarnation_costs_us_no_pages() -> None:
     with RemovalsCluster(1, 2) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
@@ -43,7 +43,7 @@ def test_a_member_that_claims_a_start_of_ours_to_come_costs_us_no_pages() -> Non
         assert list(ours.engine.pool) == [KEYS[0]]
 
 
-def test_what_was_set_anew_outlives_a_start_of_the_whole_cluster(
+def test_page_set_after_its_removal_survives_a_full_cluster_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who removed it tells the other, and is not told by the other to remove it again."""
@@ -72,7 +72,7 @@ def test_what_was_set_anew_outlives_a_start_of_the_whole_cluster(
         assert list(cluster.nodes["n0001"].engine.pool) == [KEYS[0]]
 
 
-def test_who_does_not_know_what_a_life_has_missed_does_not_answer_for_it() -> None:
+def test_member_does_not_vouch_for_unknown_missed_removals() -> None:
     with RemovalsCluster(1, 2) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
@@ -91,7 +91,7 @@ def test_who_does_not_know_what_a_life_has_missed_does_not_answer_for_it() -> No
         assert [answer.known for answer in answers] == [True, False]
 
 
-def test_how_far_the_journals_of_others_have_come_is_written_down() -> None:
+def test_journal_positions_of_other_members_are_saved() -> None:
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
@@ -101,7 +101,7 @@ def test_how_far_the_journals_of_others_have_come_is_written_down() -> None:
             assert [life.reached for life in disk.remembered.lives] == [1, 1]
 
 
-def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
+def test_lost_end_of_removal_message_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     call = RemovalDriver._call
@@ -123,7 +123,7 @@ def test_who_did_not_hear_that_a_removal_is_over_is_told_again(
         assert [name for name, node in cluster.nodes.items() if node.engine.removing] == []
 
 
-def test_who_was_out_of_the_view_when_a_removal_ended_asks_who_began_it(
+def test_member_asks_the_driver_about_an_orphaned_removal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tell_over = RemovalDriver._tell_over
@@ -169,7 +169,7 @@ def test_removal_ends_when_a_lost_process_has_restarted() -> None:
         assert ours.daemon.removal_driver.document(ours.clock)["unsure"] == 0
 
 
-def test_removal_does_not_wait_for_an_earlier_start_of_the_node_that_drives_it(
+def test_removal_does_not_wait_for_its_drivers_earlier_incarnation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A member that has not seen the new one yet says that the earlier start is silent."""

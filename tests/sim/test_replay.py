@@ -45,7 +45,7 @@ def test_a_seed_goes_the_same_way_in_every_process(seeds: dict[str, list[int]]) 
     assert told[2] == told[0]
 
 
-def test_a_story_that_raises_anything_is_named_and_the_others_are_told(
+def test_failing_story_is_named_and_the_others_still_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: list[int] = []

@@ -18,7 +18,7 @@ PAGES = [digest_of(f"page {page}") for page in range(300)]
 
 
 @pytest.mark.parametrize("order", ["abcde", "edcba", "cadeb"])
-def test_whatever_indices_a_node_gave_its_members(order: str) -> None:
+def test_shared_ring_matches_own_ring_for_any_member_indices(order: str) -> None:
     members = {node_id: index for index, node_id in enumerate(order)}
     shared = RingTable(*build_ring(members, POOLS), 2)
     packed = Ring().build(members, weights=POOLS)
@@ -34,7 +34,7 @@ def test_whatever_indices_a_node_gave_its_members(order: str) -> None:
 
 
 @pytest.mark.parametrize("gone", "abcde")
-def test_the_ring_of_all_others_is_theirs_also_where_it_is_looked_up_in_the_ring_of_all(
+def test_subset_ring_matches_full_ring_lookup(
     gone: str,
 ) -> None:
     build_ring({node_id: index for index, node_id in enumerate("abcde")}, POOLS)
@@ -47,7 +47,7 @@ def test_the_ring_of_all_others_is_theirs_also_where_it_is_looked_up_in_the_ring
         assert shared.split(everything, 16, first_only) == own.split(everything, 16, first_only)
 
 
-def test_a_holders_summary_for_an_owner_is_that_of_what_the_owner_has() -> None:
+def test_holder_summary_matches_the_owners_records() -> None:
     holder, owner = FakeEngine(), FakeEngine()
     at_holder = {"holder": 0, "owner": holder.add_node("owner", 1), "third": 7}
     at_owner = {"owner": 0, "third": 7, "holder": owner.add_node("holder", 1)}
@@ -63,7 +63,7 @@ def test_a_holders_summary_for_an_owner_is_that_of_what_the_owner_has() -> None:
     assert summaries[at_holder["owner"]] == owner.shard_summary(at_owner["holder"])
 
 
-def test_the_index_of_a_node_that_is_gone_is_given_out_when_its_records_are_swept() -> None:
+def test_index_of_a_dropped_node_is_reused_only_after_its_sweep() -> None:
     engine = FakeEngine()
     engine.swept_at_once = False
     first = engine.add_node("first", 1)

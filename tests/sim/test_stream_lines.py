@@ -9,7 +9,7 @@ from harness.clock import seconds
 from sim.nodes import LoopNode, eventually, free_port, in_sync
 
 
-def test_a_stream_whose_channel_is_closed_under_it_comes_back() -> None:
+def test_stream_resyncs_after_its_channel_is_closed() -> None:
     """As for a new certificate: gRPC ends its call as if the stream's own task were cancelled."""
 
     async def claim() -> None:

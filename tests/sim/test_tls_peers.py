@@ -67,7 +67,7 @@ def cases() -> dict[str, Callable[[Site, Path], Any]]:
 
 
 @pytest.mark.parametrize("what", cases())
-def test_who_shows_no_good_certificate_is_kept_out_counted_and_said(
+def test_peer_without_a_valid_certificate_is_refused_counted_and_reported(
     what: str, site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def claim(node: LoopNode) -> None:
@@ -90,7 +90,7 @@ def test_who_shows_no_good_certificate_is_kept_out_counted_and_said(
     ("claims", "text"),
     [({"node_id": "c"}, "is node b's, not c's"), ({"host": "127.0.0.9"}, "not for host 127.0.0.9")],
 )
-def test_one_node_cannot_be_another_with_its_certificate(
+def test_certificate_cannot_be_used_for_another_node_or_host(
     site: Site, claims: dict[str, Any], text: str
 ) -> None:
     async def claim(node: LoopNode) -> None:

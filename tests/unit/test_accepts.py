@@ -75,7 +75,7 @@ def test_a_reader_that_left_meanwhile_is_expelled_again(gives_up: bool) -> None:
     asyncio.run(run())
 
 
-def test_a_member_keeps_its_channel_and_has_so_many_turns() -> None:
+def test_channel_accepts_per_member_are_bounded() -> None:
     async def run() -> None:
         engine, _, address, accepts = setup()
         calls = [
@@ -125,7 +125,7 @@ def test_peers_whose_calls_hang_keep_no_other_peer_waiting() -> None:
     asyncio.run(run())
 
 
-def test_who_gives_up_before_its_turn_has_asked_for_nothing() -> None:
+def test_call_cancelled_before_its_turn_never_runs() -> None:
     async def run() -> None:
         threads, go_on, done = DeviceThreads("test"), threading.Event(), list[int]()
         node = Node(1, cast(Any, None))

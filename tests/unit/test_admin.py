@@ -137,7 +137,7 @@ def test_a_newer_schema_is_version_skew(path: Path) -> None:
         client.status()
 
 
-def test_no_socket_a_dead_one_and_a_hanging_daemon_are_told_apart(path: Path) -> None:
+def test_missing_socket_dead_daemon_and_hung_daemon_give_different_errors(path: Path) -> None:
     with pytest.raises(Unreachable, match=r"no admin socket.*start peercached"):
         AdminClient(str(path))
     with (
@@ -162,7 +162,7 @@ def test_a_call_that_hangs_ends_at_the_timeout(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_permission_denied_says_which_group_to_join(path: Path) -> None:
+def test_permission_denied_names_the_group_to_join(path: Path) -> None:
     path.parent.chmod(0o755)
     with serving(path, FakeSource()):
         child = os.fork()

@@ -111,7 +111,7 @@ def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
     assert server.admitted == {}
 
 
-def test_a_handshake_is_good_once_for_its_own_nonce_and_not_for_ever() -> None:
+def test_handshake_works_once_for_its_nonce_before_it_expires() -> None:
     server = Server()
 
     def finish(nonce: bytes, server_nonce: bytes, now: float) -> None:
@@ -151,7 +151,7 @@ def test_handshakes_that_nobody_finishes_are_bounded(monkeypatch: pytest.MonkeyP
         finish(server_nonce)
 
 
-def test_who_begins_handshakes_without_end_spoils_only_its_own(
+def test_handshake_flood_from_one_host_spoils_no_other_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(auth, "HANDSHAKES_MAX", 8)
@@ -164,7 +164,7 @@ def test_who_begins_handshakes_without_end_spoils_only_its_own(
     assert server.sessions.finish(address(), NONCE, honest, proof, 0)
 
 
-def test_sessions_are_bounded_and_those_in_use_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_limit_keeps_sessions_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that is refused and restarted for ever makes a session each time."""
     monkeypatch.setattr(auth, "SESSIONS_MAX", 8)
     server = Server()
@@ -178,7 +178,7 @@ def test_sessions_are_bounded_and_those_in_use_are_kept(monkeypatch: pytest.Monk
     assert [token for token in tokens if server.sessions.find(token)] == tokens[-7:]
 
 
-def test_with_the_secret_alone_nobody_proves_to_be_a_node_that_has_a_key() -> None:
+def test_secret_alone_cannot_impersonate_a_node_with_a_key() -> None:
     server, key = Server(), NodeKey.make()
     mine = Secret(server.secret.value, key)
     assert server.shake(keyed(key), secret=mine)
@@ -189,7 +189,7 @@ def test_with_the_secret_alone_nobody_proves_to_be_a_node_that_has_a_key() -> No
 
 
 @pytest.mark.parametrize("key", [NodeKey.make(), None], ids=["another key", "no key"])
-def test_who_shows_another_key_takes_nothing_from_a_member(key: NodeKey | None) -> None:
+def test_impostor_with_another_key_does_not_displace_a_member(key: NodeKey | None) -> None:
     server, own = Server(), NodeKey.make()
     first = server.shake(keyed(own), secret=Secret(server.secret.value, own))
     server.members = [keyed(own)]
@@ -200,7 +200,7 @@ def test_who_shows_another_key_takes_nothing_from_a_member(key: NodeKey | None) 
     assert server.admitted == {("caller", 7): first.read_token}
 
 
-def test_while_it_is_no_member_whoever_came_first_keeps_nobody_out() -> None:
+def test_squatter_cannot_keep_a_nonmember_node_out() -> None:
     server, own, other = Server(), NodeKey.make(), NodeKey.make()
     squatter = server.shake(keyed(other), secret=Secret(server.secret.value, other))
     true = server.shake(keyed(own), secret=Secret(server.secret.value, own))
@@ -208,7 +208,7 @@ def test_while_it_is_no_member_whoever_came_first_keeps_nobody_out() -> None:
     assert server.admitted == {("caller", 7): true.read_token}
 
 
-def test_who_came_first_and_only_said_to_be_a_node_goes_when_that_is_a_member() -> None:
+def test_squatters_session_ends_when_the_true_node_becomes_a_member() -> None:
     server, own, other = Server(), NodeKey.make(), NodeKey.make()
     squatter = server.shake(keyed(other), secret=Secret(server.secret.value, other))
     secret = Secret(server.secret.value, own)
@@ -219,7 +219,7 @@ def test_who_came_first_and_only_said_to_be_a_node_goes_when_that_is_a_member() 
     assert server.shake(keyed(own), secret=secret)
 
 
-def test_who_is_called_cannot_pass_the_proof_on() -> None:
+def test_called_peer_cannot_relay_the_callers_proof() -> None:
     """It gets a nonce of a third node, and the caller's proof over that: for itself."""
     third, own, between = Server(), NodeKey.make(), NodeKey.make()
     secret = Secret(third.secret.value, own)

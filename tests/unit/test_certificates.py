@@ -72,7 +72,9 @@ def test_two_authorities_in_one_file_are_how_one_replaces_the_other(
     ("offset", "text"),
     [(timedelta(days=31), "has expired"), (timedelta(days=-1), "valid only from")],
 )
-def test_dates_are_looked_at(files: Files, offset: timedelta, text: str) -> None:
+def test_certificate_outside_its_dates_is_refused(
+    files: Files, offset: timedelta, text: str
+) -> None:
     with pytest.raises(CertificateProblem, match=text):
         read(files, "a", HOST, datetime.now(timezone.utc) + offset)
 
@@ -131,7 +133,7 @@ def test_new_files_are_taken_up(authority: Authority, files: Files, tmp_path: Pa
     assert said(tls) == []
 
 
-def test_a_broken_new_file_keeps_the_old_ones_and_is_said(
+def test_broken_new_certificate_keeps_the_old_one_and_is_reported(
     authority: Authority, files: Files, tmp_path: Path
 ) -> None:
     tls = Tls(files, "a", HOST)
@@ -182,7 +184,7 @@ def test_the_end_is_announced_in_time_for_the_certificates_life(
     assert [one for one, _ in said(tls)] == ([severity] if severity else [])
 
 
-def test_a_node_does_not_start_with_what_peers_would_refuse(
+def test_node_refuses_to_start_with_an_expired_certificate(
     authority: Authority, tmp_path: Path
 ) -> None:
     issue(authority, tmp_path, lifetime=timedelta(hours=-1))

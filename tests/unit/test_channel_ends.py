@@ -60,9 +60,7 @@ def test_an_answer_arrives_as_it_was_packed(pool_bytes: int, keys: int) -> None:
         ({"link_layer": 3}, "link_layer is 3"),
     ],
 )
-def test_an_end_that_cannot_be_is_refused_with_the_value(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_invalid_channel_end_is_refused_with_the_value(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         channel_ends.end_of(channel_ends.end_message(packed_end(**changes)))
 
@@ -103,7 +101,7 @@ def test_a_pool_beyond_the_address_space_is_refused() -> None:
         channel_ends.answer_of(message, 99)
 
 
-def test_another_process_cannot_answer_for_the_one_that_was_asked() -> None:
+def test_answer_from_another_incarnation_is_refused() -> None:
     message = channel_ends.answer_message(packed_answer())
     with pytest.raises(ValueError, match="incarnation 99 answered for the pool of 98"):
         channel_ends.answer_of(message, 98)

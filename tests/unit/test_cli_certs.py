@@ -46,7 +46,7 @@ def test_a_later_node_gets_its_certificate_of_the_same_authority(tmp_path: Path)
     read(files_of(tmp_path, "b"), "b", "10.0.0.2")
 
 
-def test_what_is_no_node_is_wrong_usage(tmp_path: Path) -> None:
+def test_malformed_node_argument_is_wrong_usage(tmp_path: Path) -> None:
     for wrong in ("../a=10.0.0.1", "a=not_a/host", "ca=10.0.0.1"):
         result = certs(str(tmp_path / "new"), wrong)
         assert result.exit_code == 2, wrong

@@ -88,7 +88,7 @@ def ctl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         yield Bench(folder, source, client)
 
 
-def test_status_leads_with_what_needs_attention_and_its_remedy(ctl: Bench) -> None:
+def test_status_starts_with_health_findings_and_remedies(ctl: Bench) -> None:
     result = ctl("status")
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -134,7 +134,7 @@ def test_nodes_lists_the_view(ctl: Bench) -> None:
     assert json.loads(ctl("nodes", "--json").output)["view_number"] == 9
 
 
-def test_workers_lists_who_is_attached(ctl: Bench) -> None:
+def test_workers_lists_attached_processes(ctl: Bench) -> None:
     row = ctl("workers").output.splitlines()[-1]
     assert row.split()[:4] == ["77", "1000", "decode-0", "llama"]
     assert json.loads(ctl("workers", "--json").output)[0]["pid"] == 77
@@ -220,7 +220,7 @@ def test_put_of_an_empty_or_missing_file_is_wrong_usage(ctl: Bench) -> None:
     assert ctl("put", "k", str(ctl.folder / "absent")).exit_code == exits.USAGE
 
 
-def test_exists_tells_each_key_and_whether_all_are_there(ctl: Bench) -> None:
+def test_exists_reports_each_key_and_fails_unless_all_are_present(ctl: Bench) -> None:
     ctl.client.pages.update({b"a": b"1", b"c": b"1"})
     assert ctl("exists", "a", "c").exit_code == exits.OK
     result = ctl("exists", "a", "b", "c")
@@ -230,14 +230,14 @@ def test_exists_tells_each_key_and_whether_all_are_there(ctl: Bench) -> None:
     assert document == {"prefix": 1, "present": {"a": True, "b": False, "c": True}}
 
 
-def test_a_key_that_is_no_text_survives_every_form(ctl: Bench) -> None:
+def test_non_utf8_key_works_in_every_command_form(ctl: Bench) -> None:
     ctl.client.pages[b"\xff"] = b"1"
     assert ctl("exists", "\udcff").output == "present  \\xff\n"
     assert json.loads(ctl("exists", "\udcff", "--json").output)["present"] == {"\udcff": True}
     assert ctl("remove", "\udcff").exit_code == exits.OK
 
 
-def test_remove_tells_what_was_there(ctl: Bench) -> None:
+def test_remove_reports_each_key_removed_or_absent(ctl: Bench) -> None:
     ctl.client.pages[b"a"] = b"1"
     result = ctl("remove", "a", "b")
     assert result.exit_code == exits.ABSENT
@@ -247,7 +247,7 @@ def test_remove_tells_what_was_there(ctl: Bench) -> None:
     assert ctl("remove", "a").exit_code == exits.FAILED
 
 
-def test_clear_needs_a_yes_and_names_whom_it_did_not_reach(ctl: Bench) -> None:
+def test_clear_needs_a_yes_and_names_unreached_members(ctl: Bench) -> None:
     assert ctl("clear", "-n", "ns").exit_code == exits.USAGE
     assert ctl.source.asked == []
     assert ctl("clear", "-n", "ns", "--yes").exit_code == exits.OK

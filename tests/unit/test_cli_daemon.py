@@ -77,7 +77,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_config_shows_each_value_and_where_it_came_from(
+def test_config_shows_each_value_and_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "p.toml"
@@ -116,7 +116,7 @@ def test_the_file_may_be_named_by_a_variable(
     assert json.loads(output)["vnodes"]["value"] == 7
 
 
-def test_check_says_only_whether_it_can_work() -> None:
+def test_config_check_prints_only_the_verdict() -> None:
     assert invoke("config", "--check") == (0, "The configuration is good.\n")
     code, output = invoke("config", "--check", "--pool-size", "8gibi")
     assert code == 2

@@ -68,7 +68,7 @@ def test_another_node_is_asked_through_this_one(ctl: Bench) -> None:
     assert "there is no member 'zz': there are a, b" in result.output
 
 
-def test_what_needs_this_host_refuses_another_node(ctl: Bench) -> None:
+def test_local_commands_refuse_another_node(ctl: Bench) -> None:
     for command in (["get", "k"], ["doctor"], ["devices"], ["sglang-config"]):
         result = ctl("--node", "b", *command)
         assert result.exit_code == exits.USAGE, command
@@ -97,7 +97,7 @@ def test_config_shows_the_daemons_own(ctl: Bench) -> None:
     assert row.split() == ["vnodes", "7", "file", "/p.toml:3"]
 
 
-def test_reload_says_what_has_changed_what_waits_and_what_is_wrong(ctl: Bench) -> None:
+def test_reload_reports_applied_pending_and_invalid_keys(ctl: Bench) -> None:
     ctl.source.reloaded = (["log_level"], ["vnodes"], [])
     result = ctl("reload")
     assert result.exit_code == exits.OK
@@ -108,7 +108,7 @@ def test_reload_says_what_has_changed_what_waits_and_what_is_wrong(ctl: Bench) -
     assert "Not reloaded: vnodes = 0: is too small" in result.output
 
 
-def test_trace_shows_each_step_and_what_it_took(ctl: Bench) -> None:
+def test_trace_shows_each_step_with_its_duration(ctl: Bench) -> None:
     ctl.source.traced = {
         "digest": "ab" * 16, "length": 131072, "outcome": "ok", "total_us": 12345.6,
         "steps": [

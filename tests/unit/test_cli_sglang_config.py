@@ -52,7 +52,7 @@ def test_the_line_survives_the_shell_and_names_the_daemons_socket(tmp_path: Path
     }
 
 
-def test_wishes_are_passed_on_and_what_is_not_said_is_left_out(tmp_path: Path) -> None:
+def test_given_options_are_passed_on_and_others_left_out(tmp_path: Path) -> None:
     options = ["--tenant", 'a "quoted" one', "--tp-lcm-size", "4", "--numa-node", "0"]
     socket = str(tmp_path / "d.sock")
     result = printed("--socket", socket, "sglang-config", *options)
@@ -62,7 +62,7 @@ def test_wishes_are_passed_on_and_what_is_not_said_is_left_out(tmp_path: Path) -
     assert not {"namespace", "model_revision", "huge_pages"} & set(config)
 
 
-def test_without_a_daemon_the_line_is_right_and_says_that_none_is_there(
+def test_line_without_a_daemon_is_right_and_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

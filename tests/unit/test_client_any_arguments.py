@@ -102,7 +102,7 @@ def test_a_call_with_any_arguments(
         (("s\0t", "n"), "zero byte"),
     ],
 )
-def test_what_the_daemon_would_refuse_is_refused_at_once(
+def test_client_refuses_invalid_socket_namespace_and_name_at_once(
     arguments: tuple[str, str], mention: str
 ) -> None:
     with pytest.raises(ValueError, match=mention):

@@ -83,7 +83,7 @@ def test_a_miss_leaves_an_unshared_buffer_as_it_was(client: Client) -> None:
     assert (bytes(place), bytes(kept)) == (b"page", b"keep")
 
 
-def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(
+def test_page_larger_than_the_staging_region_fails_alone(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert client.batch_set_buffers(["a", "big", "b"], [b"a", bytes(4097), b"b"]) == [
@@ -96,7 +96,7 @@ def test_a_page_beyond_the_staging_region_is_too_large_and_the_rest_goes_on(
     assert caplog.text.count("larger than staging_bytes (4096)") == 1
 
 
-def test_the_copying_path_is_said_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_copying_path_is_logged_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             client.set("k", b"page")

@@ -51,7 +51,7 @@ def test_parent_and_children_have_each_their_own_memory_for_plain_buffers(client
     assert all_was_well(*children)
 
 
-def test_a_thread_that_is_inside_a_call_at_the_fork_does_not_stop_the_child(
+def test_call_in_another_thread_at_fork_does_not_stop_the_child(
     client: Client, daemon: IpcStandIn
 ) -> None:
     client.ping()
@@ -141,7 +141,7 @@ def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
     assert all_was_well(*children)
 
 
-def test_a_child_that_gives_its_copy_of_a_call_up_does_not_end_the_parents(
+def test_child_giving_up_a_call_does_not_end_the_parents_call(
     client: Client, daemon: IpcStandIn
 ) -> None:
     def in_parent(pid: int) -> None:
@@ -159,7 +159,7 @@ def test_regions_stay_shared_between_parent_and_child(client: Client) -> None:
     assert bytes(region.view[200:204]) == b"page"
 
 
-def test_what_a_child_closes_is_closed_for_the_child_alone(
+def test_closing_in_a_child_does_not_close_for_the_parent(
     client: Client, daemon: IpcStandIn
 ) -> None:
     region = client.alloc(PAGE_BYTES)

@@ -139,7 +139,7 @@ def test_giving_up_does_not_wait_for_a_probe(client: Client, daemon: IpcStandIn)
     assert took_s[0] < seconds(0.8)
 
 
-def test_a_region_that_the_daemon_is_slow_to_take_costs_no_more_than_the_deadline(
+def test_slow_region_registration_costs_no_more_than_the_calls_deadline(
     client: Client, daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.ping()
@@ -219,7 +219,7 @@ def test_quarantine_ends_with_the_daemons_process_and_not_with_its_stream(
         eventually(lambda: not region.segment.quarantined)
 
 
-def test_quarantine_ends_when_a_daemon_dies_whose_connection_the_program_has_closed(
+def test_quarantine_ends_when_a_daemon_dies_after_its_connection_was_closed(
     dying: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     others = sockets()
@@ -232,7 +232,7 @@ def test_quarantine_ends_when_a_daemon_dies_whose_connection_the_program_has_clo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
-def test_quarantine_of_a_daemon_in_another_container_ends_a_second_after_its_stream(
+def test_quarantine_of_a_containerised_daemon_outlasts_its_stream_by_a_second(
     daemon: IpcStandIn,
 ) -> None:
     daemon.hang_on, daemon.writing, daemon.dies_writing = {ipc.GET}, True, True

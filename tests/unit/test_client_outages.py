@@ -182,7 +182,7 @@ def test_an_idle_forked_child_keeps_nothing_of_its_parents_open(
         os.waitpid(pid, 0)
 
 
-def test_an_outage_is_said_once_however_many_calls_meet_it(
+def test_outage_met_by_many_calls_is_logged_once(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -201,7 +201,7 @@ def test_a_closed_client_answers_misses(client: Client, daemon: IpcStandIn) -> N
     eventually(lambda: daemon.connections == 0)
 
 
-def test_a_client_has_no_threads_and_a_forgotten_one_leaves_nothing_behind(
+def test_client_starts_no_threads_and_disconnects_when_collected(
     tmp_path: Path, daemon: IpcStandIn
 ) -> None:
     before = threading.active_count()
@@ -215,7 +215,7 @@ def test_a_client_has_no_threads_and_a_forgotten_one_leaves_nothing_behind(
     eventually(lambda: daemon.connections == 0)
 
 
-def test_regions_closed_while_the_daemon_hangs_are_closed_there_when_it_goes_on(
+def test_regions_closed_during_a_hang_are_closed_at_the_daemon_later(
     client: Client, daemon: IpcStandIn
 ) -> None:
     daemon.start()

@@ -14,7 +14,9 @@ STEMS = {
 
 @pytest.mark.parametrize("suffixes", [[".k"], [".k", ".value"], ["", ".ü", ".w"]])
 @pytest.mark.parametrize("stems", STEMS.values(), ids=STEMS)
-def test_suffixed_keys_are_those_made_one_by_one(stems: list[str], suffixes: list[str]) -> None:
+def test_packed_suffixed_keys_equal_keys_joined_one_by_one(
+    stems: list[str], suffixes: list[str]
+) -> None:
     expected = [(stem + suffix).encode() for stem in stems for suffix in suffixes]
     packed = pack_with_suffixes(stems, suffixes)
     assert list(packed) == expected

@@ -71,7 +71,9 @@ def test_removed_pages_are_gone(client: Client) -> None:
     assert client.batch_exists(["k"]) == 0
 
 
-def test_clear_says_whether_it_reached_everywhere(client: Client, daemon: IpcStandIn) -> None:
+def test_clear_returns_false_when_a_node_was_not_reached(
+    client: Client, daemon: IpcStandIn
+) -> None:
     client.set("k", b"content")
     assert client.clear() is True
     assert client.batch_exists(["k"]) == 0

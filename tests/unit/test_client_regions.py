@@ -44,7 +44,7 @@ def test_an_mmap_is_found_without_its_descriptor(client: Client, memfd: int) -> 
     assert mapped[500:504] == b"page"
 
 
-def test_a_slice_of_a_mapping_is_a_window_with_offsets_of_its_own(
+def test_slice_of_a_mapping_is_a_window_with_its_own_offsets(
     client: Client, daemon: IpcStandIn, memfd: int
 ) -> None:
     mapped = mmap.mmap(memfd, SIZE)
@@ -143,7 +143,7 @@ def test_a_file_that_grew_must_be_registered_anew(client: Client, memfd: int) ->
     assert client.register(memfd).size == 2 * SIZE
 
 
-def test_a_refused_region_is_a_miss_and_said_in_the_log(
+def test_refused_region_gives_bad_region_and_is_logged(
     client: Client, daemon: IpcStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon.refuse_regions = True
@@ -187,7 +187,7 @@ def test_a_region_that_was_refused_is_asked_for_again(client: Client, daemon: Ip
     assert client.set("plain", b"page") is Status.ok
 
 
-def test_a_region_that_the_daemon_does_not_know_any_more_is_registered_again(
+def test_region_unknown_to_the_daemon_is_registered_again(
     client: Client, daemon: IpcStandIn
 ) -> None:
     """One thread closed a region; another registered its file before the daemon knew."""

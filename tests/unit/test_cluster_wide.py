@@ -81,7 +81,7 @@ def test_all_members_are_asked_once(cleared: Cleared) -> None:
     assert cleared.asked == ["b"]
 
 
-def test_who_comes_in_meanwhile_is_asked_too(cleared: Cleared) -> None:
+def test_clear_also_asks_members_that_join_meanwhile(cleared: Cleared) -> None:
     def comes_in(name: str) -> None:
         if name == "b":
             cleared.members(2, "b", "c")
@@ -91,7 +91,7 @@ def test_who_comes_in_meanwhile_is_asked_too(cleared: Cleared) -> None:
     assert cleared.asked == ["b", "c"]
 
 
-def test_members_of_a_view_that_somebody_named_are_waited_for(cleared: Cleared) -> None:
+def test_clear_waits_for_the_members_of_a_newer_named_view(cleared: Cleared) -> None:
     cleared.named = 2
 
     async def claim() -> list[str]:
@@ -107,6 +107,6 @@ def test_a_view_that_does_not_come_is_named(cleared: Cleared) -> None:
     assert cleared.run() == ["members of a newer view, which this node has not heard of yet"]
 
 
-def test_who_does_not_answer_is_named(cleared: Cleared) -> None:
+def test_clear_names_members_that_do_not_answer(cleared: Cleared) -> None:
     cleared.members(1, "b", "silent")
     assert cleared.run() == ["silent"]

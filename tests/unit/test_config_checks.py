@@ -51,7 +51,7 @@ def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
     assert "admin_socket" in said  # six bytes longer
 
 
-def test_devices_cannot_be_named_for_tcp() -> None:
+def test_device_names_are_refused_with_protocol_tcp() -> None:
     said = complaints(protocol="tcp", device_names="mlx5_0")
     assert "protocol is tcp" in said["device_names"]
     for protocol in ("auto", "rdma"):
@@ -117,11 +117,11 @@ def test_a_good_secret_passes_and_is_not_in_the_configuration(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", ["/nonexistent/secret", "/dev/null", "/tmp"])
-def test_a_secret_that_is_no_readable_file_is_refused(path: str) -> None:
+def test_unreadable_secret_file_is_refused_by_path(path: str) -> None:
     assert path in complaints(cluster_secret_file=path)["cluster_secret_file"]
 
 
-def test_a_host_name_that_is_no_node_id_says_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_name_unfit_as_node_id_asks_to_set_node_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "a host!")
     assert "set node_id" in complaints()["node_id"]
     assert not complaints(node_id="a")

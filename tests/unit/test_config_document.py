@@ -10,11 +10,11 @@ from peercached.config.keys import KEYS
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
-def test_the_committed_page_is_what_the_schema_says() -> None:
+def test_committed_config_page_matches_the_schema() -> None:
     assert PAGE.read_text() == document(), "run: python -m peercached.config.document"
 
 
-def test_every_key_says_what_it_does_and_when_to_change_it() -> None:
+def test_every_key_documents_purpose_use_and_accepted_values() -> None:
     for key in KEYS.values():
         assert key.what.endswith(".")
         assert key.when.endswith(".")

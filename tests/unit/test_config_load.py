@@ -70,7 +70,7 @@ def test_host_is_the_address_that_routes_to_the_first_head() -> None:
     assert "127.0.0.1:5" in effective.sources["host"]
 
 
-def test_a_head_whose_name_is_unknown_says_to_set_host() -> None:
+def test_unresolvable_head_name_asks_to_set_host() -> None:
     (problem,) = problems(options={"discovery_addr": "no-such-head.invalid:5"})
     assert "no-such-head.invalid:5" in problem
     assert "set host" in problem
@@ -94,7 +94,7 @@ def test_an_unknown_variable_names_the_nearest() -> None:
     assert "did you mean PEERCACHED_DATA_PORT?" in problem
 
 
-def test_keys_of_peercache_are_told_their_names_here(tmp_path: Path) -> None:
+def test_keys_of_peercache_are_refused_with_a_hint(tmp_path: Path) -> None:
     first, second = problems(write(tmp_path, 'global_segment_size = "4gb"\nmode = "master"'))
     assert "pool_size" in first
     assert "every node is a peer" in second
@@ -114,7 +114,7 @@ def test_variables_that_kubernetes_makes_of_a_service_are_not_ours() -> None:
     )
 
 
-def test_the_variable_that_names_the_file_is_no_key() -> None:
+def test_config_file_variable_is_not_an_unknown_key() -> None:
     load(None, {"PEERCACHED_CONFIG": "/etc/p.toml"})
 
 
@@ -150,7 +150,7 @@ def test_values_of_another_type_are_not_converted(tmp_path: Path, text: str) -> 
     assert len(problems(write(tmp_path, text))) == 1
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_configuration_problems_are_reported_together(tmp_path: Path) -> None:
     file = write(tmp_path, "vnodes = 0\nnonsense = 1\n[pool]\nsize = 1\n")
     told = problems(file, {"PEERCACHED_META_PORT": "x"})
     assert len(told) == 4
@@ -161,7 +161,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     ("content", "said"),
     [(b"vnodes 3", "line 1"), (b"vnodes = 3\nvnodes = 4", "each key once"), (b"\xff = 1", "UTF-8")],
 )
-def test_a_file_that_is_not_toml_says_where(tmp_path: Path, content: bytes, said: str) -> None:
+def test_toml_error_names_the_file_and_the_cause(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "p.toml"
     file.write_bytes(content)
     (problem,) = problems(file)

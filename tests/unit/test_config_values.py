@@ -31,7 +31,7 @@ def test_sizes_are_read_in_units_of_1024(text: object, size_bytes: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "gb", "8 gibi", "8gbb", "-1", "1e9", "1.5", "1,5g", "0x10", "8 8", True, 1.5, [1]]
 )
-def test_what_is_no_size_is_refused_with_the_accepted_forms(text: object) -> None:
+def test_invalid_size_is_refused_with_the_accepted_forms(text: object) -> None:
     with pytest.raises(ValueError, match=r"; "):
         values.parse_size(text)
 
@@ -123,7 +123,7 @@ def test_devices_are_names_with_ports() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "mlx5 0", "mlx5_0:", "mlx5_0:0", "mlx5_0:255", "../x", ":1"])
-def test_what_is_no_device_is_refused_by_name(name: str) -> None:
+def test_invalid_device_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=r"is no RDMA device; give names such as mlx5_0"):
         values.check_devices(["rxe0", name])
 

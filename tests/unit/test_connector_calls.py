@@ -100,7 +100,7 @@ def test_stores_can_be_dropped_after_the_request_has_finished(
     assert future.result(timeout=0) == PAGE_SIZE
 
 
-def test_the_name_of_a_finished_request_can_be_used_while_its_stores_go_on(
+def test_finished_requests_name_can_be_reused_while_its_stores_run(
     daemon: IpcStandIn, engine: MakeEngine
 ) -> None:
     one = engine(chunk_pages=1)
@@ -250,7 +250,7 @@ def test_bytes_are_small_tokens(engine: MakeEngine) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_fails_at_once_and_leaves_nothing_behind(
+def test_invalid_arguments_fail_at_once_and_free_their_call_slot(
     engine: MakeEngine, given: dict[str, Any], says: str
 ) -> None:
     one = engine(calls_max=1)
@@ -301,7 +301,7 @@ def test_metadata_is_printable_text(name: str, value: Any) -> None:
 # --- memory -----------------------------------------------------------------------------------
 
 
-def test_memory_out_of_reach_is_refused_with_what_can_be_done(daemon: IpcStandIn) -> None:
+def test_inaccessible_buffer_is_refused_with_its_address_and_the_remedy(daemon: IpcStandIn) -> None:
     """Addresses of a GPU lie in ranges that nobody may touch: reading one would be a crash."""
     size_bytes = 3 << 20  # no other mapping has it
     untouchable = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)

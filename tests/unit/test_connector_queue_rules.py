@@ -70,7 +70,7 @@ def futures_of(engine: Engine, monkeypatch: pytest.MonkeyPatch, method: str) -> 
 @pytest.mark.parametrize(
     ("computed_tokens", "first_page"), [(0, 0), (15, 0), (16, 1), (20, 1), (31, 1), (32, 2)]
 )
-def test_a_prefetch_begins_with_the_page_of_the_first_token_that_is_not_computed(
+def test_prefetch_starts_at_the_page_of_the_first_uncomputed_token(
     engine: Engine, computed_tokens: int, first_page: int
 ) -> None:
     tokens = tokens_of("begin", 6)

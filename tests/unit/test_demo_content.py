@@ -56,7 +56,7 @@ def test_a_page_of_another_length_under_the_same_key_is_seen(content: Content) -
     assert content.mismatch(b"key", memoryview(longer)[:4096]) is not None
 
 
-def test_a_mismatch_says_where_it_is(content: Content) -> None:
+def test_mismatch_describes_its_byte_positions(content: Content) -> None:
     page = content.page(b"key", 4096)
     page[1000] ^= 0xFF
     page[2000] ^= 0xFF

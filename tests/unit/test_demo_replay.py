@@ -69,7 +69,7 @@ def perfect_workers(seed: int) -> list[PerfectCache]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_cache_that_never_forgets_reaches_the_best_hit_rate_whatever_the_timing(
+def test_unbounded_cache_reaches_the_best_hit_rate_with_any_timing(
     seed: int,
 ) -> None:
     requests = list(islice(Conversations(seed=seed).requests(), 300))
@@ -120,7 +120,7 @@ def test_progress_comes_to_the_sums_at_the_end() -> None:
     assert seen[-1].hit_rate == sum_of(replay.phases[0].prefill).hit_rate
 
 
-def test_outcomes_count_for_the_phase_in_which_they_end() -> None:
+def test_replay_splits_outcomes_between_phases() -> None:
     replay = replay_with(perfect_workers(1))
     replay.begin_phase("before")
 

@@ -70,7 +70,7 @@ def test_a_first_job_sets_everything_and_a_second_gets_it() -> None:
     assert second.got_bytes == 13 * PAGE_BYTES
 
 
-def test_what_was_promised_but_missed_is_set_again() -> None:
+def test_worker_sets_promised_but_missed_pages_again() -> None:
     client = FakeClient()
     worker = worker_over(client)
     worker.do(range(10))

@@ -58,7 +58,7 @@ def test_a_trace_is_read_plain_or_gzipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["not json", "[]", "{}", '{"hash_ids": []}', '{"hash_ids": ["a"]}', '{"hash_ids": 3}']
 )
-def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
+def test_malformed_trace_line_is_reported_by_number(tmp_path: Path, line: str) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text(json.dumps(TRACE_LINES[0]) + "\n" + line + "\n")
     with pytest.raises(TraceError, match=r"trace.jsonl, line 2: .*hash_ids"):

@@ -52,9 +52,7 @@ def test_the_gid_shown_is_that_of_the_nodes_own_address() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "level"), [("rdma", "failure"), ("auto", "warning")])
-def test_what_rdma_needs_is_a_failure_only_where_it_was_asked_for(
-    protocol: str, level: str
-) -> None:
+def test_missing_rdma_needs_are_failures_only_with_protocol_rdma(protocol: str, level: str) -> None:
     no_gid = examined(device(gids=[OF_V1]), protocol=protocol)
     assert no_gid == [("GIDs", level, "mlx5_0:1 has no RoCE v2 GID")]
     down = examined(device(state="down"), protocol=protocol)
@@ -169,7 +167,7 @@ def test_a_filter_that_drops_by_default_must_accept_our_ports() -> None:
     assert "soft-RoCE" in closed.remedy
 
 
-def test_iptables_says_the_same_in_its_own_words() -> None:
+def test_iptables_drop_policy_must_accept_our_ports() -> None:
     accept = "-A INPUT -p tcp -m tcp --dport 31998 -j ACCEPT\n"
     assert firewall.check_iptables(":INPUT ACCEPT [0:0]\n", WANTED).level == "ok"
     closed = firewall.check_iptables(f"*filter\n:INPUT DROP [0:0]\n{accept}", WANTED)
@@ -178,7 +176,7 @@ def test_iptables_says_the_same_in_its_own_words() -> None:
     assert firewall.check_iptables(f":INPUT DROP [0:0]\n{accept}{roce}", WANTED).level == "ok"
 
 
-def test_ports_that_answer_are_told_from_those_that_do_not() -> None:
+def test_doctor_distinguishes_open_and_refused_ports() -> None:
     with socket.socket() as open_port, socket.socket() as shut:
         open_port.bind(("127.0.0.1", 0))
         open_port.listen()

@@ -57,7 +57,7 @@ def use(monkeypatch: pytest.MonkeyPatch, *pythons: str) -> None:
     monkeypatch.setattr(devices, "PYTHONS", pythons)
 
 
-def test_devices_are_what_the_python_that_has_pyverbs_tells(with_devices: None) -> None:
+def test_devices_are_read_from_the_python_with_pyverbs(with_devices: None) -> None:
     first, second = find_devices()
     assert (first.numa_node, first.ports[0].active, first.ports[0].netdev) == (1, True, "eth2")
     assert first.ports[0].gids[0].address() == "10.0.0.1"
@@ -108,7 +108,7 @@ def test_the_devices_command_without_pyverbs_has_an_exit_code_of_its_own(
     assert (result.exit_code, "no RDMA device" in result.output) == (0, True)
 
 
-def test_the_kernels_files_are_understood() -> None:
+def test_doctor_parses_kernel_limits_capabilities_and_huge_pages() -> None:
     line = "Max locked memory         {}              {}              bytes\n"
     assert examine.locked_limit_bytes(line.format(8388608, 8388608)) == 8 << 20
     assert examine.locked_limit_bytes(line.format("unlimited", "unlimited")) is None
@@ -119,7 +119,7 @@ def test_the_kernels_files_are_understood() -> None:
     assert examine.huge_pages("MemTotal: 1 kB\n") == (0, 2 << 20)
 
 
-def test_without_pyverbs_the_doctor_says_what_it_did_not_see(
+def test_doctor_warns_that_pyverbs_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing() -> list[Device]:
@@ -133,7 +133,7 @@ def test_without_pyverbs_the_doctor_says_what_it_did_not_see(
     assert "apt-get install" in pyverbs.text
 
 
-def test_what_the_daemon_calls_an_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_health_error_is_a_doctor_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(
         socket_path="/a", admin_socket="/b", node_id="n", host="127.0.0.1", protocol="tcp"
     )
@@ -177,7 +177,7 @@ def test_heads_that_do_not_answer_are_failures_and_name_the_remedy(tmp_path: Pat
     assert "-> Start peercached there" in result.output
 
 
-def test_the_doctor_works_where_the_data_plane_cannot_be_loaded() -> None:
+def test_doctor_help_works_without_the_native_module() -> None:
     script = (
         "import sys; sys.modules['peercached._native'] = None\n"
         "from peercached.cli.ctl import main; main(['doctor', '--help'])"

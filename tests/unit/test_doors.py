@@ -51,7 +51,7 @@ def is_open(theirs: socket.socket) -> bool:
         return True
 
 
-def test_what_proves_itself_stays_and_the_rest_goes(door: Door) -> None:
+def test_unproven_connections_are_closed_and_proven_ones_stay(door: Door) -> None:
     peer, _, name = door.connect()
     stranger, _, stranger_name = door.connect()
     early, _, early_name = door.connect()
@@ -68,7 +68,9 @@ def test_what_proves_itself_stays_and_the_rest_goes(door: Door) -> None:
     assert door.doors.document()["meta_connections"] == 3
 
 
-def test_of_a_crowd_the_oldest_go(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crowd_of_unproven_connections_loses_its_oldest(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doors, "UNPROVEN_PER_HOST_MAX", 3)
     crowd = []
     for _ in range(5):
@@ -79,7 +81,7 @@ def test_of_a_crowd_the_oldest_go(door: Door, monkeypatch: pytest.MonkeyPatch) -
     assert door.doors.shut_crowd == 2
 
 
-def test_who_leaves_without_a_word_is_counted_and_who_spoke_is_not(door: Door) -> None:
+def test_only_silently_closed_connections_count_as_silent(door: Door) -> None:
     _, silent, _ = door.connect()
     _, refused, name = door.connect()
     door.doors.look()

@@ -10,11 +10,11 @@ def progress(pages: int, offered: int, handed: int, too_large: int = 0) -> Progr
     return made
 
 
-def test_a_drain_that_handed_all_over_says_so() -> None:
+def test_complete_drain_reports_all_pages_handed_over() -> None:
     assert progress(5, 5, 5).outcome == "5 of 5 pages were handed to peers"
 
 
-def test_pages_that_are_too_large_for_peers_are_told_from_those_beyond_the_budget() -> None:
+def test_report_separates_oversized_pages_from_pages_beyond_the_budget() -> None:
     made = progress(9, 5, 5, too_large=3)
     assert made.complete
     assert made.outcome == (
@@ -23,7 +23,7 @@ def test_pages_that_are_too_large_for_peers_are_told_from_those_beyond_the_budge
     )
 
 
-def test_pages_that_are_too_large_are_named_also_when_others_were_not_taken() -> None:
+def test_report_names_oversized_pages_beside_pages_not_taken() -> None:
     made = progress(4, 3, 1, too_large=1)
     assert not made.complete
     assert "1 are larger than 64 MiB and stay" in made.outcome

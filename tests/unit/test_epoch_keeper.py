@@ -12,7 +12,7 @@ from peercached.directory.epoch_store import EpochStore, pack_epochs
 SOME = {digest_of("a"): 3, digest_of("b"): 1}
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+def test_saved_epochs_are_loaded_for_the_same_node(tmp_path: Path) -> None:
     EpochStore(str(tmp_path), "n").save(SOME)
     assert EpochStore(str(tmp_path), "n").load() == (SOME, "")
     assert EpochStore(str(tmp_path), "another").load() == ({}, "")
@@ -28,7 +28,7 @@ def test_without_a_folder_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"format": 2, "epochs": {}}', '{"format": 1, "epochs": {"00": 1}}', "[1]"]
 )
-def test_a_file_that_makes_no_sense_is_no_knowledge(tmp_path: Path, text: str) -> None:
+def test_unreadable_epoch_file_loads_nothing_and_is_reported(tmp_path: Path, text: str) -> None:
     store = EpochStore(str(tmp_path), "n")
     assert store.path is not None
     store.path.write_text(text)
@@ -36,7 +36,7 @@ def test_a_file_that_makes_no_sense_is_no_knowledge(tmp_path: Path, text: str) -
     assert epochs == {} and "cannot be read" in why
 
 
-def test_packed_as_the_engine_takes_them() -> None:
+def test_epochs_are_packed_in_the_engines_format() -> None:
     assert pack_epochs({b"x" * 16: 258}) == b"x" * 16 + b"\x02\x01" + bytes(6)
 
 
@@ -55,7 +55,7 @@ class SlowStore(EpochStore):
         super().save(epochs)
 
 
-def test_kept_is_answered_when_the_last_raise_is_on_disk(tmp_path: Path) -> None:
+def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
     epochs: dict[bytes, int] = {}
     keeper = EpochKeeper(store, lambda: dict(epochs))
@@ -75,7 +75,7 @@ def test_kept_is_answered_when_the_last_raise_is_on_disk(tmp_path: Path) -> None
     asyncio.run(many())
 
 
-def test_what_cannot_be_kept_is_said_and_tried_again(tmp_path: Path) -> None:
+def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
     keeper = EpochKeeper(store, lambda: SOME)
 

@@ -21,7 +21,7 @@ def cleared(count: int) -> tuple[FakeEngine, Epochs]:
     return engine, Epochs(cast(Any, engine))
 
 
-def test_a_message_is_bounded_and_all_are_told_within_a_few() -> None:
+def test_bounded_messages_cover_all_epochs_within_four() -> None:
     count = 3 * EPOCHS_PER_MESSAGE_MAX + 7
     engine, epochs = cleared(count)
     told: set[tuple[bytes, int]] = set()
@@ -32,13 +32,13 @@ def test_a_message_is_bounded_and_all_are_told_within_a_few() -> None:
     assert told == set(engine.epochs.items())
 
 
-def test_a_short_table_is_told_whole() -> None:
+def test_short_epoch_table_is_sent_whole() -> None:
     engine, epochs = cleared(EPOCHS_PER_MESSAGE_MAX)
     assert dict(epochs.some()) == engine.epochs
 
 
 @pytest.mark.parametrize("epoch", [0, -1, EPOCH_MAX, EPOCH_MAX + 1])
-def test_an_epoch_that_cannot_be_is_refused(epoch: int) -> None:
+def test_out_of_range_epoch_is_refused(epoch: int) -> None:
     engine, epochs = cleared(0)
     with pytest.raises(ValueError, match=f"epoch {epoch} "):
         epochs.raise_to(digest_of("n"), epoch)
@@ -68,7 +68,7 @@ def test_an_epoch_only_rises() -> None:
     assert engine.epochs == {digest_of("n"): 5}
 
 
-def test_the_epoch_of_a_clear_is_above_all_that_were_made_before_it_elsewhere() -> None:
+def test_new_clears_epoch_exceeds_every_earlier_epoch() -> None:
     _, elsewhere = cleared(0)
     _, epochs = cleared(0)
     theirs = elsewhere.next_of(digest_of("n"), now_us=1000)
@@ -98,7 +98,7 @@ def test_one_node_cannot_fill_the_table() -> None:
     assert epochs.raise_to(names[-2], 1) == 1, "an operator"
 
 
-def test_who_has_had_all_gets_as_many_again_within_a_day() -> None:
+def test_first_clear_quota_refills_within_a_day() -> None:
     now = 0.0
     clears = FirstClears(lambda: now)
     assert all(clears.take("user 1") for _ in range(FIRST_CLEARS_MAX))

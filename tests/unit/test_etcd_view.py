@@ -136,7 +136,7 @@ def test_nodes_that_come_together_have_one_view_and_few_are_made() -> None:
     assert nodes[0].state.view.counter == etcd.stamps_put
 
 
-def test_an_etcd_made_anew_gets_the_view_that_all_have_still() -> None:
+def test_wiped_etcd_gets_back_the_current_view_without_new_views() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abcdef")
     before, views = agreed(nodes), [len(node.views) for node in nodes]
@@ -154,7 +154,7 @@ def test_an_etcd_made_anew_gets_the_view_that_all_have_still() -> None:
     assert etcd.stamps_tried == tried + 1
 
 
-def test_who_does_not_come_back_is_out_after_the_time_of_a_lease() -> None:
+def test_node_missing_after_a_wipe_is_out_after_the_lease_time() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abcdef")
     before = nodes[0].state.view.counter
@@ -191,7 +191,7 @@ def test_a_backup_with_older_starts_and_members_long_gone() -> None:
     assert nodes[0].state.view.counter > 105
 
 
-def test_a_newcomer_in_an_etcd_made_anew_shrinks_nobodys_view() -> None:
+def test_newcomer_in_a_wiped_etcd_shrinks_no_view() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("bcdef")
     etcd.begin_anew()
@@ -219,7 +219,7 @@ def test_a_lease_that_is_lost_and_put_again_makes_no_view() -> None:
     assert (agreed(nodes), etcd.stamps_put) == (before, stamps)
 
 
-def test_who_says_that_it_ends_is_out_at_once_and_who_does_not_after_a_heartbeat() -> None:
+def test_leaving_node_is_out_at_once_and_vanished_node_after_a_heartbeat() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abcd")
     etcd.put(replace(nodes[3].member, sequence=1, state=State.LEAVING))
@@ -270,7 +270,7 @@ def test_the_next_in_order_makes_the_view_when_the_first_hangs() -> None:
     assert nodes[1].names == "ab"
 
 
-def test_two_who_read_a_key_differently_do_not_outdo_each_other_for_ever() -> None:
+def test_disagreeing_readers_do_not_overwrite_the_stamp_forever() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("ab")
     nodes[1].state.put(member("x"), etcd.now)  # only this one can read it
@@ -279,7 +279,7 @@ def test_two_who_read_a_key_differently_do_not_outdo_each_other_for_ever() -> No
     assert etcd.stamps_put - before < 25
 
 
-def test_a_stamp_that_is_none_or_was_deleted_is_put_anew() -> None:
+def test_missing_or_malformed_stamp_is_written_again() -> None:
     for value in (
         b"",
         b"x",
@@ -298,7 +298,7 @@ def test_a_stamp_that_is_none_or_was_deleted_is_put_anew() -> None:
     assert agreed(nodes) == before == {etcd.stamp.number}
 
 
-def test_who_hears_late_puts_no_stamp_for_what_has_been() -> None:
+def test_late_node_writes_no_outdated_stamp() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")
     before, stamps = agreed(nodes), etcd.stamps_put
@@ -327,26 +327,26 @@ def gone_on_without(etcd: Etcd, names: str) -> list[bool]:
     return [node.state.is_without_us for node in out]
 
 
-def test_the_others_go_on_without_one_that_lost_its_lease() -> None:
+def test_node_that_lost_its_lease_is_out_of_the_view() -> None:
     etcd = Etcd()
     etcd.cluster("abcde")
     assert gone_on_without(etcd, "b") == [True]
 
 
-def test_it_is_not_the_node_when_etcd_loses_most_of_them() -> None:
+def test_loss_of_most_leases_puts_no_node_out() -> None:
     etcd = Etcd()
     etcd.cluster("abcde")
     assert gone_on_without(etcd, "abcd") == [False] * 4
 
 
-def test_nobody_has_gone_on_when_all_leases_are_lost_at_once() -> None:
+def test_loss_of_all_leases_puts_no_node_out() -> None:
     etcd = Etcd()
     etcd.cluster("abcde")
     assert gone_on_without(etcd, "abcde") == [False] * 5
 
 
 @pytest.mark.parametrize("number", [0, 50 << MARK_BITS | 7, 500 << MARK_BITS | 7])
-def test_an_etcd_that_forgot_has_put_nobody_out(number: int) -> None:
+def test_etcd_restored_without_a_node_does_not_put_it_out(number: int) -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")
     etcd.begin_anew([member("a"), member("b")], Stamp(number, "other/1" if number else ""))
@@ -355,7 +355,7 @@ def test_an_etcd_that_forgot_has_put_nobody_out(number: int) -> None:
     assert not nodes[2].state.is_without_us
 
 
-def test_a_cold_start_goes_by_the_remembered_view_with_itself_as_it_is_now() -> None:
+def test_cold_start_adopts_the_remembered_view_with_its_new_incarnation() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")
     again = etcd.node("c", incarnation=2)
@@ -373,7 +373,7 @@ def test_a_cold_start_goes_by_the_remembered_view_with_itself_as_it_is_now() -> 
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_all_agree_in_the_end(seed: int) -> None:
+def test_nodes_converge_on_one_view_after_random_faults(seed: int) -> None:
     rng = random.Random(seed)
     etcd = Etcd()
     for name in "abcde":

@@ -26,7 +26,7 @@ def flap(flapping: Flapping, times: int, now: float) -> None:
         view = both
 
 
-def test_a_few_restarts_are_free_and_what_goes_on_waits_ever_longer() -> None:
+def test_first_restarts_are_free_and_later_waits_double_to_a_limit() -> None:
     waits = []
     for times in range(int(FREE_JOINS) + 3):
         flapping = Flapping(TIMING)
@@ -48,14 +48,14 @@ def stays(flapping: Flapping, incarnation: int, now: float) -> float:
     return until - now
 
 
-def test_who_stays_is_let_in_when_its_wait_is_over_and_that_has_a_bound() -> None:
+def test_flapping_node_is_admitted_after_its_bounded_wait() -> None:
     for times, wait_s in ((7, 10.0), (9, 40.0), (500, TIMING.flap_wait_max_s)):
         flapping = Flapping(TIMING)
         flap(flapping, times, NOW)
         assert stays(flapping, 99, NOW + 1.0) == wait_s
 
 
-def test_a_wait_is_over_only_for_one_that_was_there_for_all_of_it() -> None:
+def test_restart_or_hang_during_the_wait_starts_it_again() -> None:
     flapping = Flapping(TIMING)
     flap(flapping, 7, NOW)
     now = NOW
@@ -70,7 +70,7 @@ def test_a_wait_is_over_only_for_one_that_was_there_for_all_of_it() -> None:
     assert stays(flapping, 60, now) == 10.0, "it waits no longer for having tried so often"
 
 
-def test_who_comes_back_after_a_long_quiet_time_does_not_wait() -> None:
+def test_node_returning_after_a_quiet_time_does_not_wait() -> None:
     flapping = Flapping(TIMING)
     flap(flapping, 7, NOW)
     assert flapping.wait_s("x", 99, NOW) == 10.0
@@ -86,14 +86,14 @@ def joined_every(gap_s: float, times: int) -> tuple[Joins, float]:
 
 
 @pytest.mark.parametrize("gap_s", [30.0, 100.0, 200.0])
-def test_who_goes_with_some_regularity_waits_longer_than_it_lasts(gap_s: float) -> None:
+def test_regularly_restarting_node_waits_longer_than_its_interval(gap_s: float) -> None:
     joins, now = joined_every(gap_s, 20)
     assert joins.flapping(now + gap_s, TIMING)
     assert joins.wait_s(TIMING) >= SPARE * gap_s * 0.999
     assert joins.wait_s(TIMING) <= TIMING.flap_wait_max_s
 
 
-def test_the_gaps_that_count_are_the_latest() -> None:
+def test_flap_gap_follows_the_latest_joins() -> None:
     joins, now = joined_every(1000.0, 5)
     for _ in range(40):
         now += 60.0
@@ -101,7 +101,7 @@ def test_the_gaps_that_count_are_the_latest() -> None:
     assert joins.gap_s == pytest.approx(60.0, rel=0.2)
 
 
-def test_a_flapping_node_is_one_until_few_of_its_joins_are_left() -> None:
+def test_node_stops_flapping_once_its_join_weight_has_decayed() -> None:
     joins, now = joined_every(1.0, 7)
     after_s = TIMING.flap_half_life_s * log2(joins.weight / STEADY)
     assert joins.flapping(now + after_s - 1.0, TIMING)
@@ -117,7 +117,7 @@ def test_old_joins_do_not_count_for_ever() -> None:
     assert flapping.wait_s("x", 99, NOW + 100 * TIMING.flap_half_life_s) == 0.0
 
 
-def test_masters_that_restart_in_turn_forget_nobody() -> None:
+def test_masters_restarting_in_turn_keep_the_flap_history() -> None:
     names, now = "abc", NOW
     knows = {name: Flapping(TIMING) for name in names}
     view = View.of(1, [member(name) for name in names])
@@ -137,7 +137,7 @@ def test_masters_that_restart_in_turn_forget_nobody() -> None:
             assert knows[judge].wait_s(name, 99, now) > 0, (judge, name)
 
 
-def test_what_is_known_is_not_replaced_by_what_is_told() -> None:
+def test_own_flap_history_overrides_reported_history() -> None:
     flapping, other = Flapping(TIMING), Flapping(TIMING)
     flap(flapping, 7, NOW)
     flap(other, 20, NOW)
@@ -145,7 +145,7 @@ def test_what_is_known_is_not_replaced_by_what_is_told() -> None:
     assert flapping.wait_s("x", 99, NOW) == 10.0
 
 
-def test_joins_of_names_that_never_come_again_are_forgotten() -> None:
+def test_flap_history_of_vanished_names_is_bounded() -> None:
     """As of pods, which have another name each time."""
     flapping = Flapping(TIMING)
     view = View.of(1, [member("stays")])

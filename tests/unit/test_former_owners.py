@@ -76,7 +76,7 @@ def holder() -> Holder:
     return Holder()
 
 
-def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Holder) -> None:
+def test_withdrawals_also_go_to_former_owners_but_records_do_not(holder: Holder) -> None:
     digest = holder.moved("b")[0]
     holder.publisher.publish(holder.engine.set_page(digest), NOW, 1.0, lambda: None)
     assert holder.offered == [("d", digest)]
@@ -89,7 +89,7 @@ def test_a_withdrawal_goes_to_the_owner_before_too_a_record_does_not(holder: Hol
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
 
 
-def test_who_takes_back_waits_for_the_owner_before_too(holder: Holder) -> None:
+def test_take_back_waits_for_the_former_owner(holder: Holder) -> None:
     digest = holder.moved("b")[0]
     holder.engine.set_page(digest)
     told: list[set[int]] = []
@@ -103,7 +103,7 @@ def test_who_takes_back_waits_for_the_owner_before_too(holder: Holder) -> None:
     assert told == [set()]
 
 
-def test_a_record_goes_to_the_owner_before_too_until_all_have_the_view(holder: Holder) -> None:
+def test_records_go_to_former_owners_until_all_have_the_view(holder: Holder) -> None:
     before = {digest: holder.owner(digest) for digest in PAGES}
     holder.view(3, "b", "c", "d", "e")
     first, second = [d for d in PAGES if (before[d], holder.owner(d)) == ("d", "e")][:2]
@@ -115,7 +115,7 @@ def test_a_record_goes_to_the_owner_before_too_until_all_have_the_view(holder: H
     assert holder.offered == [("e", second)]
 
 
-def test_that_a_page_is_on_disk_only_goes_to_the_owner_before_too(holder: Holder) -> None:
+def test_disk_only_records_also_go_to_the_former_owner(holder: Holder) -> None:
     digest = holder.moved("b")[0]
     ((_, offset, generation, check, length, self_, _),) = unpack_rows(
         holder.engine.set_page(digest)
@@ -127,14 +127,14 @@ def test_that_a_page_is_on_disk_only_goes_to_the_owner_before_too(holder: Holder
     assert sorted(holder.offered) == [("b", digest), ("d", digest)]
 
 
-def test_what_we_owned_ourselves_leaves_our_shard(holder: Holder) -> None:
+def test_withdrawal_removes_a_formerly_owned_record_from_our_shard(holder: Holder) -> None:
     digest = holder.moved("a")[0]
     holder.engine.shard_apply(SELF, holder.engine.set_page(digest))
     holder.publisher.forward(holder.engine.drop_page(digest), holder.now)
     assert holder.engine.shard == {}
 
 
-def test_nobody_is_told_twice_who_owns_them_all_as_before(holder: Holder) -> None:
+def test_unchanged_owner_gets_each_withdrawal_once(holder: Holder) -> None:
     stayed = [d for d in PAGES if holder.owner(d) == "b"]
     for digest in stayed:
         holder.engine.set_page(digest)
@@ -142,7 +142,7 @@ def test_nobody_is_told_twice_who_owns_them_all_as_before(holder: Holder) -> Non
     assert sorted(holder.offered) == sorted(("b", digest) for digest in stayed)
 
 
-def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
+def test_former_owner_gets_no_withdrawals_after_its_keep_time(holder: Holder) -> None:
     digest = holder.moved("b")[0]
     holder.engine.set_page(digest)
     holder.now += FORMER_S
@@ -150,7 +150,7 @@ def test_only_for_as_long_as_they_keep_it(holder: Holder) -> None:
     assert holder.offered == [("d", digest)]
 
 
-def test_a_burst_of_views_does_not_make_the_owners_before_it_forgotten(holder: Holder) -> None:
+def test_burst_of_views_keeps_the_last_settled_former_owners(holder: Holder) -> None:
     before = {digest: holder.owner(digest) for digest in PAGES}
     others = ["b", "c", "d"]
 
@@ -169,7 +169,7 @@ def test_a_burst_of_views_does_not_make_the_owners_before_it_forgotten(holder: H
     assert any(before[digest] not in former[digest] for digest in PAGES), "no longer needed"
 
 
-def test_withdrawals_are_told_from_other_records(holder: Holder) -> None:
+def test_gone_from_pool_returns_only_withdrawals(holder: Holder) -> None:
     rows = b"".join(map(holder.engine.set_page, PAGES[:4]))
     gone = withdrawals_of(rows)
     assert gone_from_pool(b"") == gone_from_pool(rows) == b""

@@ -20,7 +20,7 @@ class Engine:
         return [(1, 7, 0, 5, True, 0.5, 0.5), (2, 7, 0, 6, False, 0.25, INFINITY)]
 
 
-def test_a_sign_says_whether_its_sender_knows_the_same_epochs() -> None:
+def test_life_sign_flags_matching_epochs_of_its_sender() -> None:
     same, other = LifeSigns(cast(Any, Engine(mark=5))).take(100.0)
     assert (same.incarnation, same.same_epochs, same.at, same.answered_at) == (1, True, 99.5, 99.5)
     assert (other.incarnation, other.same_epochs, other.answered_at) == (2, False, -INFINITY)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from peercached.peer.service.local_node import LocalNode
 
 
-def test_who_gives_up_waiting_harms_nobody_who_answers_later() -> None:
+def test_late_answer_after_a_cancelled_wait_is_harmless() -> None:
     """The peer's call ends at its deadline, and what it waited for comes with a peer's death."""
     answers: list[Callable[[set[int]], None]] = []
 

@@ -45,7 +45,7 @@ class Own:
         return {digest for digest, _ in self.engine.shard} == set(self.engine.pool)
 
 
-def test_what_is_missing_in_the_shard_is_found_in_the_pool() -> None:
+def test_scan_restores_missing_shard_records_from_the_pool() -> None:
     own = Own()
     for number in range(20):
         own.set(f"page {number}")
@@ -57,7 +57,7 @@ def test_what_is_missing_in_the_shard_is_found_in_the_pool() -> None:
     assert own.shard.in_sync_for == 3
 
 
-def test_what_is_kept_for_the_end_of_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_echo_kept_during_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan that takes long beside many sets begins anew: it must not keep all of them."""
     monkeypatch.setattr(local_module, "ECHO_BYTES_MAX", 4 * ROW_BYTES)
     own = Own()
@@ -80,7 +80,7 @@ def test_what_is_kept_for_the_end_of_a_scan_is_bounded(monkeypatch: pytest.Monke
     assert own.shard.in_sync_for == 3
 
 
-def test_an_own_record_without_room_makes_absences_open_until_there_is_some() -> None:
+def test_own_refused_record_ends_sync_until_the_shard_has_room() -> None:
     own = Own()
     refusals: list[bool] = []
     own.shard.on_refused = lambda: refusals.append(True)
@@ -111,7 +111,7 @@ def test_an_own_record_without_room_makes_absences_open_until_there_is_some() ->
     assert own.shard.in_sync_for == 3
 
 
-def test_what_was_taken_back_during_a_scan_does_not_come_again_for_a_moment(
+def test_withdrawn_records_do_not_reappear_after_a_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = Own()

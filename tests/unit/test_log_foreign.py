@@ -24,7 +24,7 @@ def logged() -> Iterator[io.StringIO]:
     root.handlers[:], root.level = before
 
 
-def test_foreign_text_forges_no_line(logged: io.StringIO) -> None:
+def test_foreign_text_cannot_forge_a_log_line(logged: io.StringIO) -> None:
     log.set_up("info", "text", logged)
     logging.getLogger("peercached.peer").warning("refused %s", FORGED)
     (line,) = logged.getvalue().splitlines()
@@ -40,7 +40,7 @@ def test_a_line_of_json_is_escaped_too(logged: io.StringIO) -> None:
 
 @pytest.mark.parametrize("field", ["node_id", "host"])
 @pytest.mark.parametrize("foreign", ["b\n", "\x1b[2J", "\u202eb", "\x9b"])
-def test_an_address_that_cannot_be_shown_is_refused(field: str, foreign: str) -> None:
+def test_unprintable_address_is_refused(field: str, foreign: str) -> None:
     message = pb.NodeAddress(node_id="b", incarnation=1, host="h", peer_port=1, data_port=2)
     setattr(message, field, foreign)
     with pytest.raises(ValueError, match="cannot be shown") as error:

@@ -76,7 +76,7 @@ def ask_of(asks: list[Ask]) -> Ask:
 # --- finality ---------------------------------------------------------------------------------
 
 
-def test_an_absence_is_believed_only_of_an_owner_that_says_it_is_final() -> None:
+def test_absence_is_believed_only_from_a_final_owner() -> None:
     reader = Reader("b", "c")
     digests = reader.digests_of("b", "c", count=3)
     for final, more in ((True, 0), (False, 1)):
@@ -90,7 +90,7 @@ def test_an_absence_is_believed_only_of_an_owner_that_says_it_is_final() -> None
         assert lookup.settled
 
 
-def test_only_what_is_missing_is_asked_again() -> None:
+def test_only_missing_digests_are_asked_again() -> None:
     reader = Reader("b", "c")
     digests = reader.digests_of("b", "c", count=3)
     lookup = reader.lookup(digests)
@@ -99,7 +99,7 @@ def test_only_what_is_missing_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("holder", ["a", "c"])
-def test_who_names_only_a_holder_that_cannot_be_read_is_not_the_last_to_be_asked(
+def test_owner_naming_an_unreadable_holder_does_not_end_the_lookup(
     holder: str,
 ) -> None:
     """Ourselves, who have evicted the page, or a suspect."""
@@ -114,7 +114,7 @@ def test_who_names_only_a_holder_that_cannot_be_read_is_not_the_last_to_be_asked
         assert len(lookup.rows()) == len(rows), "it may answer again"
 
 
-def test_our_own_shard_is_final_only_when_all_holders_are_in_sync_with_it() -> None:
+def test_own_shard_is_final_only_with_all_holders_in_sync() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("a", "b")
     assert reader.names(reader.lookup(digest).start()) == ["b"], "c may not have told us yet"
@@ -126,7 +126,7 @@ def test_our_own_shard_is_final_only_when_all_holders_are_in_sync_with_it() -> N
     assert reader.names(reader.lookup(digest).start()) == ["b"]
 
 
-def test_owners_of_the_view_before_are_asked_for_a_while() -> None:
+def test_former_owners_are_asked_for_a_limited_time() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("b", "c")
     reader.view(2, "b", "c", *(f"new {i}" for i in range(40)), now=NOW)
@@ -170,7 +170,7 @@ def test_holders_that_are_not_in_our_view_are_dropped() -> None:
 # --- owners in trouble ------------------------------------------------------------------------
 
 
-def test_a_suspect_owner_is_not_asked_and_without_another_it_is_a_miss() -> None:
+def test_suspect_owner_is_skipped_and_the_lookup_misses_without_another() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("b", "c")
     reader.node("b").suspect = True
@@ -181,7 +181,7 @@ def test_a_suspect_owner_is_not_asked_and_without_another_it_is_a_miss() -> None
     assert lookup.settled
 
 
-def test_while_all_owners_are_suspect_those_before_them_are_asked_and_never_final() -> None:
+def test_former_owners_are_asked_while_all_owners_are_suspect() -> None:
     """Both came back a moment ago, and cannot be reached yet."""
     reader = Reader("d")
     reader.view(2, "b", "c", "d", now=NOW - 1)
@@ -209,7 +209,7 @@ def test_an_owner_that_fails_is_replaced_by_the_other() -> None:
     assert lookup.settled
 
 
-def test_an_overdue_owner_is_not_waited_for_once_another_has_settled_its_digests() -> None:
+def test_overdue_owner_is_not_awaited_once_another_settles_its_digests() -> None:
     reader = Reader("b", "c")
     digests = reader.digests_of("b", "c", count=2)
     lookup = reader.lookup(digests)
@@ -223,7 +223,7 @@ def test_an_overdue_owner_is_not_waited_for_once_another_has_settled_its_digests
     assert len(lookup.rows()) == ROW.size
 
 
-def test_an_overdue_owner_is_waited_for_while_it_may_know_what_the_others_do_not() -> None:
+def test_overdue_owner_is_awaited_while_other_answers_are_not_final() -> None:
     reader = Reader("b", "c")
     digests = reader.digests_of("b", "c", count=2)
     lookup = reader.lookup(digests)
@@ -236,7 +236,7 @@ def test_an_overdue_owner_is_waited_for_while_it_may_know_what_the_others_do_not
     assert len(lookup.rows()) == 2 * ROW.size
 
 
-def test_an_overdue_owner_whose_stand_in_fails_is_waited_for() -> None:
+def test_overdue_owner_is_awaited_when_its_replacement_fails() -> None:
     reader = Reader("b", "c")
     lookup = reader.lookup(reader.digests_of("b", "c"))
     first = ask_of(lookup.start())
@@ -287,7 +287,7 @@ def test_lookups_that_hang_at_one_owner_are_bounded() -> None:
     assert reader.placement.nodes[SELF] is reader.placement.own
 
 
-def test_a_former_owner_says_nothing_about_what_the_owners_of_today_have() -> None:
+def test_former_owners_final_absence_does_not_settle_a_lookup() -> None:
     reader = Reader("b", "c")
     page = reader.digests_of("b", "c")
     # They own it no longer, but stay members and asked.
@@ -308,7 +308,7 @@ def test_a_former_owner_says_nothing_about_what_the_owners_of_today_have() -> No
     assert lookup.settled
 
 
-def test_records_of_a_node_that_went_are_not_given_out_as_another_ones() -> None:
+def test_reused_index_does_not_inherit_records_of_a_departed_node() -> None:
     reader = Reader("b", "c", "d")
     page = reader.digests_of("b", "c")
     lookup = reader.lookup(page)

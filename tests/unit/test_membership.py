@@ -106,7 +106,7 @@ def table_of(told: list[Member | Gone]) -> dict[str, tuple[int, int, int]]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(news, max_size=5), st.randoms())
-def test_news_in_any_order_and_any_number_of_times_make_one_table(
+def test_reordered_and_repeated_news_make_the_same_table(
     told: list[Member | Gone], rng: random.Random
 ) -> None:
     again = told + rng.choices(told, k=3) if told else told
@@ -114,7 +114,7 @@ def test_news_in_any_order_and_any_number_of_times_make_one_table(
     assert table_of(again) == table_of(told)
 
 
-def test_of_one_member_the_newest_word_wins() -> None:
+def test_newest_state_of_a_member_wins_in_any_order() -> None:
     words: list[Member | Gone] = [
         member("a", 1),
         member("a", 1, state=State.LEAVING),
@@ -126,7 +126,7 @@ def test_of_one_member_the_newest_word_wins() -> None:
     assert table_of([*words, member("a", 2)]) == {"a": (2, 1, State.ALIVE)}
 
 
-def test_the_table_and_the_memory_of_the_gone_are_bounded() -> None:
+def test_member_table_and_tombstones_are_bounded() -> None:
     table = Table(100.0)
     for number in range(MEMBERS_MAX + 5):
         table.take(member(f"n{number}"), NOW)
@@ -137,7 +137,7 @@ def test_the_table_and_the_memory_of_the_gone_are_bounded() -> None:
     assert table.gone("g0") is None
 
 
-def test_the_gone_are_forgotten_by_their_age_however_often_they_are_told_of() -> None:
+def test_tombstones_expire_by_age_despite_being_exchanged() -> None:
     one, other = Table(100.0), Table(100.0)
     one.add_tombstone(gone("x"), NOW)
     for step in range(1, 12):
@@ -152,7 +152,7 @@ def test_the_gone_are_forgotten_by_their_age_however_often_they_are_told_of() ->
 # --- views and how they travel ----------------------------------------------------------------
 
 
-def test_a_number_says_which_members_a_view_has() -> None:
+def test_view_number_identifies_its_members() -> None:
     before = View.nothing()
     view = before.next([member("b"), member("a")])
     assert view == before.next([member("a"), member("b")])
@@ -186,7 +186,7 @@ def test_a_difference_makes_the_same_view_and_only_from_its_own_base() -> None:
             assert theirs.resolve(replace(update, number=update.number ^ 1)) is None
 
 
-def test_who_has_an_old_view_gets_the_new_one_whole() -> None:
+def test_member_with_a_too_old_view_gets_the_full_view() -> None:
     history, table, view = History(), Table(100.0), View.nothing()
     first = view.next([member("a")])
     view = first
@@ -196,7 +196,7 @@ def test_who_has_an_old_view_gets_the_new_one_whole() -> None:
     assert history.update_for(first.number, table, NOW).base == 0
 
 
-def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
+def test_view_difference_includes_tombstones_since_its_base() -> None:
     history, table = History(), Table(100.0)
     table.add_tombstone(gone("long ago"), NOW)
     first = View.nothing().next([member("a")])
@@ -207,7 +207,7 @@ def test_a_difference_tells_of_those_who_came_and_went_in_between() -> None:
     assert [g.node_id for g in update.gone] == ["in between"]
 
 
-def test_a_difference_says_of_everybody_it_takes_out_how_he_has_gone() -> None:
+def test_view_difference_carries_a_tombstone_for_each_removed_member() -> None:
     """The view that it changes may be another master's, to whom nobody has said it."""
     history, table = History(), Table(100.0)
     table.add_tombstone(gone("b"), NOW)
@@ -236,7 +236,7 @@ def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
 # --- who is silent ----------------------------------------------------------------------------
 
 
-def test_a_silent_member_is_probed_before_it_is_dead_and_one_answer_saves_it() -> None:
+def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
     life = Liveness(TIMING)
     life.heard("x", 1, NOW)
     assert not life.due(NOW + TIMING.suspect_after_s - 0.1, 0.0)
@@ -271,7 +271,7 @@ def test_probes_without_an_answer_end_by_themselves() -> None:
     assert life.dead(now + 10.0) == ["x"]
 
 
-def test_a_late_answer_of_an_older_round_says_nothing() -> None:
+def test_late_probe_answer_of_an_older_round_is_ignored() -> None:
     life = Liveness(TIMING)
     life.heard("x", 1, NOW)
     old = life.begin("x", 1, NOW + 4.0)
@@ -290,7 +290,7 @@ def test_a_master_that_was_stopped_blames_nobody() -> None:
 # --- two processes with one name --------------------------------------------------------------
 
 
-def test_of_more_silent_ones_than_can_be_asked_at_once_everybody_gets_his_turn() -> None:
+def test_probes_rotate_fairly_through_many_silent_members() -> None:
     names = [f"{number:03}" for number in range(300)]
     liveness = Liveness(TIMING)
     liveness.watch([member(name) for name in names], "a", NOW)
@@ -305,7 +305,7 @@ def test_of_more_silent_ones_than_can_be_asked_at_once_everybody_gets_his_turn()
     assert asked[len(names) :] == asked[: len(names)]
 
 
-def test_a_master_vouches_for_whom_it_has_just_heard_itself() -> None:
+def test_master_vouches_only_for_recently_heard_members() -> None:
     head, now = head_with("b", "c")
     assert not head.just_heard(address("b"), NOW + 0.5 * TIMING.suspect_after_s)
     head.on_heartbeat(Heartbeat(member("b"), head.view.number), now)
@@ -330,7 +330,7 @@ def test_a_second_process_elsewhere_waits_and_is_refused_if_the_first_lives() ->
 
 
 @pytest.mark.parametrize("sender", [address("x", 6, "there"), address("x", 4, "here")])
-def test_a_node_that_moved_or_whose_clock_went_back_comes_in_after_a_silence(
+def test_node_with_new_address_or_lower_incarnation_is_accepted_after_silence(
     sender: NodeAddress,
 ) -> None:
     claims = Claims(TIMING)
@@ -350,7 +350,7 @@ def test_a_newer_process_of_a_lower_incarnation_gets_a_higher_sequence() -> None
     assert head.view.by_id["b"].sequence == old.sequence + 1
 
 
-def test_when_one_is_back_the_others_are_asked_once_more_before_they_are_dead() -> None:
+def test_dead_members_are_probed_once_more_after_one_returns() -> None:
     life = Liveness(TIMING)
     for name in "xyz":
         life.heard(name, 1, NOW)
@@ -397,7 +397,7 @@ class Returning:
         assert self.node.own.sequence == 1
 
 
-def test_who_returns_goes_by_no_view_without_those_he_returns_with() -> None:
+def test_returning_node_adopts_no_view_missing_its_parts_members() -> None:
     x = Returning()
     x.accused()
     x.told([member("a"), member("x", 1)])
@@ -405,13 +405,13 @@ def test_who_returns_goes_by_no_view_without_those_he_returns_with() -> None:
     assert x.told([member("a"), member("x", 1), member("y", 1)]) == x.node.view
 
 
-def test_somebody_else_may_have_objected_for_him() -> None:
+def test_returning_node_also_waits_when_another_objected_for_it() -> None:
     x = Returning()
     x.told([member("a"), member("x", 1)], gone("y"))
     assert x.node.view == x.own_part
 
 
-def test_he_waits_for_them_no_longer_than_a_ttl() -> None:
+def test_returning_node_waits_at_most_one_ttl() -> None:
     x = Returning()
     x.accused()
     partial = x.told([member("a"), member("x", 1)])
@@ -422,7 +422,7 @@ def test_he_waits_for_them_no_longer_than_a_ttl() -> None:
     assert x.node.view == partial
 
 
-def test_he_does_not_wait_for_one_who_has_left() -> None:
+def test_returning_node_does_not_wait_for_a_member_that_left() -> None:
     x = Returning()
     x.accused()
     left = gone("y", 1, State.LEFT)
@@ -435,7 +435,7 @@ def test_a_member_that_died_is_out_at_once() -> None:
     assert x.told([member("a"), member("x")], gone("y")) == x.node.view
 
 
-def test_a_member_of_whom_nobody_says_that_it_died_is_not_out_at_once() -> None:
+def test_member_without_a_tombstone_is_not_dropped_at_once() -> None:
     """The master has been out of office, and knows only those whom it has heard since."""
     x = Returning()
     all_three = x.told([member("a"), member("x"), member("y")])
@@ -457,7 +457,7 @@ def test_joins_that_come_together_make_one_view() -> None:
     assert head.view.counter == 2
 
 
-def test_a_member_that_says_it_leaves_is_out_at_once_and_cannot_be_told_back_in() -> None:
+def test_leaving_member_is_out_at_once_despite_a_late_heartbeat() -> None:
     head, now = head_with("b", "c")
     leaving = replace(head.view.by_id["b"], sequence=1, state=State.LEFT)
     late = Heartbeat(head.view.by_id["b"], head.view.number)
@@ -467,7 +467,7 @@ def test_a_member_that_says_it_leaves_is_out_at_once_and_cannot_be_told_back_in(
     assert ids(head.view) == ["a", "c"]
 
 
-def test_who_is_held_for_dead_objects_and_is_back() -> None:
+def test_member_declared_dead_objects_and_rejoins() -> None:
     b = membership("b", ["a"])
     head, now = head_with("b", "c")
     head._knowledge.table.add_tombstone(gone("b", 0), now)
@@ -483,7 +483,7 @@ def test_who_is_held_for_dead_objects_and_is_back() -> None:
     assert ids(head.view) == ["a", "b", "c"]
 
 
-def test_a_master_that_hears_a_member_does_not_believe_that_it_is_dead() -> None:
+def test_fresh_heartbeat_overrides_another_masters_death_report() -> None:
     head, now = head_with("b", "c")
     other = head.view.next([member("c")])
     update = ViewUpdate(other.number, other.members, gone=(gone("b", 0),))
@@ -494,7 +494,7 @@ def test_a_master_that_hears_a_member_does_not_believe_that_it_is_dead() -> None
     assert head.view.by_id["b"].sequence == 1
 
 
-def test_a_view_without_this_process_is_known_but_not_gone_by() -> None:
+def test_view_without_this_process_is_known_but_not_adopted() -> None:
     b = membership("b", ["a"])
     b.tick(NOW)
     view = View.nothing().next([member("a", head_rank=0), member("b", incarnation=9)])
@@ -510,7 +510,7 @@ def test_absurd_view_numbers_are_ignored(number: int) -> None:
     assert b.latest.number == 0
 
 
-def test_of_many_that_know_a_newer_view_one_is_asked_for_it() -> None:
+def test_newer_view_is_requested_from_one_member_only() -> None:
     head, now = head_with("b", "c")
     newer = head.view.number + (5 << 32)
     beats = [Heartbeat(member(name), newer) for name in ("b", "c", "d")]
@@ -530,7 +530,7 @@ def test_a_view_is_read_back_as_it_was_written(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"format": 2}', "torn"])
-def test_a_damaged_file_is_the_same_as_none(tmp_path: object, damage: str) -> None:
+def test_damaged_view_file_is_ignored(tmp_path: object, damage: str) -> None:
     store = Store(str(tmp_path), "b")
     store.save(View.nothing().next([member("a")]))
     assert store.path is not None
@@ -539,7 +539,7 @@ def test_a_damaged_file_is_the_same_as_none(tmp_path: object, damage: str) -> No
     assert store.load() is None
 
 
-def test_a_folder_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path: object) -> None:
+def test_unwritable_state_folder_is_reported_without_raising(tmp_path: object) -> None:
     store = Store(f"{tmp_path}/none", "b")
     store.save(View.nothing().next([member("a")]))
     assert "No such file" in store.problem
@@ -548,7 +548,7 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path
 # --- masters that are silent ------------------------------------------------------------------
 
 
-def test_the_first_who_take_over_have_time_for_their_view_before_more_do() -> None:
+def test_takeover_adds_candidates_only_after_a_wait() -> None:
     suspects: set[str] = set()
     acting = who_acts(suspects)
     assert acting(0.9) == "ab"
@@ -557,7 +557,7 @@ def test_the_first_who_take_over_have_time_for_their_view_before_more_do() -> No
     assert acting(4.1) == "abcdef"
 
 
-def test_who_is_suspected_takes_over_nothing_and_the_next_ones_need_not_wait_for_it() -> None:
+def test_takeover_skips_suspected_candidates_without_extra_wait() -> None:
     suspects = {"b", "c", "e"}
     acting = who_acts(suspects)
     assert acting(0.9) == "ab", "masters are asked as long as they are masters"

@@ -10,7 +10,7 @@ from peercached.metrics.document import document, exposed_name
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-def test_the_committed_page_is_what_the_code_says() -> None:
+def test_committed_metrics_page_matches_the_code() -> None:
     assert PAGE.read_text() == document(), "run: python -m peercached.metrics.document"
 
 

@@ -54,13 +54,13 @@ def test_an_empty_document_has_all_families_and_no_error() -> None:
     assert set(names) == {family.name for family in families(status_document(), latencies())}
 
 
-def test_every_family_says_what_it_is() -> None:
+def test_every_family_has_a_prefix_and_a_documentation_sentence() -> None:
     for family in families({}, ()):
         assert family.documentation.endswith((".", "?")) or family.name.startswith("process_")
         assert family.name.startswith(("peercached_", "process_"))
 
 
-def test_promtool_finds_nothing_to_say() -> None:
+def test_promtool_accepts_the_metrics_text() -> None:
     if not shutil.which("promtool"):
         pytest.skip("no promtool: apt-get install prometheus")
     checked = subprocess.run(
@@ -73,7 +73,7 @@ def test_promtool_finds_nothing_to_say() -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-def test_hits_misses_and_bytes_are_those_of_the_document() -> None:
+def test_hit_miss_and_byte_metrics_match_the_status_document() -> None:
     status = status_document()
     status["operations"] |= {
         "get": {"ok": 9, "absent": 3, "deadline": 1, "suspect": 0},
@@ -90,7 +90,7 @@ def test_hits_misses_and_bytes_are_those_of_the_document() -> None:
     assert ("peercached_misses_total", frozenset({("reason", "ok")})) not in samples(status)
 
 
-def test_refusals_and_quotas_are_those_of_the_document() -> None:
+def test_refusal_and_quota_metrics_match_the_status_document() -> None:
     status = status_document()
     assert value(status, "refused_total", door="meta_port", reason="no_secret") == 2
     assert value(status, "refused_total", door="socket", reason="wrong_user") == 0
@@ -112,7 +112,7 @@ def test_refusals_and_quotas_are_those_of_the_document() -> None:
     assert value(status, "namespace_disk_quota_skipped_total", namespace="n999") == 3
 
 
-def test_a_thousand_peers_are_no_thousand_series_and_nothing_is_lost() -> None:
+def test_peer_series_are_bounded_and_their_sum_is_kept() -> None:
     status = status_document()
     one = status["transfer"][0]
     status["transfer"] = [{**one, "node_id": f"n{i:04}", "bytes": i} for i in range(1000)]
@@ -144,7 +144,7 @@ def test_the_largest_size_classes_keep_their_names() -> None:
     assert value(status, "pool_class_pinned_slots", slot_bytes=OTHERS) == 100 - CLASSES_MAX
 
 
-def test_a_histogram_counts_what_took_at_most_so_long() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     found = {
         dict(labels)["le"]: value
         for (name, labels), value in samples(status_document()).items()

@@ -21,7 +21,7 @@ def test_a_signature_is_of_one_text_and_one_key() -> None:
     assert not NodeKey.verify(b"short", signature, b"text")
 
 
-def test_the_next_start_has_the_same_key_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_next_start_reuses_its_key_and_only_the_owner_reads_it(tmp_path: Path) -> None:
     first = NodeKey.kept(str(tmp_path), "a")
     assert NodeKey.kept(str(tmp_path), "a").public == first.public
     assert NodeKey.kept(str(tmp_path), "b").public != first.public
@@ -32,13 +32,13 @@ def test_without_a_state_dir_each_start_has_another() -> None:
     assert NodeKey.kept("", "a").public != NodeKey.kept("", "a").public
 
 
-def test_a_file_that_holds_no_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_invalid_key_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "identity-a.key").write_bytes(b"-----BEGIN")
     with pytest.raises(ValueError, match="put it back from a backup, or delete it"):
         NodeKey.kept(str(tmp_path), "a")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_key_that_cannot_be_kept_is_used(tmp_path: Path) -> None:
+def test_key_that_cannot_be_saved_is_still_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert NodeKey.kept(str(tmp_path), "a").public

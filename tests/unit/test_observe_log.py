@@ -42,7 +42,7 @@ def test_json_lines_are_one_object_each_even_with_a_traceback() -> None:
     assert entry["time"].endswith("Z")
 
 
-def test_text_lines_say_when_how_bad_and_who() -> None:
+def test_text_lines_show_time_level_and_logger() -> None:
     logger, stream = lines_of("text")
     logger.info("hello %d", 3)
     assert "Z INFO peercached.test: hello 3\n" in stream.getvalue()

@@ -56,12 +56,12 @@ def owner() -> Owner:
     return made
 
 
-def test_only_for_a_reader_with_the_same_view(owner: Owner) -> None:
+def test_final_only_for_a_reader_with_the_same_view(owner: Owner) -> None:
     assert not owner.final(0)
     assert not owner.final(2)
 
 
-def test_not_after_the_hello_of_another_connection(owner: Owner) -> None:
+def test_not_final_after_a_new_hello_until_resynced(owner: Owner) -> None:
     """The end of the one before may be noticed later, or not at all."""
     owner.hello()
     assert not owner.final()
@@ -69,20 +69,20 @@ def test_not_after_the_hello_of_another_connection(owner: Owner) -> None:
     assert owner.final()
 
 
-def test_not_after_a_gap(owner: Owner) -> None:
+def test_not_final_after_a_sequence_gap(owner: Owner) -> None:
     owner.sequence += 1
     owner.send(Kind.ROWS)
     assert not owner.final()
 
 
-def test_not_after_the_end_of_the_connection(owner: Owner) -> None:
+def test_not_final_after_the_connection_ends(owner: Owner) -> None:
     owner.side.closed(HOLDER, owner.epoch - 1)
     assert owner.final(), "that was the end of an earlier one"
     owner.side.closed(HOLDER, owner.epoch)
     assert not owner.final()
 
 
-def test_not_while_the_ring_changes_nor_in_a_new_view(owner: Owner) -> None:
+def test_not_final_during_a_view_change_until_resynced(owner: Owner) -> None:
     owner.side.view_changes()
     assert not owner.final()
     owner.side.set_view(2, [SELF, HOLDER])
@@ -94,7 +94,7 @@ def test_not_while_the_ring_changes_nor_in_a_new_view(owner: Owner) -> None:
     assert owner.final(2)
 
 
-def test_not_by_what_was_compared_for_another_view(owner: Owner) -> None:
+def test_sync_for_another_view_does_not_make_final(owner: Owner) -> None:
     owner.side.set_view(2, [SELF, HOLDER])
     owner.side.own_records_in_sync(2)
     owner.sync(1)
@@ -103,7 +103,7 @@ def test_not_by_what_was_compared_for_another_view(owner: Owner) -> None:
     assert owner.final(2)
 
 
-def test_by_a_fingerprint_of_what_is_here_for_this_view(owner: Owner) -> None:
+def test_matching_fingerprint_for_this_view_makes_final(owner: Owner) -> None:
     owner.side.set_view(2, [SELF, HOLDER])
     owner.side.own_records_in_sync(2)
     owner.send(Kind.FINGERPRINT, fingerprint_of(b"x" * 4096), 2)
@@ -114,7 +114,7 @@ def test_by_a_fingerprint_of_what_is_here_for_this_view(owner: Owner) -> None:
     assert owner.final(2)
 
 
-def test_not_by_a_fingerprint_that_waited_while_something_was_missed(owner: Owner) -> None:
+def test_pending_fingerprint_is_void_after_a_sequence_gap(owner: Owner) -> None:
     owner.send(Kind.FINGERPRINT, fingerprint_of(ZERO_SUMMARY), 2)
     owner.sequence += 1
     owner.send(Kind.ROWS)
@@ -123,7 +123,7 @@ def test_not_by_a_fingerprint_that_waited_while_something_was_missed(owner: Owne
     assert not owner.final(2)
 
 
-def test_not_while_a_record_has_found_no_room() -> None:
+def test_not_final_while_a_record_was_refused_for_room() -> None:
     owner = Owner(capacity=1)
     rows = b"".join(ROW.pack(digest_of(f"{n}"), 64, n + 1, 1, 64, 0, 1) for n in range(2))
     owner.hello()
@@ -135,7 +135,7 @@ def test_not_while_a_record_has_found_no_room() -> None:
     assert owner.final(), "compared anew, nothing was missing"
 
 
-def test_after_a_stop_nothing_is_final_until_what_came_meanwhile_is_read(owner: Owner) -> None:
+def test_nothing_is_final_after_a_stall_until_input_is_read(owner: Owner) -> None:
     """Native threads answer for as long as it is said again and again."""
     side, engine = owner.side, owner.engine
     for now in (10.0, 10.1, 10.2):

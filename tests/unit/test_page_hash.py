@@ -40,7 +40,7 @@ def test_a_hash_covers_all_tokens_before_it() -> None:
     assert page_hashes([3, 4], 2, first.hex()) == [second.hex()]
 
 
-def test_a_hash_of_pairs_covers_the_token_behind_its_page() -> None:
+def test_pair_hash_covers_the_token_after_its_page() -> None:
     first = hashlib.sha256(struct.pack("<4I", 1, 2, 2, 3)).digest()
     wide = b"\xff" + struct.pack("<4Q", 3, 4, 4, 2**32)
     second = hashlib.sha256(first + wide).digest()
@@ -56,7 +56,7 @@ def test_absent_empty_and_joined_parts_of_a_seed_differ() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, 2**63, -(2**63) - 1, 1.5, "7", None])
-def test_impossible_tokens_are_named_with_their_place(token: Any) -> None:
+def test_invalid_token_is_reported_with_its_position(token: Any) -> None:
     for tokens in ([1, token, -5], (1, token, -5), iter([1, token, -5])):
         with pytest.raises(ValueError, match=f"token 1 is {token!r}: a whole number"):
             page_hashes(tokens, 2)

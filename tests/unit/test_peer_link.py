@@ -20,7 +20,7 @@ def nobody_there() -> PeerLink:
     return PeerLink(nobody, lambda: own, Secret(b"s" * 32), None, 2.0, lambda link: None)
 
 
-def test_a_handshake_that_fails_when_nobody_waits_any_more_is_no_unhandled_error() -> None:
+def test_abandoned_handshake_failure_raises_no_unhandled_error() -> None:
     async def run() -> list[dict[str, Any]]:
         unhandled: list[dict[str, Any]] = []
 
@@ -61,7 +61,7 @@ def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) ->
     asyncio.run(run())
 
 
-def test_only_a_link_that_waits_after_a_failure_begins_anew() -> None:
+def test_try_at_once_reopens_only_a_failed_open_link() -> None:
     """gRPC's pause before the next attempt is for an address where nobody is known to be."""
 
     async def run() -> None:

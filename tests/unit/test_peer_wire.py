@@ -48,7 +48,7 @@ def test_a_whole_address_survives_the_wire() -> None:
         ({"data_port": 65_536}, "port 65536"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused(changes: dict[str, object], wrong: str) -> None:
+def test_invalid_address_is_refused_with_the_reason(changes: dict[str, object], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         wire.address_of(address(**changes))
 

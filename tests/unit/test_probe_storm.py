@@ -126,7 +126,7 @@ def stormy(
         loop.close()
 
 
-def test_a_master_that_is_cut_off_from_hundreds_of_the_living_buries_none(
+def test_master_cut_off_from_hundreds_removes_no_live_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its own probes wait a second each in vain; those through others must not wait for them."""

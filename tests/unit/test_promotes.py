@@ -63,7 +63,7 @@ def test_a_holders_rows_come_back_under_our_number_of_it() -> None:
 
 
 @pytest.mark.parametrize("rows", [b"x" * 47, ROW.pack(digest_of("a"), 0, 1, 1, 1, 9, RESIDENT)])
-def test_malformed_rows_are_no_rows(rows: bytes) -> None:
+def test_malformed_promote_rows_are_ignored(rows: bytes) -> None:
     here, link, _ = promotes()
     link.rows = rows
     assert asyncio.run(here.ask(HOLDER, digest_of("a"), 1.0)) == b""
@@ -80,7 +80,7 @@ def test_a_slow_disk_makes_no_peer_suspect_a_dead_peer_is() -> None:
     assert asyncio.run(here.ask(HOLDER + 1, digest_of("a"), 1.0)) == b""
 
 
-def test_a_holder_promotes_what_it_has_and_withdraws_what_it_has_not() -> None:
+def test_holder_promotes_disk_pages_and_withdraws_missing_ones() -> None:
     engine = FakeEngine()
     page, gone = digest_of("page"), digest_of("gone")
     engine.disk[page] = 64

@@ -101,7 +101,7 @@ def test_without_any_owner_a_set_is_answered_and_counted(node: Node) -> None:
     assert node.engine.published == set()
 
 
-def test_what_is_overdue_is_answered_and_who_let_it_pass_is_named(node: Node) -> None:
+def test_overdue_set_is_answered_and_the_late_owner_named(node: Node) -> None:
     ticket = node.set()
     node.publisher.acknowledged(B, [ticket])
     assert node.publisher.expire(TIMEOUT_S - 0.01) == set()
@@ -126,7 +126,7 @@ def test_a_broken_stream_is_not_waited_for(node: Node) -> None:
     assert node.publisher.unreached == 1
 
 
-def test_who_takes_back_waits_for_what_was_on_its_way_before(node: Node) -> None:
+def test_take_back_waits_for_records_already_in_flight(node: Node) -> None:
     told: list[set[int]] = []
     node.publisher.take_back(b"", 0.0, 10.0, told.append)
     assert told == [set()], "nothing is"
@@ -141,7 +141,7 @@ def test_who_takes_back_waits_for_what_was_on_its_way_before(node: Node) -> None
     assert node.publisher.unreached == 0, "there was nothing to reach it with"
 
 
-def test_who_takes_back_hears_of_all_who_may_not_know_it(node: Node) -> None:
+def test_take_back_reports_owners_that_may_lack_the_withdrawal(node: Node) -> None:
     told: list[set[int]] = []
     node.set()
     row = node.engine.drop_page(node.digest)
@@ -170,7 +170,7 @@ def test_who_takes_back_hears_of_all_who_may_not_know_it(node: Node) -> None:
 @pytest.mark.parametrize(
     "exact, connected, suspect, at_rest", list(product([True, False], repeat=4))
 )
-def test_only_an_owner_that_has_heard_all_is_neither_asked_nor_doubted(
+def test_only_an_exact_connected_resting_owner_is_neither_asked_nor_doubted(
     exact: bool, connected: bool, suspect: bool, at_rest: bool
 ) -> None:
     stream = SimpleNamespace(exact=exact, connected=connected, at_rest=at_rest)

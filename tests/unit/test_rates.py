@@ -41,7 +41,7 @@ def test_a_restart_counts_from_its_start() -> None:
     assert rates.get_pages == 5
 
 
-def test_peers_are_told_apart_by_incarnation_and_the_busiest_is_first() -> None:
+def test_peer_rates_restart_with_the_incarnation_and_sort_by_bytes() -> None:
     def peer(node_id: str, incarnation: int, size: int) -> dict[str, Any]:
         return {"node_id": node_id, "incarnation": incarnation, "engine": "tcp", "bytes": size}
 

@@ -82,7 +82,7 @@ def test_a_view_out_of_reach_is_not_adopted() -> None:
     assert ids(head) == {"a", "b"}
 
 
-def test_a_node_that_was_away_for_long_takes_the_view_of_now() -> None:
+def test_long_absent_node_takes_the_current_view() -> None:
     member = node("b", remembered=View.numbered(7, View.of(0, [Member(address("b"))])))
     member.tick(NOW)
     both = [Member(address("a")), Member(address("b"))]
@@ -95,7 +95,7 @@ def test_a_node_that_was_away_for_long_takes_the_view_of_now() -> None:
         assert member.latest.number == view.number
 
 
-def test_a_leap_is_believed_once_in_a_while() -> None:
+def test_view_number_leaps_are_rate_limited() -> None:
     reach = ViewReach(5.0)
     assert reach.has(number(1 + STEP), number(1), NOW)
     assert reach.has(number(1 + LEAP), number(1), NOW)
@@ -106,7 +106,7 @@ def test_a_leap_is_believed_once_in_a_while() -> None:
     assert reach.refused == 2
 
 
-def test_a_new_node_asks_its_way_into_a_cluster_whose_counters_were_raised() -> None:
+def test_new_node_adopts_high_view_numbers_only_from_answers() -> None:
     member = node("b")
     member.tick(NOW)
     high = View.numbered(FIRST_MAX + 9, View.of(0, [Member(address("a")), Member(address("b"))]))
@@ -117,7 +117,7 @@ def test_a_new_node_asks_its_way_into_a_cluster_whose_counters_were_raised() -> 
     assert member.latest.number == high.number
 
 
-def test_what_is_remembered_cannot_use_up_the_numbers() -> None:
+def test_remembered_view_number_cannot_exhaust_the_counter() -> None:
     head = node("a", 0, View.numbered(FIRST_ASKED_MAX + 1, View.of(0, [Member(address("a"))])))
     head.tick(NOW)
     head.tick(NOW + 5)
@@ -125,7 +125,7 @@ def test_what_is_remembered_cannot_use_up_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("sequence", [SEQUENCE_MAX - 1, 2 * SEQUENCE_STEP])
-def test_a_grave_out_of_reach_buries_nobody(sequence: int) -> None:
+def test_tombstone_with_an_implausible_sequence_removes_nobody(sequence: int) -> None:
     head = head_with_b()
     tombstone = Gone("b", 1, sequence, State.DEAD)
     view = head.latest.next([Member(address("a"))])
@@ -137,7 +137,7 @@ def test_a_grave_out_of_reach_buries_nobody(sequence: int) -> None:
     assert answer.verdict is Verdict.ACCEPTED
 
 
-def test_a_node_does_not_object_with_a_number_that_leaves_none_above_it() -> None:
+def test_node_does_not_object_with_an_exhausting_sequence_number() -> None:
     member = node("b")
     member.tick(NOW)
     accusing = HeartbeatAnswer(Verdict.WAIT, "", responder="a", accused=SEQUENCE_MAX - 1)

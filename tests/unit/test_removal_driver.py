@@ -14,7 +14,7 @@ from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
 
 
-def test_a_removal_that_is_cleared_at_the_last_moment_is_not_answered_ok() -> None:
+def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
     """While it is written down as not sure, the driver learns of a clear: the keys have other
     digests now, and nobody has removed those."""
     driven: list[Open] = []
@@ -104,7 +104,7 @@ def removal(number: int = 1) -> Open:
     return Open(RemovalId(1, number), bytes(16), 0.0)
 
 
-def test_a_removal_waits_for_what_its_own_node_has_not_told_yet() -> None:
+def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
     async def claim() -> None:
         driven, one = Driven(), removal()
         driven.carried_out = Told(1, ["c"])
@@ -115,7 +115,7 @@ def test_a_removal_waits_for_what_its_own_node_has_not_told_yet() -> None:
     asyncio.run(claim())
 
 
-def test_who_has_answered_is_asked_again_in_a_later_view() -> None:
+def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
     """Of a member that comes, or is back, what it said before says nothing."""
 
     async def claim() -> None:
@@ -152,7 +152,7 @@ def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
     asyncio.run(claim())
 
 
-def test_all_removals_share_what_a_member_says() -> None:
+def test_open_removals_share_one_answer_per_member() -> None:
     """A view that changes costs one call for each member, however many removals are open."""
 
     async def claim() -> None:
@@ -176,7 +176,7 @@ def test_all_removals_share_what_a_member_says() -> None:
     asyncio.run(claim())
 
 
-def test_what_a_member_said_before_it_carried_a_removal_out_is_not_about_that() -> None:
+def test_members_answer_before_a_removal_does_not_count_for_it() -> None:
     async def claim() -> None:
         driven = Driven(OTHER)
         driven.told["b"] = [(1, ["c"]), (1, []), (1, ["c"]), (1, ["c"])]
@@ -186,7 +186,7 @@ def test_what_a_member_said_before_it_carried_a_removal_out_is_not_about_that() 
     asyncio.run(claim())
 
 
-def test_an_error_is_not_what_a_member_has_said_for_ever() -> None:
+def test_failed_ask_is_retried_and_not_cached() -> None:
     async def claim() -> None:
         driven, one = Driven(), removal()
         driven.carried_out = Told(1, ["c"])

@@ -48,14 +48,14 @@ def presences(lives: Lives) -> dict[tuple[str, int], Presence]:
 A1, A2, B1 = address("a", 1), address("a", 2), address("b", 11)
 
 
-def test_who_goes_without_a_word_is_silent_until_it_is_back() -> None:
+def test_vanished_life_is_silent_until_it_returns() -> None:
     lives = seen(view(A1), view())
     assert [life.name for life in lives.silent(nobody_left)] == [("a", 1)]
     lives.see(view(A1), nobody_left, 0)
     assert presences(lives) == {("a", 1): Presence.HERE}
 
 
-def test_who_says_goodbye_has_ended_also_if_it_is_heard_late() -> None:
+def test_goodbye_ends_a_life_even_when_heard_late() -> None:
     lives = seen(view(A1, B1))
     lives.see(view(B1), lambda node_id, _: node_id == "a", 0)
     assert presences(lives)[("a", 1)] is Presence.ENDED
@@ -73,7 +73,7 @@ def test_another_start_at_the_same_address_ends_the_one_before() -> None:
     assert [life.name for life in elsewhere.silent(nobody_left)] == [("a", 1)]
 
 
-def test_while_somebody_is_unheard_all_who_are_away_are_asked_for() -> None:
+def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
     lives = seen(view(A1, B1))
     lives.see(view(B1), lambda *_: True, 0)
     assert lives.to_ask_for(nobody_left) == [], "a said goodbye, and nobody else is away"
@@ -90,7 +90,7 @@ def test_while_somebody_is_unheard_all_who_are_away_are_asked_for() -> None:
     assert lives.ended() == {("a", 1), ("b", 11)}
 
 
-def test_who_is_forgotten_is_not_asked_for() -> None:
+def test_forgotten_life_is_not_asked_for() -> None:
     lives = seen(view(A1, B1), view())
     for life in lives:
         if life.node_id == "a":
@@ -99,7 +99,7 @@ def test_who_is_forgotten_is_not_asked_for() -> None:
     assert lives.may_have_outlived_us() == {"b"}
 
 
-def test_a_node_that_begins_empty_waits_for_the_silent_and_cannot_say_what_they_missed() -> None:
+def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> None:
     lives = seen(view(A1, B1), view(B1), running_from=5)
     lives.forget_all()
     assert [life.node_id for life in lives.silent(nobody_left)] == ["a"]
@@ -111,7 +111,7 @@ def test_a_node_that_begins_empty_waits_for_the_silent_and_cannot_say_what_they_
     assert [life.name for life in ended] == [("a", 2)]
 
 
-def test_who_has_told_us_of_a_removal_is_not_told_of_it_again() -> None:
+def test_present_life_that_reported_a_removal_is_not_owed_it() -> None:
     lives = seen(view(A1, B1), view())
     lives.removed(5, told_by="a")
     assert {life.node_id: life.owed_from for life in lives} == {"a": 5, "b": 5}, "it may be frozen"
@@ -120,7 +120,7 @@ def test_who_has_told_us_of_a_removal_is_not_told_of_it_again() -> None:
     assert {life.name: life.owed_from for life in lives} == {("a", 1): 0, ("a", 2): 0, ("b", 11): 5}
 
 
-def test_who_is_away_is_owed_the_first_removal_that_it_may_have_missed() -> None:
+def test_absent_life_is_owed_the_first_removal_it_missed() -> None:
     lives = seen(view(A1, B1), view(B1), running_from=5)
     a, b = lives.find("a", 1), lives.find("b", 11)
     assert a is not None and b is not None
@@ -161,7 +161,7 @@ def test_an_end_that_comes_first_is_remembered() -> None:
 OPEN = {RemovalId(3, 4): bytes(16)}
 
 
-def test_what_is_kept_is_there_at_the_next_start(tmp_path: Path) -> None:
+def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
     lives = [Life("a", 1, "h", 2, Presence.SILENT, 5), Life("a", 2, "h", 2, Presence.FORGOTTEN)]
@@ -173,7 +173,7 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path: Path) -> None:
     assert not RemovalStore(str(tmp_path), "another").load().is_known
 
 
-def test_what_was_kept_under_another_secret_is_not_known(
+def test_removal_state_of_another_secret_is_ignored_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert RemovalStore(str(tmp_path), "self", b"old").save(8, 7, {"b"}, [], OPEN)
@@ -195,7 +195,7 @@ def test_a_file_that_makes_no_sense_knows_nothing(tmp_path: Path, text: str) -> 
     assert not store.load().is_known
 
 
-def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+def test_failed_save_of_removal_state_is_reported(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path / "nowhere"), "self")
     assert not store.save(8, 7, set(), [], {})
     assert "nowhere" in store.problem

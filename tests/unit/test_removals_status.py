@@ -29,7 +29,7 @@ def test_a_disk_that_began_empty_says_why() -> None:
     assert found["sentence"].endswith("because state_dir is older than it.")
 
 
-def test_who_refuses_sets_for_long_says_why() -> None:
+def test_long_set_refusals_are_reported_with_the_reason() -> None:
     assert of_removals({"running": 7, "running_s": 5.0}) == [], "it takes a moment"
     [others] = of_removals({"running": 7, "running_s": 40.0})
     assert others["sentence"].startswith("7 pages are being removed by other nodes since 40 s")

@@ -38,12 +38,12 @@ def built(members: dict[str, int], vnodes: int = 160) -> tuple[array[int], array
 # --- golden vectors: nodes of different versions must agree, so none of these may ever change
 
 
-def test_a_node_stands_where_it_always_stood() -> None:
+def test_node_positions_match_golden_values() -> None:
     assert positions("a", 3) == [4671465435800354350, 7643725175795524652, 12349103225281887769]
     assert positions("node-0", 3) == [2570880372869944537, 3915866660152274497, 9503239042398633605]
 
 
-def test_a_small_ring_is_what_it_always_was() -> None:
+def test_small_ring_matches_golden_values() -> None:
     places, nodes = built(THREE, vnodes=4)
     assert places.tolist() == [
         14711284754291407,
@@ -62,7 +62,7 @@ def test_a_small_ring_is_what_it_always_was() -> None:
     assert nodes.tolist() == [2, 2, 2, 0, 1, 1, 2, 1, 0, 1, 0, 0]
 
 
-def test_a_full_ring_is_what_it_always_was() -> None:
+def test_full_ring_matches_golden_hashes() -> None:
     places, nodes = Ring().build(THREE)
     assert (
         hashlib.sha256(places).hexdigest()
@@ -78,11 +78,11 @@ def test_a_full_ring_is_what_it_always_was() -> None:
     ("place", "expected"),
     [(0, [1, 2, 0]), (1, [1, 2, 0]), (1 << 63, [2, 1, 0]), ((1 << 64) - 1, [1, 2, 0])],
 )
-def test_a_digest_has_the_owners_it_always_had(place: int, expected: list[int]) -> None:
+def test_digest_owners_match_golden_values(place: int, expected: list[int]) -> None:
     assert owners(digest_at(place), *built(THREE), replicas=3) == expected
 
 
-def test_a_hashed_digest_has_the_owners_it_always_had() -> None:
+def test_hashed_digest_owners_match_golden_values() -> None:
     found = [
         owners(hashlib.blake2b(name, digest_size=16).digest(), *built(THREE), replicas=2)
         for name in (b"x", b"y", b"z", b"w")
@@ -149,7 +149,7 @@ def test_a_view_beyond_the_index_is_refused() -> None:
         Ring().build({str(i): 0 for i in range(65537)})
 
 
-def test_nodes_are_weighted_as_they_always_were() -> None:
+def test_node_weights_match_golden_values() -> None:
     gib = 1 << 30
     weights = {"alpha": 64 * gib, "beta": 256 * gib, "gamma": 96 * gib, "delta": 0}
     assert vnodes_of(weights, 160) == {"alpha": 107, "beta": 427, "gamma": 160, "delta": 160}
@@ -187,7 +187,7 @@ def test_the_weights_before_do_not_matter(views: list[dict[str, int]]) -> None:
         assert remembering.build(members, 12, weights) == Ring().build(members, 12, weights)
 
 
-def test_a_node_that_gets_more_positions_keeps_those_it_has() -> None:
+def test_node_with_more_positions_keeps_its_old_ones() -> None:
     assert set(positions("a", 40)) < set(positions("a", 160))
 
 

@@ -36,7 +36,7 @@ def of(manager: socket.socket, **variables: str) -> Notifier:
     return Notifier.from_environment({"NOTIFY_SOCKET": manager.getsockname(), **variables})
 
 
-def test_ready_reload_and_stop_are_said_as_systemd_wants_them(manager: socket.socket) -> None:
+def test_ready_reload_and_stop_follow_the_systemd_protocol(manager: socket.socket) -> None:
     notifier = of(manager)
     notifier.ready("Serving,\n 2 nodes.")
     assert said(manager) == ["READY=1", "STATUS=Serving, 2 nodes."]
@@ -105,7 +105,7 @@ def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket
     asyncio.run(story())
 
 
-def test_the_status_line_is_told_when_it_changes(
+def test_status_line_is_sent_only_when_it_changes(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peercached.service.heart.STATUS_EVERY_S", 0.01)

@@ -55,7 +55,7 @@ def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> Non
     assert "cannot be read" in reload(settings)[2][0]
 
 
-def test_what_was_wrong_is_forgotten_once_it_is_right(tmp_path: Path) -> None:
+def test_reload_problem_is_cleared_once_the_file_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text("vnodes = 7\n")
     settings = settings_of(file)

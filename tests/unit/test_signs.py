@@ -93,7 +93,7 @@ def times(seconds: float) -> list[float]:
     return [NOW + step / 4 for step in range(1, int(seconds * 4))]
 
 
-def test_a_member_whose_master_gives_signs_sends_a_heartbeat_in_two_ttl() -> None:
+def test_masters_life_signs_reduce_heartbeats_to_one_per_two_ttl() -> None:
     side = member_b()
     for now in times(60):
         side.step(now, [of("a", now)])
@@ -113,7 +113,7 @@ def test_a_member_whose_master_gives_signs_sends_a_heartbeat_in_two_ttl() -> Non
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_a_sign_that_says_something_else_stands_for_no_heartbeat(other: dict[str, object]) -> None:
+def test_life_sign_with_any_difference_replaces_no_heartbeat(other: dict[str, object]) -> None:
     side = member_b()
     for now in times(20):
         side.step(now, [of("a", now, **other)])
@@ -145,7 +145,7 @@ def test_heartbeats_go_on_soon_after_the_last_sign() -> None:
     assert len(side.beats) >= 2
 
 
-def test_a_member_that_has_something_to_say_says_it_at_once() -> None:
+def test_member_announces_a_drain_at_once() -> None:
     side = member_b()
     for now in times(3):
         side.step(now, [of("a", now)])
@@ -173,7 +173,7 @@ def test_a_master_keeps_a_member_that_gives_signs_and_probes_it_not() -> None:
     assert "b" in side.node.latest.by_id
 
 
-def test_a_member_that_gives_signs_is_not_replaced_by_another_of_its_name() -> None:
+def test_life_signs_protect_a_member_from_a_duplicate_node_id() -> None:
     side = master_a()
     twin = Member(NodeAddress("b", 33, "elsewhere", 1, 2))
     verdicts = []
@@ -186,7 +186,7 @@ def test_a_member_that_gives_signs_is_not_replaced_by_another_of_its_name() -> N
     assert verdicts[-1] is Verdict.DUPLICATE
 
 
-def test_without_signs_a_member_dies_as_ever() -> None:
+def test_member_without_life_signs_is_removed() -> None:
     side = master_a()
     for now in times(3):
         side.step(now, [of("b", now)])
@@ -196,7 +196,7 @@ def test_without_signs_a_member_dies_as_ever() -> None:
     assert "b" not in side.node.latest.by_id
 
 
-def test_signs_alone_do_not_keep_a_member_whose_heartbeats_no_longer_come() -> None:
+def test_life_signs_alone_do_not_keep_a_member() -> None:
     """Its data port is reached, its control plane is not."""
     side = master_a()
     until = TIMING.full_beat_s + 2 * TIMING.suspect_after_s + TIMING.member_ttl_s
@@ -213,7 +213,7 @@ def test_a_master_counts_no_signs_of_another_view(other: dict[str, int]) -> None
     assert "b" not in side.node.latest.by_id
 
 
-def test_a_node_says_what_it_knows_and_nothing_when_it_leaves() -> None:
+def test_own_sign_carries_the_view_until_the_node_leaves() -> None:
     master, member = master_a().node, member_b().node
     assert master.own_sign(NOW).in_office
     sign = member.own_sign(NOW)

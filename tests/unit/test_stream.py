@@ -34,7 +34,7 @@ def test_offers_that_wait_together_travel_in_one_batch(pair: Pair) -> None:
     assert pair.done == list(range(1, 51))
 
 
-def test_an_offer_of_nothing_is_done_behind_what_is_on_its_way(pair: Pair) -> None:
+def test_empty_offer_completes_after_records_in_flight(pair: Pair) -> None:
     pair.set(digest_of("a"))
     pair.send()
     assert pair.stream.offer(b"", 7)
@@ -77,7 +77,7 @@ def test_an_overdue_acknowledgement_breaks_the_stream(pair: Pair) -> None:
     assert "acknowledgement" in pair.stream.broken
 
 
-def test_what_was_under_way_goes_first_on_the_next_connection(pair: Pair) -> None:
+def test_in_flight_records_are_sent_first_after_reconnect(pair: Pair) -> None:
     pair.set(digest_of("a"), ticket=1)
     pair.send()
     assert pair.reconnect() == [1]
@@ -85,7 +85,7 @@ def test_what_was_under_way_goes_first_on_the_next_connection(pair: Pair) -> Non
     assert [batch.kind for batch in pair.to_owner] == [Kind.HELLO, Kind.ROWS]
 
 
-def test_the_window_bounds_what_is_under_way(pair: Pair, monkeypatch: Any) -> None:
+def test_window_bounds_the_batches_in_flight(pair: Pair, monkeypatch: Any) -> None:
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     for digest in pages(3 * stream_module.WINDOW_BATCHES):
         pair.set(digest)
@@ -116,7 +116,7 @@ def test_offers_that_travel_together_are_no_larger_than_a_batch(
     assert [len(batch.payload) // ROW_BYTES for batch in pair.to_owner] == [4, 4, 2]
 
 
-def test_what_waits_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
+def test_queue_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
     """What was under way comes back on top of what waited."""
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     monkeypatch.setattr(stream_module, "QUEUE_BYTES_MAX", 10 * ROW_BYTES)

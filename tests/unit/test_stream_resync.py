@@ -44,7 +44,7 @@ def wanted_by_resync(pair: Pair) -> Want:
     return want
 
 
-def test_an_owner_that_has_it_all_is_sent_a_fingerprint_and_nothing_more(pair: Pair) -> None:
+def test_complete_owner_is_sent_only_a_fingerprint(pair: Pair) -> None:
     for digest in pages(100):
         pair.set(digest)
     pair.settle()
@@ -134,9 +134,7 @@ def test_a_gap_breaks_the_stream_and_the_resync_repairs_it(pair: Pair) -> None:
     assert pair.side.final(pair.view)
 
 
-def test_what_is_kept_to_be_sent_again_behind_a_resync_is_bounded(
-    pair: Pair, monkeypatch: Any
-) -> None:
+def test_echo_kept_during_a_resync_is_bounded(pair: Pair, monkeypatch: Any) -> None:
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     monkeypatch.setattr(stream_module, "ECHO_BYTES_MAX", 2 * ROW_BYTES)
     pair.holder.set_page(pages(1, "lost")[0])
@@ -182,7 +180,7 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
     assert doomed not in {digest for digest, _ in pair.at_owner}
 
 
-def test_what_was_taken_back_does_not_come_again_for_a_moment(pair: Pair, monkeypatch: Any) -> None:
+def test_withdrawn_records_do_not_reappear_after_a_resync(pair: Pair, monkeypatch: Any) -> None:
     """Who waited for the withdrawal has answered that it is gone."""
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     scanned, short_lived = digest_of("scanned"), digest_of("short-lived")
@@ -220,7 +218,7 @@ def test_an_owner_is_exact_once_compared_until_changes_are_lost(pair: Pair) -> N
     assert not Pair().stream.exact, "it may have heard of an earlier stream of ours"
 
 
-def test_an_owner_is_at_rest_once_it_takes_no_frame_of_before(pair: Pair) -> None:
+def test_owner_is_at_rest_once_it_rejects_earlier_frames(pair: Pair) -> None:
     pair.fence += 1
     assert not pair.stream.at_rest
     pair.stream.offer(b"", 7)
@@ -240,7 +238,7 @@ def test_new_records_do_not_wait_for_a_resync(pair: Pair) -> None:
     assert pair.done == [5]
 
 
-def test_a_fingerprint_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pair) -> None:
+def test_fingerprint_for_a_future_view_waits_for_that_view(pair: Pair) -> None:
     for digest in pages(30):
         pair.set(digest)
     pair.settle()
@@ -257,7 +255,7 @@ def test_a_fingerprint_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair:
     assert pair.stream.in_sync
 
 
-def test_a_summary_for_a_view_the_owner_does_not_have_yet_waits_for_it(pair: Pair) -> None:
+def test_summary_for_a_future_view_waits_for_that_view(pair: Pair) -> None:
     for digest in pages(30):
         pair.holder.set_page(digest)
     pair.stream.set_view(2)
@@ -355,7 +353,7 @@ def test_a_large_resync_is_asked_for_in_pieces(pair: Pair, monkeypatch: Any) -> 
     assert pair.at_owner == pair.in_pool
 
 
-def test_what_a_full_owner_refused_is_tried_again_after_a_while_that_doubles(pair: Pair) -> None:
+def test_refused_records_are_retried_after_a_doubling_delay(pair: Pair) -> None:
     pair.owner.shard_capacity = 5
     for digest in pages(10):
         pair.set(digest)

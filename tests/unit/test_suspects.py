@@ -34,7 +34,7 @@ def test_one_sign_is_enough_and_one_answer_too() -> None:
     assert suspects.next_at() == float("inf")
 
 
-def test_a_silent_peer_is_asked_less_and_less_often_but_not_ever_less() -> None:
+def test_silent_peer_is_pinged_with_backoff_up_to_a_limit() -> None:
     suspects, peer = Suspects(), node()
     suspects.suspect(peer, "silent", 0.0)
     now, pauses = 0.0, []
@@ -47,7 +47,7 @@ def test_a_silent_peer_is_asked_less_and_less_often_but_not_ever_less() -> None:
     assert max(pauses) == pytest.approx(PING_MAX_S)
 
 
-def test_a_peer_that_answers_and_fails_in_turn_is_trusted_later_each_time() -> None:
+def test_relapsing_peer_is_trusted_later_each_time() -> None:
     suspects, peer = Suspects(), node()
     now, pauses = 0.0, []
     for _ in range(10):
@@ -63,7 +63,7 @@ def test_a_peer_that_answers_and_fails_in_turn_is_trusted_later_each_time() -> N
     assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
 
 
-def test_who_refuses_lives_and_is_asked_at_once_but_not_again_and_again() -> None:
+def test_refusing_peer_is_asked_at_once_and_then_with_backoff() -> None:
     suspects, peer = Suspects(), node()
     suspects.suspect(peer, "it does not know our token", 0.0, answers=True)
     assert suspects.due(0.0) == [peer]
@@ -72,7 +72,7 @@ def test_who_refuses_lives_and_is_asked_at_once_but_not_again_and_again() -> Non
     assert ping_at(suspects, 0.02) > PING_FIRST_S
 
 
-def test_a_silent_peer_that_calls_is_asked_soon_but_not_at_every_call() -> None:
+def test_call_from_a_silent_peer_shortens_its_next_ping_once() -> None:
     suspects, peer = Suspects(), node()
     suspects.suspect(peer, "silent", 0.0)
     now = 0.0
@@ -88,7 +88,7 @@ def test_a_silent_peer_that_calls_is_asked_soon_but_not_at_every_call() -> None:
     assert ping_at(suspects, now) == pytest.approx(PING_FIRST_S)
 
 
-def test_a_peer_whose_data_port_fails_gains_nothing_by_its_calls() -> None:
+def test_calls_from_a_peer_with_failing_data_port_change_nothing() -> None:
     suspects, peer = Suspects(), node()
     for now in (0.0, 1.0):
         suspects.suspect(peer, "its data port fails", now)
@@ -107,7 +107,7 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
     assert new.suspect
 
 
-def test_a_time_out_of_a_short_call_is_no_sign_a_broken_connection_is() -> None:
+def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
     peer = node()
     placement = SimpleNamespace(nodes={peer.index: peer}, own=None)
     detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None))

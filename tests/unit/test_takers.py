@@ -20,13 +20,13 @@ def test_each_turn_begins_with_another_one() -> None:
     assert takers([OWN], OWN, 4, NOW) == []
 
 
-def test_who_is_suspect_or_leaves_gets_nothing() -> None:
+def test_suspect_and_leaving_nodes_get_no_handover() -> None:
     suspect, leaving, well = node(1), node(2), node(3)
     suspect.suspect = leaving.leaving = True
     assert takers([OWN, suspect, leaving, well], OWN, 0, NOW) == [well]
 
 
-def test_who_has_just_come_is_asked_when_all_others_have_been() -> None:
+def test_newcomers_are_asked_last_for_handover() -> None:
     newcomer, settled = node(1, NOW - SETTLED_S / 2), node(2, NOW - SETTLED_S)
     for turn in range(4):
         assert takers([OWN, newcomer, settled], OWN, turn, NOW) == [settled, newcomer]

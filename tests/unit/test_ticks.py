@@ -15,7 +15,7 @@ from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.periodic import Periodic
 
 
-def test_a_work_that_fails_stops_neither_the_others_nor_the_next_tick(
+def test_failing_task_stops_neither_other_tasks_nor_the_next_tick(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     calls: list[str] = []

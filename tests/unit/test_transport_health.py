@@ -34,7 +34,7 @@ def said(wanted: str, transport: dict[str, Any], devices: list[str]) -> list[tup
     return [(one["severity"], one["sentence"], one["remedy"]) for one in found]
 
 
-def test_the_log_says_what_was_taken_why_and_each_rail() -> None:
+def test_log_describes_the_chosen_transport_and_each_rail() -> None:
     assert describe(rdma(RAIL)) == [
         "pages travel over RDMA: 2 active ports",
         "rail 0: mlx5_0:1 on eth2, GID 3 (10.0.0.1), MTU 4096, 400 Gb/s, NUMA node 1",
@@ -42,7 +42,7 @@ def test_the_log_says_what_was_taken_why_and_each_rail() -> None:
     assert describe(tcp("no RDMA devices")) == ["pages travel over TCP: no RDMA devices"]
 
 
-def test_tcp_beside_rdma_devices_is_said_with_the_reason_and_the_remedy() -> None:
+def test_tcp_beside_rdma_devices_is_reported_with_reason_and_remedy() -> None:
     down = tcp("mlx5_0: port 1 is down")
     ((severity, sentence, remedy),) = said("auto", down, ["mlx5_0", "mlx5_1"])
     assert severity == "warning"
@@ -52,7 +52,7 @@ def test_tcp_beside_rdma_devices_is_said_with_the_reason_and_the_remedy() -> Non
     assert not said("auto", down, []), "no devices, nothing to mend"
 
 
-def test_a_rail_that_is_down_is_a_warning_and_no_rail_an_error() -> None:
+def test_down_rail_is_a_warning_and_no_rail_an_error() -> None:
     down = {**RAIL, "rail": 1, "device": "mlx5_1", "up": False, "why": "the port is down"}
     assert not said("rdma", rdma(RAIL), ["mlx5_0"])
     ((severity, sentence, _),) = said("rdma", rdma(RAIL, down), ["mlx5_0"])
@@ -74,7 +74,7 @@ def test_peers_that_no_rail_reaches_are_counted() -> None:
     assert (severity, "No rail reaches 2 of the peers" in sentence) == ("warning", True)
 
 
-def test_a_rail_that_does_not_reach_a_peer_is_named_with_it_and_the_reason() -> None:
+def test_rail_that_misses_peers_is_named_with_the_reason() -> None:
     peers = [{"node_id": name, "why": "mlx5_0:1: no answer for 537 ms"} for name in "bcdef"]
     sick = {**RAIL, "doubted": peers}
     ((severity, sentence, remedy),) = said("auto", rdma(sick), ["mlx5_0"])
@@ -94,7 +94,7 @@ def test_two_nodes_use_rdma_if_both_have_it() -> None:
     assert {protocol_with(with_rails, without), protocol_with(without, with_rails)} == {"tcp"}
 
 
-def test_devices_are_what_the_kernel_lists(tmp_path: Path) -> None:
+def test_rdma_devices_lists_the_kernels_device_folder(tmp_path: Path) -> None:
     assert rdma_devices(tmp_path / "nothing") == []
     (tmp_path / "rxe1").mkdir()
     (tmp_path / "rxe0").mkdir()

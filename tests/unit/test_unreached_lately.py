@@ -9,7 +9,7 @@ from peercached import node_status
 from peercached.node_status import UNREACHED_S, NodeStatus
 
 
-def test_what_is_long_over_is_not_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_unreached_sets_are_no_longer_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(node_status, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     status = NodeStatus(cast(Any, None))

@@ -4,5 +4,5 @@ from peercached.web.health import health_routes
 from peercached.web.server import PROBES
 
 
-def test_every_probe_and_nothing_else_is_answered_when_there_are_too_many_connections() -> None:
+def test_reserved_probes_are_exactly_the_health_routes() -> None:
     assert set(health_routes(dict)) == PROBES

@@ -116,7 +116,7 @@ def test_head_has_the_length_and_no_body() -> None:
         (get("/wrong"), b"400"),
     ],
 )
-def test_what_cannot_be_answered_says_so(sent: bytes, status: bytes) -> None:
+def test_bad_requests_get_their_status_and_the_server_goes_on(sent: bytes, status: bytes) -> None:
     async def story(server: web.WebServer) -> None:
         assert (await exchange(server, sent)).split()[1] == status
         assert (await exchange(server, get("/hello"))).split()[1] == b"200"
@@ -271,7 +271,7 @@ def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     with_server(story)
 
 
-def test_a_taken_port_says_whose_it_is_and_what_to_do() -> None:
+def test_taken_port_error_names_the_address_and_the_key() -> None:
     async def story(server: web.WebServer) -> None:
         second = web.WebServer("127.0.0.1", server.port, {})
         with pytest.raises(OSError, match=r"127\.0\.0\.1:\d+.*set metrics_port") as failed:

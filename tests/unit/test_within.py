@@ -31,7 +31,7 @@ def test_a_cancellation_in_the_moment_of_the_result_ends_the_loop(turns: int) ->
     asyncio.run(claim())
 
 
-def test_it_gives_the_result_the_error_or_a_timeout() -> None:
+def test_within_returns_the_result_raises_the_error_or_times_out() -> None:
     async def answer() -> int:
         await asyncio.sleep(0)
         return 7

@@ -98,7 +98,7 @@ TEST_F(SessionTest, ARefusalIsASentenceAndTheConnectionGoesOn) {
   EXPECT_EQ(server->stats().accepted, 2u) << "the bystander's and one";
 }
 
-TEST_F(SessionTest, WhileTheServerIsAwayCallsReturnAtOnceAndThenItIsFoundAgain) {
+TEST_F(SessionTest, CallsFailWhileServerIsAwayAndReconnectLater) {
   EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
   bystander.reset();
   server.reset();
@@ -111,7 +111,7 @@ TEST_F(SessionTest, WhileTheServerIsAwayCallsReturnAtOnceAndThenItIsFoundAgain) 
   EXPECT_TRUE(moved(move(ipc::Op::set, 0))) << "its region is passed on anew";
 }
 
-TEST_F(SessionTest, ASegmentThatNobodyHoldsIsGoneAtTheServer) {
+TEST_F(SessionTest, UnheldSegmentIsUnregisteredAtTheServer) {
   EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
   EXPECT_EQ(regions_at_the_server(), 1u);
   hold_.reset();
@@ -119,7 +119,7 @@ TEST_F(SessionTest, ASegmentThatNobodyHoldsIsGoneAtTheServer) {
   EXPECT_EQ(regions_at_the_server(), 0u);
 }
 
-TEST_F(SessionTest, TheSameFileIsTheSameSegmentForAsLongAsItIsHeld) {
+TEST_F(SessionTest, SameFileSharesOneSegmentWhileHeld) {
   const auto again = std::make_shared<Segment>(Descriptor::duplicate(segment_->file()));
   auto hold = segments_.hold(again);
   EXPECT_EQ(hold->segment(), segment_);
@@ -130,7 +130,7 @@ TEST_F(SessionTest, TheSameFileIsTheSameSegmentForAsLongAsItIsHeld) {
   EXPECT_EQ(segments_.hold(other)->segment(), other);
 }
 
-TEST_F(SessionTest, AHandlerThatRaisesLeavesWhenTheServerIsFencedOff) {
+TEST_F(SessionTest, NothingIsWrittenAfterAHandlerRaises) {
   std::memset(mapping_->base(), 'p', kPage);
   EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
   handler.shut_door();
@@ -143,7 +143,7 @@ TEST_F(SessionTest, AHandlerThatRaisesLeavesWhenTheServerIsFencedOff) {
   EXPECT_EQ(static_cast<char>(mapping_->base()[kPage]), 0) << "it was written after the exception";
 }
 
-TEST_F(SessionTest, AHandlerUsesTheSessionInTheMiddleOfACall) {
+TEST_F(SessionTest, HandlerCanUseTheSessionDuringACall) {
   handler.shut_door();
   std::memset(mapping_->base(), 'p', kPage);
   EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
@@ -160,7 +160,7 @@ TEST_F(SessionTest, AHandlerUsesTheSessionInTheMiddleOfACall) {
   EXPECT_EQ(ask(ipc::Op::ping).result, Result::away);
 }
 
-TEST_F(SessionTest, AServerThatDoesNotAnswerIsAwayUntilItHas) {
+TEST_F(SessionTest, SilentServerIsUsedAgainOnceItAnswers) {
   EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
   handler.shut_door();
   EXPECT_EQ(move(ipc::Op::get, kPage, 20ms).result, Result::late);
@@ -170,7 +170,7 @@ TEST_F(SessionTest, AServerThatDoesNotAnswerIsAwayUntilItHas) {
   EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
 }
 
-TEST_F(SessionTest, ANumberThatIsAnotherFilesByNowIsNeitherUsedNorClosed) {
+TEST_F(SessionTest, ReusedDescriptorNumberIsNeitherUsedNorClosed) {
   const int number = segment_->file();
   const int other = ::memfd_create("the program's own", MFD_CLOEXEC);
   ASSERT_EQ(::dup2(other, number), number);

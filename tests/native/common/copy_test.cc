@@ -66,7 +66,7 @@ TEST(Copy, AlignmentDoesNotMatter) {
     }
 }
 
-TEST(Copy, InStepsIsTheSameAsInOnePass) {
+TEST(Copy, CopyInStepsMatchesOnePass) {
   const auto source = random_bytes(300'000, 5);
   std::mt19937_64 random(6);
   std::vector<std::byte> dest(source.size() + 64);

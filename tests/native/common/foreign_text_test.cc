@@ -7,14 +7,14 @@
 namespace peercached {
 namespace {
 
-TEST(ForeignText, WhatMayBeShownStaysAsItIs) {
+TEST(ForeignText, PresentableTextIsUnchanged) {
   for (const char* text : {"", "node-1", "Käse 乳酪 🧀", "\xc2\xa0", "tab-less"}) {
     EXPECT_TRUE(is_presentable(text)) << text;
     EXPECT_EQ(presentable(text, 100), text);
   }
 }
 
-TEST(ForeignText, WhatForgesLinesOrTurnsThemAroundIsEscaped) {
+TEST(ForeignText, ControlAndBidiCharactersAreEscaped) {
   EXPECT_EQ(presentable("a\nb", 100), "a\\x0ab");
   EXPECT_EQ(presentable("\x1b[2J", 100), "\\x1b[2J");
   EXPECT_EQ(presentable("\x7f", 100), "\\x7f");
@@ -23,7 +23,7 @@ TEST(ForeignText, WhatForgesLinesOrTurnsThemAroundIsEscaped) {
   EXPECT_EQ(presentable("\xe2\x80\xa8", 100), "\\xe2\\x80\\xa8") << "U+2028, line separator";
 }
 
-TEST(ForeignText, BytesThatAreNoUtf8AreEscaped) {
+TEST(ForeignText, InvalidUtf8IsMadePresentable) {
   for (const char* text : {"\xff", "\xc3", "\xc3(", "\xe2\x82", "\xed\xa0\x80", "\xc0\xaf",
                            "\xf4\x90\x80\x80", "\x80"}) {
     EXPECT_FALSE(is_presentable(text));
@@ -37,7 +37,7 @@ TEST(ForeignText, ACutIsBetweenCharacters) {
   EXPECT_EQ(presentable("ab\n", 5), "ab") << "no half of an escape";
 }
 
-TEST(ForeignText, ANoticeIsPresentableWhateverIsInIt) {
+TEST(ForeignText, NoticeIsAlwaysPresentableAndBounded) {
   Notices notices;
   notices.say("kind", "node '\xff\n' " + std::string(1000, '\xc3'));
   const auto told = notices.take();

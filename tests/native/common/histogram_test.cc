@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-TEST(Histogram, ATimeIsInTheBucketWhoseBoundsHoldIt) {
+TEST(Histogram, LatencyFallsBetweenTheBoundsOfItsBucket) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 1'000'000; ++i) {
     const auto ns = static_cast<int64_t>(random() >> (random() % 60 + 4));
@@ -48,7 +48,7 @@ TEST(Histogram, EveryPowerOfTwoIsABound) {
   }
 }
 
-TEST(Histogram, NonsenseIsNoCrash) {
+TEST(Histogram, ExtremeTimesGoToTheOuterBuckets) {
   LatencyHistogram<1> histogram;
   histogram.add(nanoseconds::min());
   histogram.add(nanoseconds::max());

@@ -21,7 +21,7 @@ size_t places_of(const std::function<Digest(uint64_t)>& chosen) {
 }
 
 // Of so many at random some 17,250 places are taken.
-TEST(TableHash, DigestsThatShareTheirBitsSpreadAllTheSame) {
+TEST(TableHash, DigestsWithSharedBitsStillSpread) {
   EXPECT_GT(places_of([](uint64_t i) { return Digest{0, i << 32}; }), 10'000u);
   EXPECT_GT(places_of([](uint64_t i) { return Digest{0, i << 48 | 7}; }), 10'000u);
   EXPECT_GT(places_of([](uint64_t i) { return Digest{0, i}; }), 10'000u);

@@ -171,7 +171,7 @@ TEST_F(DiskCorruption, AForeignSegmentIsRejected) {
   EXPECT_EQ(last.recovery_rejected, foreign);
 }
 
-TEST_F(DiskCorruption, ATurnedBitInAPageOfSeveralReadsIsAMiss) {
+TEST_F(DiskCorruption, FlippedBitInAMultiReadPageIsAMiss) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 16 * kMiB;
   open();

@@ -103,7 +103,7 @@ TEST_F(DiskFaultsTest, AFullDiskMakesTheTierReadOnlyUntilThereIsRoom) {
   EXPECT_FALSE(holds(1));
 }
 
-TEST_F(DiskFaultsTest, OfEachNamespaceOneClearWaitsForTheDisk) {
+TEST_F(DiskFaultsTest, AtMostOneClearPerNamespaceWaitsForTheDisk) {
   open();
   store(0, 50'000);
   fail(IoCall::allocate, ENOSPC);
@@ -120,7 +120,7 @@ TEST_F(DiskFaultsTest, OfEachNamespaceOneClearWaitsForTheDisk) {
   for (uint64_t ns = 1; ns <= 3; ++ns) EXPECT_EQ(floors.at(namespace_for(ns)), 1000u) << ns;
 }
 
-TEST_F(DiskFaultsTest, APageWhoseWriteFailedIsNotThereAndDoesNotComeBack) {
+TEST_F(DiskFaultsTest, PageWithAFailedWriteStaysAbsentAfterReopening) {
   config.sync = SyncPolicy::batch;
   open();
   store(1, 50'000);
@@ -155,7 +155,7 @@ TEST_F(DiskFaultsTest, OneFailedWriteCostsItsPagesAndNoMore) {
   EXPECT_EQ(read(3, 50'000), PageStatus::ok);
 }
 
-TEST_F(DiskFaultsTest, AFileSystemThatBecomesReadOnlyIsSaidSo) {
+TEST_F(DiskFaultsTest, ReadOnlyFileSystemIsReportedWithTheRemedy) {
   open();
   store(1, 50'000);
   fail(IoCall::write, EROFS);
@@ -166,7 +166,7 @@ TEST_F(DiskFaultsTest, AFileSystemThatBecomesReadOnlyIsSaidSo) {
   EXPECT_EQ(read(1, 50'000), PageStatus::ok);
 }
 
-TEST_F(DiskFaultsTest, ASegmentThatCannotBeDeletedStopsWritingNotReading) {
+TEST_F(DiskFaultsTest, UndeletableSegmentStopsWritesWithinTheDiskSize) {
   open();
   fail(IoCall::unlink, EPERM);
   put_until_read_only();
@@ -178,7 +178,7 @@ TEST_F(DiskFaultsTest, ASegmentThatCannotBeDeletedStopsWritingNotReading) {
   store(1, 50'000);
 }
 
-TEST_F(DiskFaultsTest, APageThatCannotBeReadIsLostAndSaidSo) {
+TEST_F(DiskFaultsTest, UnreadablePageIsDroppedAndReportedEvicted) {
   open();
   store(1, 50'000);
   store(2, 50'000);
@@ -191,7 +191,7 @@ TEST_F(DiskFaultsTest, APageThatCannotBeReadIsLostAndSaidSo) {
   EXPECT_EQ(read(2, 50'000), PageStatus::ok);
 }
 
-TEST_F(DiskFaultsTest, AStalledDiskDelaysNobodyWhoPuts) {
+TEST_F(DiskFaultsTest, StalledDiskDoesNotDelayPuts) {
   config.queue_bytes = 500'000;
   times.stall_ms = 200;
   open();
@@ -210,7 +210,7 @@ TEST_F(DiskFaultsTest, AStalledDiskDelaysNobodyWhoPuts) {
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(read(i, 50'000), PageStatus::ok);
 }
 
-TEST_F(DiskFaultsTest, ALateReadIsAnsweredAtItsDeadlineAndThenWritesNothing) {
+TEST_F(DiskFaultsTest, LateReadEndsAtItsDeadlineAndWritesNothingLater) {
   times.stall_ms = 200;
   open();
   store(1, 50'000);
@@ -269,7 +269,7 @@ TEST_F(DiskFaultsTest, UrgentReadsOvertakeOthers) {
   for (const DiskRead& one : slow) EXPECT_EQ(one.status, PageStatus::ok);
 }
 
-TEST_F(DiskFaultsTest, ADiskThatFailsAllTheTimeGivesNoWrongByte) {
+TEST_F(DiskFaultsTest, FailingDiskNeverServesWrongBytes) {
   config.faults =
       "seed=5,disk_write_eio=0.02,disk_write_short=0.2,disk_sync_eio=0.02,disk_no_space=0.01,"
       "disk_read_eio=0.02,disk_read_corrupt=0.1";
@@ -294,7 +294,7 @@ TEST_F(DiskFaultsTest, ADiskThatFailsAllTheTimeGivesNoWrongByte) {
   }
 }
 
-TEST(DiskFaultPlan, NamesWhatIsWrong) {
+TEST(DiskFaultPlan, InvalidDiskFaultsAreRefused) {
   EXPECT_EQ(parse_disk_faults("corrupt=0.5,disk_stall=1,disk_stall_ms=77").stall_ms, 77u);
   EXPECT_FALSE(parse_disk_faults("corrupt=0.5").any());
   EXPECT_THROW(parse_disk_faults("disk_fire=1"), std::invalid_argument);

@@ -31,7 +31,7 @@ TEST_F(DiskQuota, StopsOneNamespaceAndNoOther) {
   EXPECT_FALSE(holds(3));
 }
 
-TEST_F(DiskQuota, SmallPagesCountWithTheRoomThatTheyTake) {
+TEST_F(DiskQuota, SmallPagesCountWithTheirRoomOnDisk) {
   open();
   const uint64_t quota = config.size_bytes / 20;
   tier->set_quota(namespace_for(1), quota);
@@ -45,7 +45,7 @@ TEST_F(DiskQuota, SmallPagesCountWithTheRoomThatTheyTake) {
   EXPECT_LE(tier->stats().disk_bytes_written, quota + 2 * config.segment_bytes);
 }
 
-TEST_F(DiskQuota, CountsWhatARestartHasFound) {
+TEST_F(DiskQuota, CountsRecoveredPagesAfterARestart) {
   open();
   for (uint64_t i = 0; i < 4; ++i) store(i, kPage, 0, 1);
   reopen();
@@ -56,7 +56,7 @@ TEST_F(DiskQuota, CountsWhatARestartHasFound) {
     EXPECT_EQ(read(i, kPage), PageStatus::ok) << "a lower quota takes nothing away";
 }
 
-TEST_F(DiskQuota, HasRoomAgainForWhatIsGone) {
+TEST_F(DiskQuota, RemovedClearedAndEvictedPagesFreeQuota) {
   open();
   tier->set_quota(namespace_for(1), 2 * kRoom);
   store(0, kPage, 0, 1);
@@ -87,7 +87,7 @@ TEST_F(DiskQuota, CountsAWriteThatFailedAsGone) {
   EXPECT_TRUE(eventually([&] { return use(1).room_bytes == 0; }));
 }
 
-TEST_F(DiskQuota, HoldsForManyAtOnce) {
+TEST_F(DiskQuota, HoldsUnderConcurrentPuts) {
   open();
   constexpr uint64_t kPages = 57;
   tier->set_quota(namespace_for(1), kPages * kRoom);

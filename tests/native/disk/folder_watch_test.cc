@@ -27,7 +27,7 @@ class FolderWatchTest : public DiskFixture {
   const std::string elsewhere = folder.path() + "/elsewhere";
 };
 
-TEST_F(FolderWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
+TEST_F(FolderWatchTest, ReplacementDirectoryGetsNoFiles) {
   fs::rename(config.path, elsewhere);
   fs::create_directory(config.path);
   // More than a segment, before anybody has looked: it goes where the tier's files are.
@@ -38,7 +38,7 @@ TEST_F(FolderWatchTest, AnotherDirectoryAtItsPathGetsNothing) {
   EXPECT_TRUE(fs::is_empty(config.path));
 }
 
-TEST_F(FolderWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
+TEST_F(FolderWatchTest, TierResumesWhenTheDirectoryReturns) {
   fs::rename(config.path, elsewhere);
   expect_stopped("the directory is gone");
   fs::rename(elsewhere, config.path);
@@ -49,7 +49,7 @@ TEST_F(FolderWatchTest, ItGoesOnWhenTheDirectoryIsBack) {
   EXPECT_EQ(read(100, 50'000), PageStatus::ok);
 }
 
-TEST_F(FolderWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
+TEST_F(FolderWatchTest, ForeignlyDeletedSegmentsAreReadUntilARestart) {
   for (const auto& file : segment_files()) fs::remove(file);
   expect_stopped("its files were deleted by somebody else");
   reopen();
@@ -57,12 +57,12 @@ TEST_F(FolderWatchTest, WhatIsDeletedBySomebodyElseIsReadUntilARestart) {
   store(0, 50'000);
 }
 
-TEST_F(FolderWatchTest, WithoutItsLockAnotherDaemonCouldBegin) {
+TEST_F(FolderWatchTest, DeletedLockFileStopsWriting) {
   fs::remove(config.path + "/lock");
   expect_stopped("its files were deleted by somebody else");
 }
 
-TEST_F(FolderWatchTest, AStrangersFileWithTheHighestNumberDoesNotUseTheNumbersUp) {
+TEST_F(FolderWatchTest, ForeignFileDoesNotExhaustSegmentNumbers) {
   close();
   std::ofstream(config.path + "/segment-4294967295.log") << "not a segment";
   open();

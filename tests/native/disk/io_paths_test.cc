@@ -41,7 +41,7 @@ class NotDirectIo final : public ForwardingIo {
   }
 };
 
-TEST_F(DiskIoPaths, ThroughThePageCacheWhereThereIsNoDirectIo) {
+TEST_F(DiskIoPaths, UsesThePageCacheWithoutDirectIo) {
   NotDirectIo io;
   use("buffered, ", io);
 }
@@ -59,7 +59,7 @@ int forbid_io_uring() {
   return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-TEST_F(DiskIoPaths, WithThreadsWhereTheKernelAllowsNoIoUring) {
+TEST_F(DiskIoPaths, UsesThreadsWhenIoUringIsForbidden) {
   constexpr int kNoFilters = 77;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -75,7 +75,7 @@ TEST_F(DiskIoPaths, WithThreadsWhereTheKernelAllowsNoIoUring) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST_F(DiskIoPaths, AFolderThatIsTakenAwayEndsWritingAndIsSaid) {
+TEST_F(DiskIoPaths, RemovedFolderStopsWritingAndIsReported) {
   times.probe_ms_min = times.probe_ms_max = 10;
   open();
   store(1, 50'000);

@@ -15,7 +15,7 @@ class DiskPowerCut : public DiskFixture, public ::testing::WithParamInterface<Sy
   }
 };
 
-TEST_P(DiskPowerCut, LosesOnlyWhatItMayLose) {
+TEST_P(DiskPowerCut, RecoveryMatchesTheSyncPolicy) {
   const char* asked = std::getenv("PEERCACHED_DISK_CRASHES");
   const unsigned count = asked == nullptr ? 15 : static_cast<unsigned>(std::atoi(asked));
   std::mt19937_64 random(GetParam() == SyncPolicy::batch ? 5 : 6);

@@ -76,7 +76,7 @@ class DiskReadRuns : public DiskFixture {
   }};
 };
 
-TEST_F(DiskReadRuns, NeighboursCostOneReadOthersOneEach) {
+TEST_F(DiskReadRuns, NeighboursShareOneReadAndOthersTakeOneEach) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 8 * kMiB;
   open();
@@ -120,7 +120,7 @@ TEST_F(DiskReadRuns, APageCostsOneReadAndOneCopy) {
   EXPECT_EQ(stats.copied_bytes_read, stats.payload_bytes_read);
 }
 
-TEST_F(DiskReadRuns, APageOfOneMiBIsOneRead) {
+TEST_F(DiskReadRuns, OneMiBPageTakesOneRead) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 16 * kMiB;
   open();
@@ -160,7 +160,7 @@ TEST_F(DiskReadRuns, ADamagedPageCostsNoneOfItsNeighbours) {
 
 // As AReadThatFailsIsTriedPageByPage, with a failure that io_uring finds by itself: the file ends
 // within the run.
-TEST_F(DiskReadRuns, WhatLiesBeforeTheEndOfATornFileIsRead) {
+TEST_F(DiskReadRuns, PagesBeforeTheEndOfATruncatedFileAreRead) {
   DiskFixture::open(posix_io());
   store_all(10, 10'000);
   const auto [path, begin] = find_on_disk(payload_of(6, 10'000));

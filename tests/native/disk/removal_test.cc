@@ -50,7 +50,7 @@ class DiskRemoval : public DiskFixture {
   std::unique_ptr<DeletingIo> io;
 };
 
-TEST_F(DiskRemoval, OfAPageWhoseSegmentIsAboutToBeDeletedOutlivesAKill) {
+TEST_F(DiskRemoval, SurvivesAKillBeforeTheSegmentIsDeleted) {
   open_on(DeletingIo::Hold::before_unlink);
   fill();
   ASSERT_TRUE(eventually([&] { return io->waits(); }));
@@ -62,7 +62,7 @@ TEST_F(DiskRemoval, OfAPageWhoseSegmentIsAboutToBeDeletedOutlivesAKill) {
   EXPECT_EQ(read(2, kLength), PageStatus::ok) << "its segment is there";
 }
 
-TEST_F(DiskRemoval, OfAPageWhoseSegmentWasJustDeletedOutlivesAPowerCut) {
+TEST_F(DiskRemoval, SurvivesAPowerCutAfterTheSegmentIsDeleted) {
   open_on(DeletingIo::Hold::before_sync);
   fill();
   ASSERT_TRUE(eventually([&] { return io->deleted(); }));
@@ -78,7 +78,7 @@ TEST_F(DiskRemoval, OfAPageWhoseSegmentWasJustDeletedOutlivesAPowerCut) {
   EXPECT_EQ(read(3, kLength), PageStatus::ok) << "its segment is there";
 }
 
-TEST_F(DiskRemoval, PagesAreReadUntilTheirSegmentIsGoneForGood) {
+TEST_F(DiskRemoval, PagesAreReadUntilTheirSegmentsDeletionIsSynced) {
   open_on(DeletingIo::Hold::before_sync);
   fill();
   ASSERT_TRUE(eventually([&] { return io->waits(); }));
@@ -87,7 +87,7 @@ TEST_F(DiskRemoval, PagesAreReadUntilTheirSegmentIsGoneForGood) {
   EXPECT_EQ(tier->stats().pages_evicted, 0u);
 }
 
-TEST_F(DiskRemoval, ADeletionThatCannotBeMadeToLastIsTriedAgainAndCountedOnce) {
+TEST_F(DiskRemoval, UnsyncedDeletionIsRetriedAndCountedOnce) {
   io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
   io->failing_syncs = 3;
   open(*io);
@@ -102,7 +102,7 @@ TEST_F(DiskRemoval, ADeletionThatCannotBeMadeToLastIsTriedAgainAndCountedOnce) {
   EXPECT_FALSE(holds(1));
 }
 
-TEST_F(DiskRemoval, OfAPageThatCouldNotBeCarriedForwardLasts) {
+TEST_F(DiskRemoval, LastsForAPageThatFailedToCarryForward) {
   io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
   open(*io);
   store(0, kLength);
@@ -118,7 +118,7 @@ TEST_F(DiskRemoval, OfAPageThatCouldNotBeCarriedForwardLasts) {
   EXPECT_FALSE(holds(1));
 }
 
-TEST_F(DiskRemoval, OfAPageThatCouldNotBeReadAtOneStartLastsAtTheNext) {
+TEST_F(DiskRemoval, LastsForAPageUnreadableAtTheStartBefore) {
   open();
   for (uint64_t i = 0; i < 30; ++i) store(i, kLength);
   close();
@@ -137,7 +137,7 @@ TEST_F(DiskRemoval, OfAPageThatCouldNotBeReadAtOneStartLastsAtTheNext) {
   EXPECT_EQ(read(29, kLength), PageStatus::ok);
 }
 
-TEST_F(DiskRemoval, ABadBlockOfASegmentThatIsWalkedCostsThePageInItOnly) {
+TEST_F(DiskRemoval, BadBlockInASegmentWithoutFooterCostsOnlyItsPage) {
   open();
   for (uint64_t i = 0; i < 10; ++i) store(i, kLength);
   close();
@@ -157,7 +157,7 @@ TEST_F(DiskRemoval, ABadBlockOfASegmentThatIsWalkedCostsThePageInItOnly) {
     EXPECT_EQ(read(i, kLength), i == 5 ? PageStatus::absent : PageStatus::ok) << i;
 }
 
-TEST_F(DiskRemoval, OfPagesInASegmentWithoutAReadableHeaderLasts) {
+TEST_F(DiskRemoval, LastsForPagesInASegmentWithUnreadableHeader) {
   open();
   for (uint64_t i = 0; i < 30; ++i) store(i, kLength);
   close();
@@ -174,7 +174,7 @@ TEST_F(DiskRemoval, OfPagesInASegmentWithoutAReadableHeaderLasts) {
   EXPECT_EQ(read(29, kLength), PageStatus::ok);
 }
 
-TEST_F(DiskRemoval, SegmentsThatMayNotBeOpenedAreARefusedStartAndNotLost) {
+TEST_F(DiskRemoval, UnopenableSegmentRefusesTheStartAndLosesNoPage) {
   open();
   store(1, kLength);
   close();

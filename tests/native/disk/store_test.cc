@@ -13,7 +13,7 @@ namespace {
 
 class DiskStore : public DiskFixture {};
 
-TEST_F(DiskStore, GivesBackWhatWasPutAlsoAfterReopening) {
+TEST_F(DiskStore, PagesAreReadBackBeforeAndAfterReopening) {
   const uint32_t lengths[] = {1, 63, 64, 65, 4096, 16384, 131072, 200'001};
   open();
   for (uint64_t i = 0; i < std::size(lengths); ++i) store(i, lengths[i]);
@@ -37,7 +37,7 @@ TEST_F(DiskStore, ReadsPagesLargerThanOneRead) {
   }
 }
 
-TEST_F(DiskStore, TellsWhatItKnowsOfAPage) {
+TEST_F(DiskStore, FindReturnsNamespaceEpochAndLength) {
   open();
   EXPECT_FALSE(tier->find(digest_for(1)));
   store(1, 5000, 0, 7, 3);
@@ -54,7 +54,7 @@ TEST_F(DiskStore, TellsWhatItKnowsOfAPage) {
   EXPECT_EQ(scanned, 1u);
 }
 
-TEST_F(DiskStore, RefusesPagesThatCannotBeStored) {
+TEST_F(DiskStore, RefusesEmptyAndOversizedPages) {
   open();
   EXPECT_EQ(put(1, 0), PutOutcome::skipped_large);
   EXPECT_EQ(put(1, kMiB / 4 + 1), PutOutcome::skipped_large);
@@ -108,7 +108,7 @@ TEST_F(DiskStore, ADroppedNamespaceIsGoneAtOnceAndForEver) {
   EXPECT_EQ(put(4, 1000, 0, 1, 4), PutOutcome::skipped_old) << "known after a restart";
 }
 
-TEST_F(DiskStore, EvictsTheOldestAndSaysSo) {
+TEST_F(DiskStore, EvictsTheOldestPagesAndReportsThem) {
   open();
   constexpr uint64_t kPages = 400;
   for (uint64_t i = 0; i < kPages; ++i) {
@@ -244,7 +244,7 @@ class ReadOnlyIo : public ForwardingIo {
   int make_directory(const std::string&) override { return -EROFS; }
 };
 
-TEST_F(DiskStore, SaysWhatToDoWhereAServiceUnitLetsItWriteNothing) {
+TEST_F(DiskStore, ReadOnlyFolderErrorNamesReadWritePaths) {
   ReadOnlyIo io;
   try {
     open(io);

@@ -48,7 +48,7 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
   EXPECT_EQ(in.memory, out.memory);
 }
 
-TEST_F(Adopt, APageWhoseBytesWentBadIsNotTaken) {
+TEST_F(Adopt, CorruptPageIsNotAdopted) {
   open(64 << 20);
   Pages out("k", 3, 70'000);
   out.fill();
@@ -61,7 +61,7 @@ TEST_F(Adopt, APageWhoseBytesWentBadIsNotTaken) {
   EXPECT_EQ(b_->get(in), (std::vector{PageStatus::ok, PageStatus::stale, PageStatus::ok}));
 }
 
-TEST_F(Adopt, APageThatIsGoneMeanwhileIsNotTaken) {
+TEST_F(Adopt, PageRemovedMeanwhileIsNotAdopted) {
   open(64 << 20);
   Pages out("k", 2, 70'000);
   out.fill();
@@ -73,7 +73,7 @@ TEST_F(Adopt, APageThatIsGoneMeanwhileIsNotTaken) {
   EXPECT_TRUE(adopt(part).held.empty());
 }
 
-TEST_F(Adopt, APageThatIsTooLargeIsNotOfferedButCounted) {
+TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
   open(160 << 20);
   Pages large("large", 1, kHandoverPageBytesMax + 1), small("small", 2, 4096);
   EXPECT_EQ(a_->set(large), std::vector{PageStatus::ok});
@@ -99,7 +99,7 @@ TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_F(Adopt, AClearedEpochIsNotTakenAndWhatWasTakenGoesWithAClear) {
+TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   open(64 << 20);
   Pages out("k", 2, 70'000);
   out.fill();
@@ -113,7 +113,7 @@ TEST_F(Adopt, AClearedEpochIsNotTakenAndWhatWasTakenGoesWithAClear) {
   EXPECT_TRUE(adopt(part).held.empty());
 }
 
-TEST_F(Adopt, APageThatIsBeingRemovedIsNotTakenAndCannotBeSet) {
+TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   open(64 << 20);
   Pages out("k", 2, 70'000);
   out.fill();

@@ -51,7 +51,7 @@ class AnotherTry : public EnginePair {
   std::thread setter_;
 };
 
-TEST_F(AnotherTry, AHolderThatHasNotGotAPageIsNotAskedTwiceIfAnotherOneHasIt) {
+TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   a_->set(out_);
   // A second holder by the records: a's server under another index, and no such slots.
   const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
@@ -65,7 +65,7 @@ TEST_F(AnotherTry, AHolderThatHasNotGotAPageIsNotAskedTwiceIfAnotherOneHasIt) {
   EXPECT_EQ(in.memory, out_.memory);
 }
 
-TEST_F(AnotherTry, AHolderThatIsNotConnectedYetIsPassedOverForOneThatIs) {
+TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
   const HolderIndex newcomer = b_->engine.add_node("newcomer", 1);
   b_->engine.shard().apply(newcomer, a_->engine.local_rows(digests_));
@@ -74,7 +74,7 @@ TEST_F(AnotherTry, AHolderThatIsNotConnectedYetIsPassedOverForOneThatIs) {
   EXPECT_EQ(in.memory, out_.memory);
 }
 
-TEST_F(AnotherTry, AGetFindsAPageThatComesToItsOwnPoolWhileItLooksElsewhere) {
+TEST_F(AnotherTry, GetFindsAPageThatReachesTheOwnPoolMeanwhile) {
   b_is_said_to_hold_them();
   they_come_to_b_while_it_looks_elsewhere();
   Pages in("k", 32, 4096);
@@ -82,13 +82,13 @@ TEST_F(AnotherTry, AGetFindsAPageThatComesToItsOwnPoolWhileItLooksElsewhere) {
   EXPECT_EQ(in.memory, out_.memory);
 }
 
-TEST_F(AnotherTry, AnExistsFindsAPageThatComesToItsOwnPoolWhileItLooksElsewhere) {
+TEST_F(AnotherTry, ExistsFindsAPageThatReachesTheOwnPoolMeanwhile) {
   b_is_said_to_hold_them();
   they_come_to_b_while_it_looks_elsewhere();
   EXPECT_EQ(b_->exists(out_).prefix, 32u);
 }
 
-TEST_F(AnotherTry, OurOwnRecordOfAPageThatWeHaveNotIsNoHit) {
+TEST_F(AnotherTry, OwnRecordWithoutThePageIsNoHit) {
   b_is_said_to_hold_them();
   EXPECT_EQ(b_->exists(out_).prefix, 0u);
   for (PageStatus status : b_->get(out_)) EXPECT_NE(status, PageStatus::ok);

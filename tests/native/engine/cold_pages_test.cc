@@ -7,7 +7,7 @@ namespace {
 
 using ColdPagesTest = ColdTest;
 
-TEST_F(ColdPagesTest, an_evicted_page_that_is_on_disk_becomes_non_resident_others_are_withdrawn) {
+TEST_F(ColdPagesTest, evicted_page_on_disk_becomes_non_resident_otherwise_withdrawn) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2);
   ASSERT_TRUE(set(written));
@@ -35,7 +35,7 @@ TEST_F(ColdPagesTest, a_page_that_waits_for_its_write_is_not_evicted) {
   EXPECT_EQ(record(waiting), 'n');
 }
 
-TEST_F(ColdPagesTest, a_write_that_ends_late_says_nothing_of_a_page_that_is_in_the_pool_again) {
+TEST_F(ColdPagesTest, late_write_leaves_a_page_set_again_resident) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -49,7 +49,7 @@ TEST_F(ColdPagesTest, a_write_that_ends_late_says_nothing_of_a_page_that_is_in_t
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, a_page_removed_before_its_write_is_queued_is_not_written) {
+TEST_F(ColdPagesTest, page_removed_before_its_write_is_not_written) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -65,7 +65,7 @@ TEST_F(ColdPagesTest, a_page_removed_before_its_write_is_queued_is_not_written) 
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest, a_page_dropped_during_its_write_is_told_of_when_that_ends) {
+TEST_F(ColdPagesTest, page_evicted_before_its_write_becomes_non_resident_once_written) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -75,7 +75,7 @@ TEST_F(ColdPagesTest, a_page_dropped_during_its_write_is_told_of_when_that_ends)
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, a_page_on_disk_is_not_withdrawn_by_whoever_did_not_find_it_before) {
+TEST_F(ColdPagesTest, page_on_disk_is_not_withdrawn_after_an_earlier_miss) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -88,7 +88,7 @@ TEST_F(ColdPagesTest, a_page_on_disk_is_not_withdrawn_by_whoever_did_not_find_it
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, what_the_disk_loses_is_withdrawn_unless_it_is_in_the_pool) {
+TEST_F(ColdPagesTest, page_lost_by_the_disk_is_withdrawn_unless_in_pool) {
   open(4 << 20);
   const Digest cold = digest_of_page(1), warm = digest_of_page(2);
   ASSERT_TRUE(set(cold));
@@ -104,7 +104,7 @@ TEST_F(ColdPagesTest, what_the_disk_loses_is_withdrawn_unless_it_is_in_the_pool)
   EXPECT_EQ(record(warm), '-');
 }
 
-TEST_F(ColdPagesTest, a_removed_page_is_nowhere_even_if_its_write_was_still_waiting) {
+TEST_F(ColdPagesTest, removed_page_is_gone_even_with_its_write_pending) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -122,7 +122,7 @@ TEST_F(ColdPagesTest, a_removed_page_is_nowhere_even_if_its_write_was_still_wait
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
 }
 
-TEST_F(ColdPagesTest, a_page_of_a_cleared_namespace_is_neither_found_nor_told_of) {
+TEST_F(ColdPagesTest, page_of_a_cleared_namespace_is_neither_found_nor_published) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -138,8 +138,7 @@ TEST_F(ColdPagesTest, a_page_of_a_cleared_namespace_is_neither_found_nor_told_of
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest,
-       a_scan_tells_of_pages_in_the_pool_as_resident_and_of_the_rest_on_disk_as_not) {
+TEST_F(ColdPagesTest, scan_reports_pool_pages_resident_and_disk_pages_non_resident) {
   open(4 << 20, false);
   for (uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(set(digest_of_page(n)));
   while (tier_->write_one()) {
@@ -168,7 +167,7 @@ TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
 
 // Everything at once on few pages, then nobody moves any more: the owner's picture must be the
 // truth. A ghost (a record of what is nowhere) or a lost page here would stay until a resync.
-TEST_F(ColdPagesTest, the_owner_has_no_ghosts_and_no_holes_after_a_storm) {
+TEST_F(ColdPagesTest, owner_records_match_pool_and_disk_after_random_operations) {
   open(1 << 20);
   constexpr uint64_t kPages = 96;
   constexpr int kRounds = 4'000;

@@ -42,7 +42,7 @@ struct TheseCopies : ::testing::Test {
   using Holders = std::vector<HolderIndex>;
 };
 
-TEST_F(TheseCopies, WhatAHolderHasToldIsFoundWithItsHolder) {
+TEST_F(TheseCopies, ReportedRecordsAreFoundWithTheirHolders) {
   tell(kA, {row_of(1), row_of(2)});
   tell(kB, {row_of(2)});
   EXPECT_EQ(holders_of(1), Holders{kA});
@@ -50,7 +50,7 @@ TEST_F(TheseCopies, WhatAHolderHasToldIsFoundWithItsHolder) {
   EXPECT_EQ(holders_of(3), Holders{});
 }
 
-TEST_F(TheseCopies, WhatAHolderTakesBackIsGone) {
+TEST_F(TheseCopies, WithdrawnRecordIsGone) {
   tell(kA, {row_of(1)});
   RecordRow gone = row_of(1, 2);
   gone.flags = kRecordWithdraw;
@@ -58,7 +58,7 @@ TEST_F(TheseCopies, WhatAHolderTakesBackIsGone) {
   EXPECT_EQ(holders_of(1), Holders{});
 }
 
-TEST_F(TheseCopies, AnAnswerCountsOnceItIsWhole) {
+TEST_F(TheseCopies, CopyIsUsedOnlyOnceItsAnswerIsComplete) {
   EXPECT_TRUE(copies.begins(kA));
   const RecordRow row = row_of(1);
   EXPECT_TRUE(copies.changes(kA, {&row, 1}));
@@ -67,7 +67,7 @@ TEST_F(TheseCopies, AnAnswerCountsOnceItIsWhole) {
   EXPECT_EQ(holders_of(1), Holders{kA});
 }
 
-TEST_F(TheseCopies, NothingIsSaidOfAHolderThatIsLostUntilItHasAnswered) {
+TEST_F(TheseCopies, LostHolderIsNotNamedUntilItAnswers) {
   tell(kA, {row_of(1)});
   copies.is_lost(kA);
   EXPECT_EQ(holders_of(1), Holders{});
@@ -75,13 +75,13 @@ TEST_F(TheseCopies, NothingIsSaidOfAHolderThatIsLostUntilItHasAnswered) {
   EXPECT_EQ(holders_of(1), Holders{kA});
 }
 
-TEST_F(TheseCopies, NothingIsSaidOfAHolderThatWasAskedLongAgo) {
+TEST_F(TheseCopies, HolderAskedTooLongAgoIsNotNamed) {
   tell(kA, {row_of(1)});
   copies.is_up_to_date(kA, copies.asks(), Clock::now() - std::chrono::seconds(5));
   EXPECT_EQ(holders_of(1), Holders{}) << "the question was sent before this process stood still";
 }
 
-TEST_F(TheseCopies, AHolderThatBeginsAnewHasOnlyWhatItTellsThen) {
+TEST_F(TheseCopies, RestartedCopyHasOnlyItsNewRecords) {
   for (uint64_t round = 100; round > 0; --round) {
     tell(kA, {row_of(round)});
     EXPECT_EQ(holders_of(round), Holders{kA});
@@ -93,7 +93,7 @@ TEST_F(TheseCopies, AHolderThatBeginsAnewHasOnlyWhatItTellsThen) {
   EXPECT_EQ(holders_of(1), Holders{});
 }
 
-TEST_F(TheseCopies, AHolderWhoseRecordsDoNotFitHasNoCopy) {
+TEST_F(TheseCopies, HolderTooLargeToFitHasNoCopy) {
   tell(kA, {row_of(1)});
   std::vector<RecordRow> many;
   for (uint64_t page = 2; page < 100'000; ++page) many.push_back(row_of(page));
@@ -107,7 +107,7 @@ TEST_F(TheseCopies, AHolderWhoseRecordsDoNotFitHasNoCopy) {
 
 // The rest: a removal is over, and a copy may be of before.
 
-TEST_F(TheseCopies, OfARemovedPageNothingIsSaidUntilItsHolderHasBeenAskedAgain) {
+TEST_F(TheseCopies, RemovedPageIsNotNamedUntilItsHolderIsAskedAgain) {
   tell(kA, {row_of(1), row_of(2)});
   removed(1);
   EXPECT_EQ(holders_of(1), Holders{});
@@ -124,7 +124,7 @@ TEST_F(TheseCopies, AnAnswerToAnEarlierQuestionDoesNotCount) {
   EXPECT_EQ(holders_of(1), Holders{});
 }
 
-TEST_F(TheseCopies, NorDoesThatOfAHolderOfWhichThereWasNoCopy) {
+TEST_F(TheseCopies, EarlierAnswerOfAHolderWithoutCopyDoesNotCount) {
   for (const bool beside_another : {false, true}) {
     const uint64_t asked = copies.asks();
     removed(1);
@@ -151,7 +151,7 @@ TEST_F(TheseCopies, EachHolderHasToBeAskedAgain) {
   EXPECT_EQ(holders_of(1), (Holders{kA, kB}));
 }
 
-TEST_F(TheseCopies, AfterTooManyRemovalsNothingIsSaidOfAnyPage) {
+TEST_F(TheseCopies, TooManyRemovalsVoidTheWholeCopy) {
   tell(kA, {row_of(1), row_of(2)});
   for (uint64_t page = 1000; page < 1000 + (1 << 16); ++page) removed(page);
   EXPECT_EQ(holders_of(1), Holders{kA});

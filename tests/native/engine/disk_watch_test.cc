@@ -20,9 +20,9 @@ class DiskWatchTest : public ::testing::Test {
   TimePoint now = Clock::now();
 };
 
-TEST_F(DiskWatchTest, a_well_disk_is_not_spoken_of) { EXPECT_TRUE(told().empty()); }
+TEST_F(DiskWatchTest, healthy_disk_is_not_reported) { EXPECT_TRUE(told().empty()); }
 
-TEST_F(DiskWatchTest, trouble_is_told_when_it_begins_and_when_it_ends) {
+TEST_F(DiskWatchTest, trouble_is_reported_at_its_begin_and_end) {
   for (const DiskState trouble : {DiskState::read_only, DiskState::stalled}) {
     stats.state = trouble;
     stats.why = stats.why_stopped = "the disk tier at /mnt/disk is not well";
@@ -35,7 +35,7 @@ TEST_F(DiskWatchTest, trouble_is_told_when_it_begins_and_when_it_ends) {
   }
 }
 
-TEST_F(DiskWatchTest, a_stop_that_was_over_before_the_next_look_is_told_as_well) {
+TEST_F(DiskWatchTest, stop_between_two_looks_is_reported) {
   stats.write_stops = 1;
   stats.why_stopped = "the disk tier takes no new pages";
   EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again, after a "
@@ -43,7 +43,7 @@ TEST_F(DiskWatchTest, a_stop_that_was_over_before_the_next_look_is_told_as_well)
   EXPECT_TRUE(told().empty()) << "once";
 }
 
-TEST_F(DiskWatchTest, damage_is_counted_from_the_last_time) {
+TEST_F(DiskWatchTest, each_look_reports_only_new_damage) {
   stats.recovery_rejected = 2;
   stats.recovery_corrupt = 3;
   auto sentences = told();

@@ -6,7 +6,7 @@
 namespace peercached {
 namespace {
 
-TEST_F(EnginePair, PagesSetOnOneNodeAreReadByteForByteOnTheOther) {
+TEST_F(EnginePair, PagesAreReadByteForByteOnTheOtherNode) {
   open(64 << 20);
   for (uint32_t bytes : {1u, 100u, 4096u, 70'001u, 1u << 20}) {
     Pages out("k" + std::to_string(bytes) + "/", 20, bytes);
@@ -127,7 +127,7 @@ TEST_F(EnginePair, AReaderNeverSeesAReusedSlot) {
   hammer(*a_, *b_, 150);
 }
 
-TEST_F(EnginePair, AReaderNeverSeesAReusedSlotThoughTransfersAreFaulty) {
+TEST_F(EnginePair, ReaderNeverSeesAReusedSlotDespiteFaultyTransfers) {
   open(8 << 20, "seed=3,corrupt=0.05,truncate=0.05,drop=0.05,reset=0.01");
   hammer(*a_, *b_, 100);
 }

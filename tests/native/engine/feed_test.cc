@@ -37,7 +37,7 @@ class Feed : public EnginePair {
   }
 };
 
-TEST_F(Feed, WhatAnotherNodeHasIsFoundWithoutAMessage) {
+TEST_F(Feed, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
   Pages in("page", 20, 1000);
   in.fill();
   EXPECT_EQ(a_->set(in), std::vector(20, PageStatus::ok));
@@ -49,7 +49,7 @@ TEST_F(Feed, WhatAnotherNodeHasIsFoundWithoutAMessage) {
   EXPECT_EQ(out.memory, in.memory);
 }
 
-TEST_F(Feed, WhatWasThereBeforeItWasFollowedIsFoundToo) {
+TEST_F(Feed, PagesSetBeforeFollowingAreFoundToo) {
   Pages in("page", 9000, 100);  // more than one frame takes
   in.fill();
   b_->engine.drop_node(b_->peer_index);
@@ -60,7 +60,7 @@ TEST_F(Feed, WhatWasThereBeforeItWasFollowedIsFoundToo) {
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
-TEST_F(Feed, WhatIsEvictedIsNotFoundForLong) {
+TEST_F(Feed, EvictedPagesAreSoonNotFound) {
   Pages first("first", 10, 1000);
   first.fill();
   EXPECT_EQ(a_->set(first), std::vector(10, PageStatus::ok));
@@ -70,7 +70,7 @@ TEST_F(Feed, WhatIsEvictedIsNotFoundForLong) {
   EXPECT_TRUE(eventually([&] { return !b_finds_any(first); }));
 }
 
-TEST_F(Feed, WhatIsBeingRemovedIsNotFound) {
+TEST_F(Feed, PagesUnderRemovalAreNotFound) {
   Pages in("page", 3, 1000);
   in.fill();
   EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
@@ -95,7 +95,7 @@ class FeedOfAStart : public Feed {
   }
 };
 
-TEST_F(FeedOfAStart, WhatANodeHasIsReadAndFoundFromWhenItBeginsToServe) {
+TEST_F(FeedOfAStart, PagesAreFoundOnlyOnceTheirNodeServes) {
   Pages in("page", 3, 1000);
   in.fill();
   tell_owners_ = true;
@@ -106,7 +106,7 @@ TEST_F(FeedOfAStart, WhatANodeHasIsReadAndFoundFromWhenItBeginsToServe) {
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
-TEST_F(Feed, OfANodeThatHasLeftNothingIsFoundOrRead) {
+TEST_F(Feed, PagesOfADepartedNodeAreNeitherFoundNorRead) {
   Pages in("page", 3, 1000);
   in.fill();
   EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));

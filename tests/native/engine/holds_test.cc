@@ -37,7 +37,7 @@ class Holds : public ::testing::Test {
   const TimePoint later = start + std::chrono::seconds(5);
 };
 
-TEST_F(Holds, WhatIsHeldOutlivesAPoolThatTurnsOver) {
+TEST_F(Holds, HeldPagesSurvivePoolTurnoverUntilExpiry) {
   HoldTable holds(pages.pool, 100, 1 << 20);
   set(0, 8);
   EXPECT_EQ(hold(holds, 0, 8, later), 8u);
@@ -51,13 +51,13 @@ TEST_F(Holds, WhatIsHeldOutlivesAPoolThatTurnsOver) {
   for (uint64_t i = 0; i < 8; ++i) EXPECT_FALSE(has(i)) << i;
 }
 
-TEST_F(Holds, WhatIsNotThereIsNotPromised) {
+TEST_F(Holds, HoldCoversOnlyPresentPages) {
   HoldTable holds(pages.pool, 100, 1 << 20);
   set(0, 2);
   EXPECT_EQ(hold(holds, 0, 5, later), 2u);
 }
 
-TEST_F(Holds, BeyondTheBoundsNothingMoreIsHeldAndNothingIsPinned) {
+TEST_F(Holds, HoldsBeyondTheBoundsAreRefusedWithoutPins) {
   HoldTable by_bytes(pages.pool, 100, 4 * kLength);
   HoldTable by_pages(pages.pool, 3, 1 << 30);
   set(0, 8);
@@ -83,7 +83,7 @@ TEST_F(Holds, HoldingAgainLastsForTheLongerTime) {
   EXPECT_EQ(pages.pins(), 0u);
 }
 
-TEST_F(Holds, APageThatIsRemovedAndSetAnewIsHeldAnew) {
+TEST_F(Holds, PageSetAgainAfterRemovalCanBeHeldAgain) {
   HoldTable holds(pages.pool, 100, 1 << 20);
   set(0, 1);
   hold(holds, 0, 1, later);
@@ -101,7 +101,7 @@ TEST_F(Holds, APageThatIsRemovedAndSetAnewIsHeldAnew) {
   EXPECT_EQ(pages.pins(), 0u);
 }
 
-TEST_F(Holds, NothingIsLeftPinnedByATableThatGoes) {
+TEST_F(Holds, DestroyedTableLeavesNoPins) {
   set(0, 4);
   {
     HoldTable holds(pages.pool, 100, 1 << 20);

@@ -34,12 +34,12 @@ class Locate : public EnginePair {
   }
 };
 
-TEST_F(Locate, WhatAnOwnerSaysForGoodTheControlPlaneIsNotAskedFor) {
+TEST_F(Locate, FinalOwnerAnswerNeedsNoControlPlane) {
   EXPECT_EQ(questions_for("settled", 20), 0u);
   EXPECT_EQ(questions_for("absent", 0), 0u);
 }
 
-TEST_F(Locate, WhatAnOwnerDoesNotKnowForGoodTheControlPlaneIsAskedFor) {
+TEST_F(Locate, NonFinalOwnerAnswerAsksTheControlPlane) {
   a_->engine.set_shard_final(false, kView);
   EXPECT_EQ(questions_for("not in sync", 20), 1u);
   a_->engine.set_shard_final(true, kView + 1);

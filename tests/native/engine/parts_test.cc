@@ -25,7 +25,7 @@ bool readable(int fd, int within_ms = 0) {
   return poll(&one, 1, within_ms) == 1;
 }
 
-TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
+TEST(ControlQueue, AnswerReachesItsAsker) {
   ControlQueue queue(16, 1 << 20);
   std::thread plane([&] {
     pollfd one{queue.event_fd(), POLLIN, 0};
@@ -38,7 +38,7 @@ TEST(ControlQueue, AnswerReachesTheOneWhoAsked) {
   EXPECT_EQ(*answer, payload("hello"));
 }
 
-TEST(ControlQueue, AQuestionThatIsGivenUpHasNoAnswerAtOnce) {
+TEST(ControlQueue, GivenUpQuestionReturnsBeforeItsDeadline) {
   ControlQueue queue(16, 1 << 20);
   std::thread plane([&] {
     pollfd one{queue.event_fd(), POLLIN, 0};
@@ -51,7 +51,7 @@ TEST(ControlQueue, AQuestionThatIsGivenUpHasNoAnswerAtOnce) {
   plane.join();
 }
 
-TEST(ControlQueue, NobodyAnswersWithinTheDeadlineIsNoAnswer) {
+TEST(ControlQueue, UnansweredQuestionHasNoAnswerAtItsDeadline) {
   ControlQueue queue(16, 1 << 20);
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
   queue.give_up(1);
@@ -82,7 +82,7 @@ TEST(ControlQueue, IsBoundedInBytesButLetsOneLargeEventThrough) {
   EXPECT_EQ(queue.take(16).size(), 1u);
 }
 
-TEST(ControlQueue, QuestionsNobodyWaitsForAreNotPassedOnButTheirRecordsAre) {
+TEST(ControlQueue, ExpiredQuestionsAreDroppedExceptPublishes) {
   ControlQueue queue(16, 1 << 20);
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("l"), Deadline::after_ms(1)));
   EXPECT_FALSE(queue.ask(EventKind::publish, payload("p"), Deadline::after_ms(1)));
@@ -100,7 +100,7 @@ TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
   EXPECT_FALSE(readable(queue.event_fd()));
 }
 
-TEST(ControlQueue, WhatIsToldIsOneEventAndSoonThere) {
+TEST(ControlQueue, ToldPayloadsMergeIntoOneEvent) {
   ControlQueue queue(16, 1 << 20);
   queue.tell(payload("a"));
   queue.tell(payload("b"));
@@ -112,7 +112,7 @@ TEST(ControlQueue, WhatIsToldIsOneEventAndSoonThere) {
   EXPECT_TRUE(readable(queue.event_fd(), 60'000)) << "again";
 }
 
-TEST(ControlQueue, WhatIsToldStaysInItsPlaceAmongQuestions) {
+TEST(ControlQueue, ToldPayloadsKeepTheirOrderAmongQuestions) {
   ControlQueue queue(16, 1 << 20);
   queue.tell(payload("before"));
   ControlQueue::Question question(queue, EventKind::publish, payload("between"),
@@ -125,7 +125,7 @@ TEST(ControlQueue, WhatIsToldStaysInItsPlaceAmongQuestions) {
   EXPECT_EQ(events[2].payload, payload("behind"));
 }
 
-TEST(ControlQueue, WhatIsToldIsBoundedInAnEvent) {
+TEST(ControlQueue, MergedEventIsBoundedInBytes) {
   ControlQueue queue(16, 1 << 20);
   const std::vector<std::byte> much(kToldTogether);
   queue.tell(much);
@@ -143,7 +143,7 @@ TEST(ControlQueue, IsBehindByBytesToo) {
   EXPECT_FALSE(queue.behind());
 }
 
-TEST(ControlQueue, CloseWakesWhoeverWaits) {
+TEST(ControlQueue, CloseWakesWaiters) {
   ControlQueue queue(16, 1 << 20);
   std::thread closer([&] { queue.close(); });
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(60'000)));
@@ -160,7 +160,7 @@ RecordRow row(uint64_t n, HolderIndex holder) {
   return one;
 }
 
-TEST(LocationCache, ForgettingAHolderForgetsNobodyElse) {
+TEST(LocationCache, ForgettingAHolderKeepsOtherHolders) {
   const Running running;
   LocationCache cache(4096, running);
   for (uint64_t n = 1; n <= 200; ++n) cache.put(row(n, n % 2 == 0 ? 3 : 4), Clock::now(), 0);
@@ -186,7 +186,7 @@ TEST(LocationCache, IsBoundedAndNewerRowsReplaceOlder) {
   EXPECT_EQ(found.holder, 2);
 }
 
-TEST(LocationCache, TellsWhatIsRecentFromWhatIsOld) {
+TEST(LocationCache, FindIgnoresEntriesOlderThanAsked) {
   const Running running;
   LocationCache cache(64, running);
   const TimePoint then = Clock::now();
@@ -196,7 +196,7 @@ TEST(LocationCache, TellsWhatIsRecentFromWhatIsOld) {
   EXPECT_FALSE(cache.find(row(1, 1).digest, then + std::chrono::seconds(1), found));
 }
 
-TEST(LocationCache, WhatWasLearntBeforeARemovalBeganOrEndedIsNotPut) {
+TEST(LocationCache, EntryLearntBeforeARemovalBeganOrEndedIsNotPut) {
   Running running;
   LocationCache cache(64, running);
   const Digest removed = row(1, 1).digest;
@@ -213,7 +213,7 @@ TEST(LocationCache, WhatWasLearntBeforeARemovalBeganOrEndedIsNotPut) {
   EXPECT_TRUE(cache.find(removed, TimePoint::min(), found));
 }
 
-TEST(LocationCache, OfNoEntriesIsOff) {
+TEST(LocationCache, ZeroEntriesTurnTheCacheOff) {
   const Running running;
   LocationCache cache(0, running);
   cache.put(row(1, 1), Clock::now(), 0);
@@ -232,7 +232,7 @@ TEST(Namespaces, NeverShareADigest) {
   EXPECT_NE(a, digest_of(other_cluster.open("a", 0)->current().key, "key"));
 }
 
-TEST(Namespaces, RaisingTheEpochMovesEveryKeyAndNamesTheSlotToSweep) {
+TEST(Namespaces, RaisedEpochMovesEveryKeyAndNamesTheStaleSlot) {
   NamespaceTable table(Key128{});
   const auto ns = table.open("a", 0);
   const NamespaceEpoch before = ns->current();
@@ -251,7 +251,7 @@ TEST(Namespaces, AnEpochLearntBeforeTheFirstUseCounts) {
   EXPECT_EQ(table.open("later", 0)->current().epoch, 5u);
 }
 
-TEST(Namespaces, TheMarkIsThatOfTheEpochsHoweverTheyCame) {
+TEST(Namespaces, EpochsMarkDependsOnlyOnTheEpochs) {
   NamespaceTable one(Key128{}), other(Key128{});
   uint32_t stale = 0;
   EXPECT_EQ(one.epochs_mark(), other.epochs_mark());
@@ -270,7 +270,7 @@ TEST(Namespaces, NamesBeyondTheLimitAreRefused) {
   EXPECT_EQ(table.open(std::string(kNamespaceBytesMax + 1, 'x'), 0), nullptr);
 }
 
-TEST(Namespaces, WhatNobodyHasOpenAndHasNoPagesMakesRoom) {
+TEST(Namespaces, UnusedNamespacesWithoutPagesMakeRoom) {
   NamespaceTable table(Key128{});
   std::set<uint32_t> with_pages;
   std::vector<uint32_t> forgotten;
@@ -289,7 +289,7 @@ TEST(Namespaces, WhatNobodyHasOpenAndHasNoPagesMakesRoom) {
   EXPECT_EQ(digest_of(table.open("with pages", 1)->current().key, "key"), page);
 }
 
-TEST(Namespaces, OneUserThatKeepsAllOfItsOwnLeavesRoomForOthers) {
+TEST(Namespaces, UserAtItsLimitLeavesRoomForOthers) {
   NamespaceTable table(Key128{});
   table.forget_unused([](uint32_t) { return true; }, [](uint32_t) {});
   for (size_t i = 0; i < kNamespacesPerUserMax; ++i) {
@@ -300,7 +300,7 @@ TEST(Namespaces, OneUserThatKeepsAllOfItsOwnLeavesRoomForOthers) {
   EXPECT_NE(table.open("one more", 2), nullptr);
 }
 
-TEST(NodeTable, AnIndexIsReusedOnlyWhenItMayBe) {
+TEST(NodeTable, IndexIsReusedOnlyAfterItsSweep) {
   NodeTable nodes("self", 1);
   bool swept = false;
   auto reusable = [&](HolderIndex) { return swept; };
@@ -327,7 +327,7 @@ TEST(NodeTable, OnlyConnectedNodesThatAreNotSuspectAreRead) {
   EXPECT_TRUE(nodes.readable(a));
 }
 
-TEST(CopyCrew, DoesEveryTaskOnceWhoeverHelps) {
+TEST(CopyCrew, RunsEveryTaskExactlyOnce) {
   CopyCrew crew(3);
   std::vector<std::thread> callers;
   for (int c = 0; c < 4; ++c) {

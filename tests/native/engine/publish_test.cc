@@ -49,12 +49,12 @@ class Publish : public EnginePair {
   }
 };
 
-TEST_F(Publish, WhatAllOwnersTakeTheControlPlaneIsNotAskedToTell) {
+TEST_F(Publish, RecordsTakenByAllOwnersSkipTheControlPlane) {
   EXPECT_EQ(questions_for("first"), 0u);
   EXPECT_EQ(questions_for("more", 3000), 0u);
 }
 
-TEST_F(Publish, AnOwnerThatIsNotOpenTheControlPlaneTells) {
+TEST_F(Publish, ClosedOwnerIsToldByTheControlPlane) {
   b_->engine.open_owner(b_->peer_index, false);
   EXPECT_EQ(questions_for("closed"), 1u);
   b_->engine.open_owner(b_->peer_index, true);
@@ -63,12 +63,12 @@ TEST_F(Publish, AnOwnerThatIsNotOpenTheControlPlaneTells) {
   EXPECT_EQ(questions_for("a new ring closes all"), 1u);
 }
 
-TEST_F(Publish, ASuspectOwnerTheControlPlaneTells) {
+TEST_F(Publish, SuspectOwnerIsToldByTheControlPlane) {
   b_->engine.suspect_node(b_->peer_index, true);
   EXPECT_EQ(questions_for("suspect"), 1u);
 }
 
-TEST_F(Publish, AnOwnerThatTakesNoFrameWithThisFenceTheControlPlaneTells) {
+TEST_F(Publish, OwnerRefusingTheFenceIsToldByTheControlPlane) {
   a_->engine.raise_fence(a_->peer_index, b_->engine.fence() + 1);
   EXPECT_EQ(questions_for("low fence"), 1u);
   EXPECT_EQ(b_->engine.fence(), 1u) << "it has answered: nothing comes late";
@@ -89,7 +89,7 @@ TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
   EXPECT_TRUE(a_->engine.publish_local(b, 2, rows_of(3)));
 }
 
-TEST_F(Publish, NothingIsTakenOfAStrangerOrOfWhatCannotBe) {
+TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
   EXPECT_FALSE(a_->engine.publish_local('c', 1, rows_of(1)));
   auto odd = rows_of(1);
   odd[0].offset = 1;
@@ -134,7 +134,7 @@ class SlowOwner : public Publish {
   }};
 };
 
-TEST_F(SlowOwner, ARemovalWaitsForSetsWhoseRecordsAreOnTheirWay) {
+TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   std::atomic<bool> begun{false};
   Digest asked;
   on_frame_ = [&](const Digest& digest) {
@@ -165,7 +165,7 @@ TEST_F(SlowOwner, ARemovalWaitsForSetsWhoseRecordsAreOnTheirWay) {
   b_->engine.end_removal({&asked, 1});
 }
 
-TEST_F(EnginePair, WhatIsRemovedIsNamedByNobody) {
+TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
   open(16 << 20);
   Pages in("page", 3, 1000);
   in.fill();
@@ -183,7 +183,7 @@ TEST_F(EnginePair, WhatIsRemovedIsNamedByNobody) {
   b_->engine.end_removal({digests.data(), 2});
 }
 
-TEST_F(SlowOwner, AWorkerWithoutPatienceProvesNothingAboutAnOwner) {
+TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
   // Of so little time nothing may be left for a frame.
   for (b_->patience_ms = 5; b_->engine.fence() == 1 && b_->patience_ms < 80; b_->patience_ms *= 2) {
     Pages hasty("hasty " + std::to_string(b_->patience_ms), 1, 1000);
@@ -202,7 +202,7 @@ TEST_F(SlowOwner, AWorkerWithoutPatienceProvesNothingAboutAnOwner) {
       << "it is not slow, unless this machine stood still";
 }
 
-TEST_F(Publish, WhileTheControlPlaneIsBehindASetTakesItsPlaceThere) {
+TEST_F(Publish, SetQueuesAtTheControlPlaneWhileItIsBehind) {
   deaf_ = true;
   for (size_t i = 0; i <= kBehindEvents; ++i) b_->engine.control().post(EventKind::publish, {});
   Pages in("behind", 1, 1000);
@@ -214,7 +214,7 @@ TEST_F(Publish, WhileTheControlPlaneIsBehindASetTakesItsPlaceThere) {
   setting.join();
 }
 
-TEST(UnderWay, WaitsForWhatHadBegunAndForNothingElse) {
+TEST(UnderWay, WaitsOnlyForWorkBegunBefore) {
   UnderWay works;
   works.wait();
   auto first = std::make_unique<UnderWay::Work>(works);

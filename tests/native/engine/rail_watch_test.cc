@@ -21,7 +21,7 @@ class RailWatchTest : public ::testing::Test {
   TimePoint now = Clock::now();
 };
 
-TEST_F(RailWatchTest, ARailThatGoesDownAndComesUpIsToldOnceEach) {
+TEST_F(RailWatchTest, RailDownAndUpAreReportedOnceEach) {
   EXPECT_TRUE(told().empty());
   rails[1].why_down = "its port is not active";
   EXPECT_EQ(told(), Told{"rail 1 (mlx5_1:1) is down: its port is not active"});
@@ -30,12 +30,12 @@ TEST_F(RailWatchTest, ARailThatGoesDownAndComesUpIsToldOnceEach) {
   EXPECT_EQ(told(), Told{"rail 1 (mlx5_1:1) is up again"});
 }
 
-TEST_F(RailWatchTest, WhatIsAmissAtTheStartIsTold) {
+TEST_F(RailWatchTest, RailDownAtTheStartIsReported) {
   rails[0].why_down = "its port is not active";
   EXPECT_EQ(told(), Told{"rail 0 (mlx5_0:1) is down: its port is not active"});
 }
 
-TEST_F(RailWatchTest, AnotherAddressIsTold) {
+TEST_F(RailWatchTest, ChangedGidAndMtuAreReported) {
   told();
   rails[0].address.gid.index = 5;
   rails[0].address.gid.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 7};
@@ -43,7 +43,7 @@ TEST_F(RailWatchTest, AnotherAddressIsTold) {
   EXPECT_EQ(told(), Told{"rail 0 (mlx5_0:1) has GID 5 (10.0.0.7) and MTU 4096 now"});
 }
 
-TEST_F(RailWatchTest, PeersThatItDoesNotReachAreNamedAndThoseItReachesAgain) {
+TEST_F(RailWatchTest, UnreachedAndRecoveredPeersAreReported) {
   told();
   rails[0].doubted = {{"a", "no answer for 537 ms"}, {"b", "no answer for 600 ms"}};
   EXPECT_EQ(told(), Told{"rail 0 (mlx5_0:1) does not reach a, b: no answer for 537 ms"});

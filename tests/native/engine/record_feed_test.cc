@@ -33,7 +33,7 @@ struct Follower {
   }
 };
 
-TEST(RecordFeed, AFollowerHearsAllThatHappensBehindItsPositionInOrder) {
+TEST(RecordFeed, FollowerGetsAllLaterRecordsInOrder) {
   OpenFeed feed(8);
   feed.append(rows_of({1, 2}));
   Follower one{feed};
@@ -46,7 +46,7 @@ TEST(RecordFeed, AFollowerHearsAllThatHappensBehindItsPositionInOrder) {
   EXPECT_EQ(one.heard, (std::vector<uint64_t>{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
 }
 
-TEST(RecordFeed, WhoIsTooFarBehindBeginsAnew) {
+TEST(RecordFeed, FollowerTooFarBehindStartsOver) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();
@@ -60,7 +60,7 @@ TEST(RecordFeed, WhoIsTooFarBehindBeginsAnew) {
   EXPECT_EQ(one.read(), Told::forgotten);
 }
 
-TEST(RecordFeed, AFollowerWaitsForNewsAndIsToldAtItsDeadlineThatThereAreNone) {
+TEST(RecordFeed, FollowerWaitsForNewsUntilItsDeadline) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();
@@ -72,7 +72,7 @@ TEST(RecordFeed, AFollowerWaitsForNewsAndIsToldAtItsDeadlineThatThereAreNone) {
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }
 
-TEST(RecordFeed, WhatHappenedBeforeAQuestionIsInItsAnswer) {
+TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();
@@ -81,7 +81,7 @@ TEST(RecordFeed, WhatHappenedBeforeAQuestionIsInItsAnswer) {
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }
 
-TEST(RecordFeed, NobodyIsToldAnythingBeforeItIsOpen) {
+TEST(RecordFeed, UnopenedFeedGivesNoRecords) {
   RecordFeed feed(4);
   Follower one{feed};
   feed.append(rows_of({1}));
@@ -91,7 +91,7 @@ TEST(RecordFeed, NobodyIsToldAnythingBeforeItIsOpen) {
   EXPECT_EQ(told.get(), Told::forgotten);
 }
 
-TEST(RecordFeed, AllBeginAnewWhenThereIsMoreThanItWasToldOf) {
+TEST(RecordFeed, ForgetMakesFollowersStartOver) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();
@@ -103,7 +103,7 @@ TEST(RecordFeed, AllBeginAnewWhenThereIsMoreThanItWasToldOf) {
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }
 
-TEST(RecordFeed, NobodyWaitsOnceItIsClosed) {
+TEST(RecordFeed, CloseWakesWaitingFollowers) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();

@@ -37,7 +37,7 @@ uint64_t counter(const Side& side, const std::string& name) {
 
 // --- 1: the right bytes or a miss
 
-TEST_F(EnginePair, BytesFromAPeerThatAreNotThePagesAreAMissAndCountedAsSuch) {
+TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
   open(64 << 20);
   Pages out("k", 1, 70'000);
   out.fill();
@@ -56,7 +56,7 @@ TEST_F(EnginePair, BytesFromAPeerThatAreNotThePagesAreAMissAndCountedAsSuch) {
   EXPECT_EQ(counter(*b_, "corrupt_local"), 0u);
 }
 
-TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
+TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   open(64 << 20);
   Pages out("k", 2, 70'000);
   out.fill();
@@ -84,7 +84,7 @@ TEST_F(EnginePair, APageWhoseMemoryWentBadIsNeverServedAndGoes) {
 
 // --- 2: a reply is a promise of silence
 
-TEST_F(EnginePair, NothingIsWrittenForAWorkerThatHasGivenUp) {
+TEST_F(EnginePair, NothingIsWrittenForAFencedWorker) {
   open(64 << 20);
   Pages out("k", 20, 4096);
   out.fill();
@@ -98,7 +98,7 @@ TEST_F(EnginePair, NothingIsWrittenForAWorkerThatHasGivenUp) {
   }
 }
 
-TEST_F(EnginePair, ALargePageIsLeftInItsMiddleWhenTheWorkerGivesUp) {
+TEST_F(EnginePair, CopyOfALargePageStopsWhenItsWorkerGivesUp) {
   open(256 << 20);
   Pages out("k", 1, 64 << 20);
   out.fill();
@@ -139,7 +139,7 @@ TEST_F(EnginePair, NoPageIsCopiedPastTheDeadline) {
   EXPECT_EQ(a_->exists(more).prefix, 0u);
 }
 
-TEST_F(EnginePair, NothingIsTakenFromAWorkerThatHasGivenUp) {
+TEST_F(EnginePair, NothingIsStoredFromAFencedWorker) {
   open(64 << 20);
   Pages out("k", 20, 4096);
   a_->fence(true);
@@ -148,7 +148,7 @@ TEST_F(EnginePair, NothingIsTakenFromAWorkerThatHasGivenUp) {
   EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
 }
 
-TEST_F(EnginePair, APageWhoseWorkerGivesUpWhileItIsCopiedIsNotKept) {
+TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
   open(256 << 20);
   bool met = false;
   for (int round = 0; !met && round < 100; ++round) {
@@ -179,7 +179,7 @@ std::string counted(Side& side, const std::string& name) {
   return at == std::string::npos ? "" : json.substr(at + name.size() + 3, 1);
 }
 
-TEST_F(EnginePair, APageThatNoOwnerKnowsYetIsPublishedAgainByTheNextSet) {
+TEST_F(EnginePair, UnpublishedPageIsPublishedByTheNextSet) {
   open(64 << 20);
   Pages out("k", 4, 4096);
   out.fill();
@@ -195,7 +195,7 @@ TEST_F(EnginePair, APageThatNoOwnerKnowsYetIsPublishedAgainByTheNextSet) {
   EXPECT_EQ(b_->exists(out).prefix, 4u);
 }
 
-TEST_F(EnginePair, APageRemovedWhileItIsBeingSetLeavesNoRecordBehind) {
+TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
   open(64 << 20);
   // Many pages, so that it takes a while to queue their records; the last is hunted meanwhile.
   // Other keys in every round: the next set of a key would repair what this one left.
@@ -221,7 +221,7 @@ TEST_F(EnginePair, APageRemovedWhileItIsBeingSetLeavesNoRecordBehind) {
   for (Side* side : {a_.get(), b_.get()}) EXPECT_EQ(side->engine.shard().stats().entries, 0u);
 }
 
-TEST_F(EnginePair, APageEvictedAsSoonAsItIsSetLeavesNoRecordBehind) {
+TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
   open(1 << 20);  // three pages
   std::vector<std::thread> setters;
   for (int setter = 0; setter < 4; ++setter) {
@@ -254,7 +254,7 @@ TEST_F(EnginePair, ClearGivesTheRoomBack) {
 
 // --- 4: never wait for a peer in trouble, never promise what it has
 
-TEST_F(EnginePair, ExistsPromisesNothingOfANodeThatCannotBeRead) {
+TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   open(64 << 20);
   const HolderIndex stranger = b_->engine.add_node("c", 'c');
   Pages pages("k", 1, 4096);
@@ -268,7 +268,7 @@ TEST_F(EnginePair, ExistsPromisesNothingOfANodeThatCannotBeRead) {
   EXPECT_NE(b_->get(pages)[0], PageStatus::ok);
 }
 
-TEST_F(EnginePair, NothingIsReadFromASuspectNodeThoughItsPagesAreKnown) {
+TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   open(64 << 20);
   Pages pages("k", 4, 4096);
   pages.fill();
@@ -316,7 +316,7 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
 
 // --- a clear is in force when it returns, and what it voids takes no room
 
-TEST_F(EnginePair, ASetUnderWayDuringAClearLeavesNothingBehindTheSweep) {
+TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   open(64 << 20);
   const auto ns = a_->engine.open_namespace("ns", 0);
   const NamespaceEpoch before = ns->current();
@@ -365,7 +365,7 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
 }
 
-TEST_F(EnginePair, AnotherProcessWithTheSameNodeIdShutsNobodyOut) {
+TEST_F(EnginePair, DuplicateNodeIdDoesNotShutOutTheFirstReader) {
   open(64 << 20);
   Pages pages("k", 4, 4096);
   pages.fill();

@@ -26,7 +26,7 @@ TEST(UsedPages, AreTakenOnceByHolderInTheOrderOfReading) {
   EXPECT_TRUE(used.take().empty());
 }
 
-TEST(UsedPages, APageInSteadyUseIsToldNowAndThen) {
+TEST(UsedPages, PageInSteadyUseIsReportedAtIntervals) {
   UsedPages used;
   const TimePoint now = Clock::now();
   used.note(3, digests(0, 1), now);

@@ -34,7 +34,7 @@ class IpcCrowd : public IpcTest {
   Notices notices;
 };
 
-TEST_F(IpcCrowd, WhoSendsNoHelloIsShutAndTheAttachedAreNot) {
+TEST_F(IpcCrowd, ConnectionWithoutHelloIsClosedAndAttachedOnesStay) {
   config.hello_timeout_ms = 100;
   restart();
   RawWorker silent(config.socket_path);
@@ -47,7 +47,7 @@ TEST_F(IpcCrowd, WhoSendsNoHelloIsShutAndTheAttachedAreNot) {
   expect_bystander_served();
 }
 
-TEST_F(IpcCrowd, BeforeItsHelloNobodyCanMakeUsTakeALargeBody) {
+TEST_F(IpcCrowd, LargeBodyBeforeHelloIsRefused) {
   RawWorker worker(config.socket_path);
   worker.send_bytes(worker.head(Op::hello, 1 << 20));
   const auto reply = worker.receive();
@@ -58,7 +58,7 @@ TEST_F(IpcCrowd, BeforeItsHelloNobodyCanMakeUsTakeALargeBody) {
   expect_bystander_served();
 }
 
-TEST_F(IpcCrowd, OneProcessHasItsBoundAndGetsRoomBackWhenItCloses) {
+TEST_F(IpcCrowd, ConnectionsPerProcessAreBoundedAndFreedOnClose) {
   config.admission.per_process_max = 3;  // the bystander is one of this process
   restart();
   auto second = attached();
@@ -144,7 +144,7 @@ TEST(Admission, GoesByUserGroupAndSupplementaryGroup) {
   EXPECT_TRUE((Admission{{8}, {7}, 0, 0}.permits(visitor))) << "root could be anyone";
 }
 
-TEST(Crowd, ProcessesThatCannotBeSeenShareNoBound) {
+TEST(Crowd, UnidentifiedProcessesHaveOnlyTheUserBound) {
   Admission admission;
   admission.per_process_max = 1;
   admission.per_user_max = 3;
@@ -157,7 +157,7 @@ TEST(Crowd, ProcessesThatCannotBeSeenShareNoBound) {
   EXPECT_EQ(crowd.enter(visitor), "") << "another user has a bound of its own";
 }
 
-TEST(Notices, OfEachKindOneSentenceNowAndThen) {
+TEST(Notices, EachKindIsReportedOncePerInterval) {
   Notices notices;
   const TimePoint start = Clock::now();
   for (int i = 0; i < 1000; ++i) notices.say("a", "number " + std::to_string(i));

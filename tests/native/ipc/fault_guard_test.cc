@@ -17,7 +17,7 @@ class FaultGuardTest : public ::testing::Test {
   void SetUp() override { install_fault_guard(); }
 };
 
-TEST_F(FaultGuardTest, ATruncatedMemfdIsToldAsFalse) {
+TEST_F(FaultGuardTest, AccessToATruncatedMemfdReturnsFalse) {
   Memory memory(8192);
   EXPECT_TRUE(guarded(memory.at, 8192, touch, memory.at + 5000));
   ASSERT_EQ(::ftruncate(memory.fd.get(), 4096), 0);

@@ -30,7 +30,7 @@ class LargeRequests : public IpcTest {
   Notices notices;
 };
 
-TEST_F(LargeRequests, WhatOneUserHoldsIsBoundedAndTheNextIsRefusedAlone) {
+TEST_F(LargeRequests, RequestMemoryOfAUserIsBoundedAndExcessRefused) {
   restart(5 * kLarge);  // a user has half of that: room for two
   std::vector<std::unique_ptr<RawWorker>> holders;
   for (int i = 0; i < 2; ++i) {

@@ -112,7 +112,7 @@ TEST_F(HostileWorker, MoreFilesThanAskedForAreRefusedAndClosed) {
       << "the connection's own files went, and none stayed behind";
 }
 
-TEST_F(HostileWorker, AFileWithAnOpThatTakesNoneIsRefused) {
+TEST_F(HostileWorker, FileWithAnOpThatTakesNoFileIsRefused) {
   expect_refused_and_closed(worker->ask(Op::ping, "", 0, 0, {memory.fd.get()}), "no file");
 }
 
@@ -229,7 +229,7 @@ TEST_F(HostileWorker, ATokenInAnotherUsersHandsOpensNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST_F(HostileWorker, AnotherProtocolVersionIsToldWhichOneWeSpeak) {
+TEST_F(HostileWorker, OtherProtocolVersionIsRefusedByNumber) {
   ipc::HelloHead hello_head;
   hello_head.protocol_version = 99;
   std::string body;
@@ -323,7 +323,7 @@ TEST_F(HostileWorker, WorkersConnectionsAndNamespacesAreBounded) {
   EXPECT_EQ(third.hello()->error(), ErrorCode::none) << "room again";
 }
 
-TEST_F(HostileWorker, NamesThatNobodyCanReadAreRefused) {
+TEST_F(HostileWorker, UnprintableAndOverlongNamespacesAreRefused) {
   for (const std::string& ns :
        {std::string("\xff"), std::string("a\nb"), std::string("\xed\xa0\x80"), std::string(1, '\0'),
         std::string(1025, 'n')}) {

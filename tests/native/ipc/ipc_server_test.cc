@@ -26,7 +26,7 @@ TEST_F(IpcTest, APageSetIsReadBackByteForByte) {
 }
 
 // As after SIGSTOP, or when the machine stood still.
-TEST(FrameStream, AHelloThatHasComeIsReadThoughItsTimeIsOver) {
+TEST(FrameStream, HelloAlreadyReceivedIsReadAfterItsTimeout) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   ipc::FrameMemory memory(0, 0);
@@ -40,7 +40,7 @@ TEST(FrameStream, AHelloThatHasComeIsReadThoughItsTimeIsOver) {
   EXPECT_FALSE(stream.read_hello(frame, Deadline::after_ms(-1))) << "nothing has come";
 }
 
-TEST_F(IpcTest, HelloTellsWhoTheDaemonIsAndWhatItTakes) {
+TEST_F(IpcTest, HelloReplyHasVersionIncarnationAndPageLimit) {
   RawWorker worker(config.socket_path);
   const auto reply = worker.hello();
   ASSERT_TRUE(reply);
@@ -53,7 +53,7 @@ TEST_F(IpcTest, HelloTellsWhoTheDaemonIsAndWhatItTakes) {
   EXPECT_EQ(reply->body.substr(sizeof(answer)), "1.2.3");
 }
 
-TEST_F(IpcTest, ExistsCountsTheUnbrokenPrefixAndTheBitmapShowsTheRest) {
+TEST_F(IpcTest, ExistsReturnsThePrefixAndOptionallyABitmap) {
   auto worker = attached();
   Memory memory(kBytes);
   const uint32_t region = worker->share(memory.fd, kBytes);
@@ -86,7 +86,7 @@ TEST_F(IpcTest, RemoveAndClearTakePagesAwayFromThisNamespaceOnly) {
   EXPECT_EQ(other->ask(Op::exists, pack_keys({"a"}), 1)->header.value, 1u);
 }
 
-TEST_F(IpcTest, ClearSaysWhatCouldNotBeReached) {
+TEST_F(IpcTest, ClearReportsUnreachedNodes) {
   handler.unreached = "node n3 does not answer";
   const auto reply = attached()->ask(Op::clear);
   ASSERT_TRUE(reply);
@@ -139,7 +139,7 @@ TEST_F(IpcTest, AnUnregisteredRegionIsGone) {
   EXPECT_NE(next, region) << "ids are not used twice";
 }
 
-TEST_F(IpcTest, ARegionUnregisteredDuringAGetStaysMappedUntilItsEnd) {
+TEST_F(IpcTest, RegionUnregisteredDuringAGetStaysMapped) {
   auto worker = attached();
   Memory memory(kBytes);
   const uint32_t region = worker->share(memory.fd, kBytes);
@@ -174,7 +174,7 @@ TEST_F(IpcTest, AFencedConnectionWritesNothingMore) {
   EXPECT_EQ(memory.at[500], 0);
 }
 
-TEST_F(IpcTest, ARequestThatWasGivenUpIsCountedAndToldWhileItLasts) {
+TEST_F(IpcTest, GivenUpRequestIsCountedAndReportedWhileItLasts) {
   auto worker = attached();
   Memory memory(kBytes);
   const uint32_t region = worker->share(memory.fd, kBytes);
@@ -199,7 +199,7 @@ TEST_F(IpcTest, ARequestThatWasGivenUpIsCountedAndToldWhileItLasts) {
   EXPECT_EQ(server->stats().given_up, 1u);
 }
 
-TEST_F(IpcTest, AWorkerThatDiesDuringAGetIsReclaimedAfterIt) {
+TEST_F(IpcTest, WorkerDyingDuringAGetIsReclaimedAfterwards) {
   auto worker = attached();
   Memory memory(kBytes);
   const uint32_t region = worker->share(memory.fd, kBytes);
@@ -214,7 +214,7 @@ TEST_F(IpcTest, AWorkerThatDiesDuringAGetIsReclaimedAfterIt) {
   expect_bystander_served();
 }
 
-TEST_F(IpcTest, TheDaemonStopsWhileWorkersAreIdleAndTheySeeTheEnd) {
+TEST_F(IpcTest, StoppingDaemonClosesIdleConnections) {
   auto worker = attached();
   server.reset();
   EXPECT_TRUE(worker->closed_by_daemon());
@@ -222,7 +222,7 @@ TEST_F(IpcTest, TheDaemonStopsWhileWorkersAreIdleAndTheySeeTheEnd) {
   EXPECT_FALSE(std::filesystem::exists(config.socket_path));
 }
 
-TEST_F(IpcTest, AStopWaitsForTheGetInProgressAndDeliversItsReply) {
+TEST_F(IpcTest, StopWaitsForARunningGetAndItsReply) {
   auto worker = attached();
   Memory memory(kBytes);
   const uint32_t region = worker->share(memory.fd, kBytes);
@@ -258,7 +258,7 @@ TEST_F(IpcTest, WorkersAndCountersAreShown) {
   EXPECT_EQ(server->stats().connections, 2u);
 }
 
-TEST_F(IpcTest, StatsAreTheEnginesAndItsFailureIsToldAsText) {
+TEST_F(IpcTest, StatsComeFromTheEngineAndItsFailureIsText) {
   auto worker = attached();
   EXPECT_EQ(worker->ask(Op::stats)->body, "{\"pages\": 1}");
   handler.stats_fail = true;

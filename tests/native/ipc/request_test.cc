@@ -54,7 +54,7 @@ TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   }
 }
 
-TEST(Request, OnlyPagesAreBoundedByTheMostPagesThatThereMayBe) {
+TEST(Request, OnlyPageRequestsAreBoundedByPagesMax) {
   EXPECT_THROW(check_header(header_of(Op::get, "", kPagesMax + 1)), RequestError);
   EXPECT_NO_THROW(check_header(header_of(Op::unregister_region, "", UINT32_MAX)))
       << "an id, of which a daemon gives out as many as it is asked for";

@@ -73,7 +73,7 @@ TEST_F(SocketPathTest, AMissingDirectoryIsMade) {
   EXPECT_EQ(refusal(config, handler), "");
 }
 
-TEST_F(SocketPathTest, APathTooLongOrImpossibleIsNamed) {
+TEST_F(SocketPathTest, TooLongOrUnusablePathIsRefusedWithTheReason) {
   config.socket_path = dir / std::string(120, 'x');
   EXPECT_NE(refusal(config, handler).find("shorter"), std::string::npos);
   std::ofstream(dir / "file") << "no directory";
@@ -82,7 +82,7 @@ TEST_F(SocketPathTest, APathTooLongOrImpossibleIsNamed) {
   EXPECT_NE(text.find(config.socket_path), std::string::npos) << text;
 }
 
-TEST_F(SocketPathTest, TheSocketHasItsModeWhateverTheUmask) {
+TEST_F(SocketPathTest, SocketModeIgnoresTheUmask) {
   const mode_t old = ::umask(0777);
   {
     const IpcServer server(config, handler);

@@ -161,12 +161,12 @@ class PoolCrash : public PoolFileFixture {
   uint64_t recovered = 0;
 };
 
-TEST_F(PoolCrash, WhatWasCommittedIsThereAndWhatWasRemovedIsNot) {
+TEST_F(PoolCrash, KeepsCommittedAndLosesRemovedPages) {
   config.size_bytes = 16 * kMiB;
   crash(false);
 }
 
-TEST_F(PoolCrash, WhileEvictionMovesMemoryBetweenSizes) {
+TEST_F(PoolCrash, RecoversWhileEvictionMovesMemoryBetweenSizes) {
   config.size_bytes = 1 * kMiB + 512 * kKiB;
   crash(true);
 }

@@ -56,7 +56,7 @@ TEST_F(PoolEviction, PinnedPageIsNeverEvicted) {
   EXPECT_FALSE(held(0)) << "its age counts again once it is unpinned";
 }
 
-TEST_F(PoolEviction, AnOperatorsWordEvictsTheColdestUpToTheBytesAsked) {
+TEST_F(PoolEviction, EvictColdestFreesAtLeastTheBytesAsked) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 200; ++i) set(i, 16 * kKiB);
   touch({0});
@@ -75,7 +75,7 @@ TEST_F(PoolEviction, AnOperatorsWordEvictsTheColdestUpToTheBytesAsked) {
   unpin(pinned);
 }
 
-TEST_F(PoolEviction, AnOperatorsWordEvictsThePagesNamedThatNobodyPins) {
+TEST_F(PoolEviction, EvictRemovesNamedUnpinnedPages) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 200; ++i) set(i, 16 * kKiB);
   const PinnedPage pinned = pin(7);
@@ -92,7 +92,7 @@ TEST_F(PoolEviction, AnOperatorsWordEvictsThePagesNamedThatNobodyPins) {
   unpin(pinned);
 }
 
-TEST_F(PoolEviction, EverythingPinnedIsNoSpaceAndPassesWithTheFirstUnpin) {
+TEST_F(PoolEviction, FullyPinnedPoolHasNoSpaceUntilAnUnpin) {
   open(1 * kMiB);
   std::vector<PinnedPage> pages;
   for (uint64_t i = 0;; ++i) {
@@ -113,7 +113,7 @@ TEST_F(PoolEviction, EverythingPinnedIsNoSpaceAndPassesWithTheFirstUnpin) {
   pool->unpin(pages);
 }
 
-TEST_F(PoolEviction, BatchLargerThanThePoolTakesWhatFits) {
+TEST_F(PoolEviction, OversizedBatchReservesAsManyPagesAsFit) {
   open(1 * kMiB);
   std::vector<PageRequest> requests;
   for (uint64_t i = 0; i < 40; ++i) requests.push_back({digest_for(i), 64 * kKiB});
@@ -244,7 +244,7 @@ TEST_F(PoolEviction, PinnedPagesAreWalkedAroundByALargePage) {
   pool->unpin(pinned);
 }
 
-TEST_F(PoolEviction, SizeInUseTakesTheRoomOfOneThatIsNot) {
+TEST_F(PoolEviction, ActiveSizeTakesTheRoomOfAnIdleSize) {
   open(32 * kMiB);
   const uint64_t old_pages = fill(0, 64 * kKiB);
   for (uint64_t i = 0; i < 2 * 32 * 8; ++i) set(1'000'000 + i, 128 * kKiB);
@@ -254,7 +254,7 @@ TEST_F(PoolEviction, SizeInUseTakesTheRoomOfOneThatIsNot) {
   EXPECT_GT(used(), 0.95);
 }
 
-TEST_F(PoolEviction, SizesWithoutEndAreServedAndForgotten) {
+TEST_F(PoolEviction, EndlessNewSizesKeepTheClassesBounded) {
   open(8 * kMiB);
   for (uint32_t i = 0; i < 1500; ++i) set_unpainted(i, (1 + i % 1000) * 4 * kKiB);
   EXPECT_LE(pool->stats().classes.size(), 600u);
@@ -314,7 +314,7 @@ TEST_F(PoolChurn, EvictedBytesFollowTheBytesSet) {
 }
 
 // A page of another size may cost a younger neighbour its place, but rarely a fresh one.
-TEST_F(PoolChurn, EvictedPagesAreOldWhateverTheirSize) {
+TEST_F(PoolChurn, EvictedPagesOfMixedSizesAreMostlyOld) {
   open(128 * kMiB);
   std::map<Digest, uint64_t> set_at_bytes;
   uint64_t set_bytes = 0, young = 0;

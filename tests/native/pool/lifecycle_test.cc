@@ -128,7 +128,7 @@ TEST_F(PoolLifecycle, PinnedPageOfAnotherLengthIsNotReplaced) {
   EXPECT_EQ(set(1, 9000).length, 9000u);
 }
 
-TEST_F(PoolLifecycle, RemovedWhilePinnedIsInvisibleAtOnceAndFreedByTheLastUnpin) {
+TEST_F(PoolLifecycle, RemovedPinnedPageIsInvisibleAndFreedByTheLastUnpin) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);
   const PinnedPage one = pin(1), two = pin(1);
@@ -158,7 +158,7 @@ TEST_F(PoolLifecycle, RemovedWhilePinnedIsInvisibleAtOnceAndFreedByTheLastUnpin)
   EXPECT_EQ(pool->stats().used_bytes, 64u + 4096u);
 }
 
-TEST_F(PoolLifecycle, WhatIsRemovedWhilePinnedIsWithdrawnAgainBehindItsRecord) {
+TEST_F(PoolLifecycle, PageRemovedWhilePinnedIsWithdrawnAfterItsRecord) {
   open(4 * kMiB);
   const Reservation first = reserve(1, 4096), second = reserve(2, 4096);
   const RecordRow row = commit(first, 1);
@@ -182,7 +182,7 @@ TEST_F(PoolLifecycle, WhatIsRemovedWhilePinnedIsWithdrawnAgainBehindItsRecord) {
   pool->unpin(pins);
 }
 
-TEST_F(PoolLifecycle, RecordPinsOnlyTheUseOfTheSlotThatItNames) {
+TEST_F(PoolLifecycle, RecordPinsOnlyItsOwnUseOfTheSlot) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);
   const PinnedPage page = pool->pin_record(row.offset, row.digest, row.generation);
@@ -282,7 +282,7 @@ TEST_F(PoolLifecycle, SweepingANamespaceLeavesTheOthers) {
   for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(held(i), i % 3 != 1) << i;
 }
 
-TEST_F(PoolLifecycle, ImpossibleLengthsAreTooLargeAndChangeNothing) {
+TEST_F(PoolLifecycle, OversizedPagesAreTooLargeAndChangeNothing) {
   open(4 * kMiB);
   set(1, 4096);
   EXPECT_EQ(reserve(2, 5 * kMiB).outcome, ReserveOutcome::too_large);

@@ -21,7 +21,7 @@ std::string refusal(uint64_t size_bytes, bool huge_pages) {
   return "";
 }
 
-TEST(PoolMemory, LargerThanTheMemoryIsRefusedWithBothValuesAndTheRemedy) {
+TEST(PoolMemory, PoolLargerThanMemoryIsRefusedWithTheRemedy) {
   const std::string text = refusal(uint64_t{1} << 50, false);
   EXPECT_NE(text.find("pool_size is 1125899906842624 bytes"), std::string::npos) << text;
   EXPECT_NE(text.find("of memory are available"), std::string::npos) << text;

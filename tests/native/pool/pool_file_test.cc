@@ -67,7 +67,7 @@ TEST_F(PoolFileJudged, UnknownEpochsMakeItFresh) {
   EXPECT_FALSE(held(1));
 }
 
-TEST_F(PoolFileJudged, NothingOfWhatIsDroppedStaysInTheFile) {
+TEST_F(PoolFileJudged, DroppedFileIsZeroed) {
   leave_a_page();
   config.file.identity[3] = std::byte{9};
   reopen();
@@ -99,7 +99,7 @@ TEST_F(PoolFileJudged, SomethingElseIsNotOverwritten) {
   EXPECT_EQ(file_bytes(), 5u);
 }
 
-TEST_F(PoolFileJudged, IsPrivateWhateverItWas) {
+TEST_F(PoolFileJudged, FileModeIsMadePrivate) {
   close(::open(path.c_str(), O_RDWR | O_CREAT, 0666));
   chmod(path.c_str(), 0666);
   reopen();
@@ -108,7 +108,7 @@ TEST_F(PoolFileJudged, IsPrivateWhateverItWas) {
   EXPECT_EQ(status.st_mode & 07777, 0600u);
 }
 
-TEST_F(PoolFileJudged, OnlyMemoryFileSystemsWillDo) {
+TEST_F(PoolFileJudged, PathOutsideMemoryFileSystemsIsRefused) {
   config.file.path = "/proc/self/cmdline";
   EXPECT_NE(refusal(), "");
   config.file.path = "/tmp/peercached-test-" + std::to_string(getpid());

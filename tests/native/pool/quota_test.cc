@@ -18,7 +18,7 @@ class PoolQuota : public PageFixture {
   uint64_t bytes(uint32_t ns) const { return pool->use_of(ns).bytes; }
 };
 
-TEST_F(PoolQuota, AtItsQuotaANamespaceEvictsItsOwnLeastRecentlyUsed) {
+TEST_F(PoolQuota, NamespaceAtItsQuotaEvictsItsOwnColdestPages) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 100; ++i) set_in(kTheirs, 1000 + i);
   set_in(kOurs, 0);
@@ -48,7 +48,7 @@ TEST_F(PoolQuota, TheTailOfAChainGoesBeforeItsHead) {
   EXPECT_FALSE(held(3));
 }
 
-TEST_F(PoolQuota, WhatIsInUseIsNotEvictedAndThePageIsRefused) {
+TEST_F(PoolQuota, PinnedPagesStayAndTheNewPageIsRefused) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 4; ++i) set_in(kOurs, i);
   pool->set_quota(kOurs, bytes(kOurs));
@@ -94,7 +94,7 @@ TEST_F(PoolQuota, ReservedAbortedAndRemovedPagesAreCountedOnce) {
   EXPECT_EQ(bytes(kOurs), 0u);
 }
 
-TEST_F(PoolQuota, ALowerQuotaIsReachedWithTheNextPageAndNoneFreesTheNamespace) {
+TEST_F(PoolQuota, LoweredQuotaAppliesAtTheNextPageAndDroppingLiftsIt) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 20; ++i) set_in(kOurs, i);
   const uint64_t stride = bytes(kOurs) / 20;
@@ -106,7 +106,7 @@ TEST_F(PoolQuota, ALowerQuotaIsReachedWithTheNextPageAndNoneFreesTheNamespace) {
   EXPECT_EQ(bytes(kOurs), 15 * stride);
 }
 
-TEST_F(PoolQuota, UnderRandomUseNoNamespaceEverHoldsMoreAndTheSumIsThePools) {
+TEST_F(PoolQuota, QuotasHoldUnderRandomUseAndUsesAddUp) {
   open(4 * kMiB, 0.9, 0.8);
   std::mt19937_64 random(3);
   const uint64_t quotas[] = {200 * kKiB, 700 * kKiB, UINT64_MAX};

@@ -36,7 +36,7 @@ class PoolRecency : public PageFixture {
   }
 };
 
-TEST_F(PoolRecency, PagesInUseStayThoughTheirParentIsOneOfThem) {
+TEST_F(PoolRecency, PagesInUseStayWhenTheirParentIsAlsoInUse) {
   open(4 * kMiB);
   const Digest last = digest_for(7);
   set(7, kPage);
@@ -49,7 +49,7 @@ TEST_F(PoolRecency, PagesInUseStayThoughTheirParentIsOneOfThem) {
   }
 }
 
-TEST_F(PoolRecency, APartOfAChainInUseStaysThoughItsHeadIsNotRead) {
+TEST_F(PoolRecency, ChainTailInUseStaysWhenItsHeadIsUnused) {
   open(4 * kMiB);
   set_batch({0, 1, 2, 3}, kPage);
   for (uint64_t i = 100; i < 2000; ++i) {
@@ -60,7 +60,7 @@ TEST_F(PoolRecency, APartOfAChainInUseStaysThoughItsHeadIsNotRead) {
   EXPECT_FALSE(held(0));
 }
 
-TEST_F(PoolRecency, PagesUsedElsewhereGoAmongThoseUsedThen) {
+TEST_F(PoolRecency, AdoptedPagesAreEvictedByTheirLastUse) {
   open(4 * kMiB);
   let_a_moment_pass();
   set_batch({1, 2, 3}, kPage);
@@ -72,7 +72,7 @@ TEST_F(PoolRecency, PagesUsedElsewhereGoAmongThoseUsedThen) {
   expect_evicted_before({1, 2, 3}, {10, 11, 30});
 }
 
-TEST_F(PoolRecency, TheirPlaceIsFoundThoughTheLastOnesWereReadOrAreGone) {
+TEST_F(PoolRecency, AdoptedPagesKeepTheirPlaceAfterReadsAndRemovals) {
   open(4 * kMiB);
   let_a_moment_pass();
   set_batch({1, 2, 3}, kPage);
@@ -87,7 +87,7 @@ TEST_F(PoolRecency, TheirPlaceIsFoundThoughTheLastOnesWereReadOrAreGone) {
   expect_evicted_before({3, 2, 1}, {20, 21});
 }
 
-TEST_F(PoolRecency, PagesOfSeveralSizesUsedElsewhereGoFirstToo) {
+TEST_F(PoolRecency, OldAdoptedPagesGoFirstAmongMixedSizes) {
   open(8 * kMiB);
   let_a_moment_pass();
   for (uint64_t i = 0; i < 40; ++i) set(i, i % 2 == 0 ? kPage : 4 * kPage);

@@ -32,7 +32,7 @@ TEST_F(Recovery, ServesEveryPageOfEverySize) {
   EXPECT_EQ(scanned().size(), 60u);
 }
 
-TEST_F(Recovery, AnOldRecordFitsNoPage) {
+TEST_F(Recovery, RecoveredPageIsSealedWithTheNewIncarnation) {
   const RecordRow before = set_page(1, 8192);
   const uint32_t others[] = {4096, 8192};
   for (uint64_t i = 2; i < 40; ++i) set_page(i, others[i % 2]);
@@ -48,7 +48,7 @@ TEST_F(Recovery, AnOldRecordFitsNoPage) {
   EXPECT_EQ(now.check, before.check);
 }
 
-TEST_F(Recovery, ThePoolGoesOnWorking) {
+TEST_F(Recovery, RecoveredPoolSetsEvictsAndReopens) {
   for (uint64_t i = 0; i < 60; ++i) set_page(i, length_of(i));
   reopen();
   // Twice its size, of one length and then of another: recovered spans move between classes.
@@ -64,7 +64,7 @@ TEST_F(Recovery, ThePoolGoesOnWorking) {
   EXPECT_FALSE(held(1)) << "evicted is evicted";
 }
 
-TEST_F(Recovery, WhatWasNotCommittedIsNot) {
+TEST_F(Recovery, UncommittedAndRemovedPagesAreNotRecovered) {
   set_page(1, 8192);
   const PageRequest request{digest_for(2), 8192};
   Reservation reservation;
@@ -241,7 +241,7 @@ std::string huge_folder() {
   return "";
 }
 
-TEST_F(Recovery, InHugePagesToo) {
+TEST_F(Recovery, WorksInHugePages) {
   const std::string folder = huge_folder();
   if (folder.empty()) GTEST_SKIP() << "no hugetlbfs is mounted that we may write to";
   pool.reset();

@@ -21,7 +21,7 @@ class RdmaChannels : public ::testing::Test {
   }
 };
 
-TEST_F(RdmaChannels, OnesThatCannotBeMadeAreMissesAtOnceAndNotAtTheDeadline) {
+TEST_F(RdmaChannels, RefusedChannelFailsReadsBeforeTheDeadline) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
@@ -30,7 +30,7 @@ TEST_F(RdmaChannels, OnesThatCannotBeMadeAreMissesAtOnceAndNotAtTheDeadline) {
   EXPECT_EQ(one_read(reader, holder.set(0, 5000), patient_ms(60'000)), PageStatus::error);
 }
 
-TEST_F(RdmaChannels, OneMoreThatCannotBeMadeIsNoDoubtOfThoseThatAre) {
+TEST_F(RdmaChannels, FailedExtraChannelCastsNoDoubtOnOpenOnes) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
@@ -44,7 +44,7 @@ TEST_F(RdmaChannels, OneMoreThatCannotBeMadeIsNoDoubtOfThoseThatAre) {
   EXPECT_EQ(one_read(reader, holder.set(200, 5000)), PageStatus::ok);
 }
 
-TEST_F(RdmaChannels, NobodyWaitsForOneThatIsNotUnderWay) {
+TEST_F(RdmaChannels, LeaseDoesNotHopeForAnUnstartedChannel) {
   RdmaReader reader({"rxe1"});
   NoConnector busy;
   std::atomic<uint32_t> next_number{1};
@@ -71,7 +71,7 @@ TEST_F(RdmaChannels, AnAnswerOfAnotherProcessConnectsNothing) {
   EXPECT_GT(reader.connects, 0u);
 }
 
-TEST_F(RdmaChannels, ClosedOnesAreToldUntilTheHolderHasHeard) {
+TEST_F(RdmaChannels, ClosedChannelsAreReportedUntilTheHolderHears) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
@@ -90,7 +90,7 @@ TEST_F(RdmaChannels, ClosedOnesAreToldUntilTheHolderHasHeard) {
   EXPECT_EQ(holder.fabric.responder().channels(), 1u);
 }
 
-TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
+TEST_F(RdmaChannels, LostGoodbyesDoNotLockAReaderOut) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   rdma::Channel end(*reader.fabric.rails()[0], 1);
@@ -118,7 +118,7 @@ TEST_F(RdmaChannels, AReaderWhoseGoodbyesWereLostIsNotLockedOut) {
   EXPECT_THROW(responder.accept("reader", kReaderIncarnation, offer, {}), std::runtime_error);
 }
 
-TEST_F(RdmaChannels, ABrokenOneIsFencedAtOnce) {
+TEST_F(RdmaChannels, BrokenChannelIsFencedAtOnce) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   const std::vector<RecordRow> rows = holder.set_many(0, 2, 5000);
@@ -156,7 +156,7 @@ class SmallMtu {
   const std::string netdev_;
 };
 
-TEST_F(RdmaChannels, OneThatOnlySmallReadsPassProvesNothingAndSaysSo) {
+TEST_F(RdmaChannels, ChannelPassingOnlySmallReadsIsNotProven) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   rdma::Channel channel(*reader.fabric.rails()[0], 1);
@@ -170,7 +170,7 @@ TEST_F(RdmaChannels, OneThatOnlySmallReadsPassProvesNothingAndSaysSo) {
   }));
 }
 
-TEST_F(RdmaChannels, TheSecondLookIsTakenAfterTheBytesHaveLanded) {
+TEST_F(RdmaChannels, HeaderIsReadAgainAfterThePayloadLanded) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   const RecordRow row = holder.set(0, 5000);

@@ -92,7 +92,7 @@ TEST_F(RdmaLeastPrivilege, AChannelReadsThePoolAndWritesNothing) {
   EXPECT_EQ(std::memcmp(slot, then.data(), then.size()), 0);
 }
 
-TEST_F(RdmaLeastPrivilege, AChannelWritesNotEvenWhereARegistrationWouldLetIt) {
+TEST_F(RdmaLeastPrivilege, ChannelCannotWriteEvenToWritableRegistrations) {
   std::vector<std::byte> memory(4096, kPaint);
   const rdma::Registration writable(
       Verbs::get().reg_mr(holder.fabric.rails()[0]->pd(), memory.data(), memory.size(),
@@ -107,7 +107,7 @@ TEST_F(RdmaLeastPrivilege, AChannelWritesNotEvenWhereARegistrationWouldLetIt) {
   EXPECT_TRUE(is_painted(memory.data(), memory.size()));
 }
 
-TEST_F(RdmaLeastPrivilege, ThePoolsKeysAreGoodForReadingOnly) {
+TEST_F(RdmaLeastPrivilege, PoolKeysAllowReadsOnly) {
   rdma::RegisteredMemory again(holder.fabric.rails(), holder.pool.base(), 1 << 20,
                                rdma::Purpose::publish);
   again.register_until(Deadline::after_ms(10'000));
@@ -139,7 +139,7 @@ TEST_F(RdmaLeastPrivilege, AWorkersRegionIsNeverRemotelyAccessible) {
   EXPECT_TRUE(is_painted(region.data(), region.size()));
 }
 
-TEST_F(RdmaLeastPrivilege, AReadersOwnEndAnswersNobody) {
+TEST_F(RdmaLeastPrivilege, ReadersEndRefusesRemoteReads) {
   // Its queue pair was made without any remote access: the pool's keys are of no use there.
   rdma::Channel channel(*holder.fabric.rails()[0], 1);
   Intruder intruder(*other.fabric.rails()[0]);

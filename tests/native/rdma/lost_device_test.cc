@@ -4,7 +4,7 @@
 namespace peercached::testing {
 namespace {
 
-TEST(RdmaLostDevice, StaysOutThoughItsPortReadsAsActive) {
+TEST(RdmaLostDevice, StaysDownForATimeThoughItsPortIsActive) {
   RdmaReader reader({"rxe1"});
   rdma::Rail& rail = *reader.fabric.rails()[0];
   TimePoint failed = Clock::now();
@@ -21,7 +21,7 @@ TEST(RdmaLostDevice, StaysOutThoughItsPortReadsAsActive) {
   EXPECT_GE(Clock::now() - failed, std::chrono::milliseconds(2000));
 }
 
-TEST(RdmaLostDevice, ThatIsBackIsReadBy) {
+TEST(RdmaLostDevice, ServesReadsAgainAfterItReturns) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);

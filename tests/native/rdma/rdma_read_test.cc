@@ -74,7 +74,7 @@ TEST_F(RdmaRead, AReusedSlotIsStale) {
   EXPECT_EQ(reading.ops[0].status, PageStatus::stale);
 }
 
-TEST_F(RdmaRead, ARecordOfNoSlotIsStaleAndNobodyElseNotices) {
+TEST_F(RdmaRead, RecordOutsideAnySlotIsStaleAndOthersAreRead) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
@@ -98,7 +98,7 @@ TEST_F(RdmaRead, MemoryThatIsNoRegionIsNeverWritten) {
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
 }
 
-TEST_F(RdmaRead, AFenceEndsTheReadAndNothingIsWrittenAfterIt) {
+TEST_F(RdmaRead, FenceEndsTheReadAndItsWrites) {
   RdmaHolder holder(200 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
@@ -129,7 +129,7 @@ TEST_F(RdmaRead, AFenceEndsTheReadAndNothingIsWrittenAfterIt) {
   reader.fabric.regions().remove(reading.memory.data());
 }
 
-TEST_F(RdmaRead, ADeadlineEndsTheReadAndNothingIsWrittenAfterIt) {
+TEST_F(RdmaRead, DeadlineEndsTheReadAndItsWrites) {
   RdmaHolder holder(400 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"});
   reader.knows(holder);

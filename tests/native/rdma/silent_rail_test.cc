@@ -34,7 +34,7 @@ class RdmaSilentRail : public ::testing::Test {
   }
 };
 
-TEST_F(RdmaSilentRail, CostsOneReadItsDeadlineAndTheNextOnesNothing) {
+TEST_F(RdmaSilentRail, MakesOnlyTheFirstReadWaitForItsDeadline) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"}, 8, for_ever());
   reader.knows(holder);
@@ -55,7 +55,7 @@ TEST_F(RdmaSilentRail, CostsOneReadItsDeadlineAndTheNextOnesNothing) {
   EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::ok);
 }
 
-TEST_F(RdmaSilentRail, CostsNoPageWhereThereIsAnotherOne) {
+TEST_F(RdmaSilentRail, CostsNoPageWithASecondRail) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
   RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
   reader.knows(holder);
@@ -80,7 +80,7 @@ TEST_F(RdmaSilentRail, LeavesTheCallTimeForTcp) {
   EXPECT_FALSE(reader.fabric.engine().reaches(kPeer));
 }
 
-TEST_F(RdmaSilentRail, ThatIsNotEvenConnectedLeavesTheCallTimeForTcp) {
+TEST_F(RdmaSilentRail, WithoutAConnectionLeavesTheCallTimeForTcp) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"}, 8, for_ever(), true);
   reader.knows(holder);
@@ -91,7 +91,7 @@ TEST_F(RdmaSilentRail, ThatIsNotEvenConnectedLeavesTheCallTimeForTcp) {
   EXPECT_TRUE(takes_less(fails, long_ms / 10)) << "no other read waits for it";
 }
 
-TEST_F(RdmaSilentRail, ProvesItselfByOneChannelHoweverManyWereOnTheirWay) {
+TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader({"rxe1"}, 8, for_ever(), true);
   reader.knows(holder);
@@ -135,7 +135,7 @@ TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   }));
 }
 
-TEST_F(RdmaSilentRail, ToOnePeerCostsTheReadsOfOthersNothing) {
+TEST_F(RdmaSilentRail, ToOnePeerDoesNotDelayReadsOfOthers) {
   constexpr HolderIndex kOther = kPeer + 1;
   RdmaHolder hung(64 << 20, {"rxe0"}), other(64 << 20, {"rxe2"});
   RdmaReader reader({"rxe1"}, 8, for_ever());
@@ -158,7 +158,7 @@ TEST_F(RdmaSilentRail, ToOnePeerCostsTheReadsOfOthersNothing) {
   reader.fabric.regions().remove(waiting.memory.data());
 }
 
-TEST_F(RdmaSilentRail, ToOnePeerCostsTheOthersPagesOfTheSameReadNothing) {
+TEST_F(RdmaSilentRail, ToOnePeerCostsOthersNoPageOfTheSameRead) {
   constexpr HolderIndex kOther = kPeer + 1;
   RdmaHolder hung(64 << 20, {"rxe0"}), other(64 << 20, {"rxe2"});
   RdmaReader reader({"rxe1"}, 8, for_ever());

@@ -66,7 +66,7 @@ class JournalFile : public ::testing::Test {
   std::unique_ptr<Journal> journal;
 };
 
-TEST_F(JournalFile, VoidIsWhatWasSetBeforeItsRemoval) {
+TEST_F(JournalFile, PagesSetBeforeTheirRemovalAreVoid) {
   open();
   EXPECT_EQ(journal->last(), 0u);
   EXPECT_TRUE(remove(1));
@@ -113,7 +113,7 @@ TEST_F(JournalFile, EndsAtATornEntryAndGoesOnThere) {
   EXPECT_TRUE(is_void(11, 0));
 }
 
-TEST_F(JournalFile, ADamagedEntryHidesThoseBehindIt) {
+TEST_F(JournalFile, DamagedEntryHidesAllLaterEntries) {
   open();
   for (uint64_t number = 1; number <= 10; ++number) remove(number);
   const TierNote tier = journal->note();
@@ -130,7 +130,7 @@ TEST_F(JournalFile, ADamagedEntryHidesThoseBehindIt) {
   EXPECT_EQ(journal->last(), 6u) << "those that were hidden do not come back";
 }
 
-TEST_F(JournalFile, ATierOfAnotherOrOfALaterJournalIsNotServed) {
+TEST_F(JournalFile, TierOfAnotherOrLaterJournalIsRefused) {
   open();
   remove(1);
   EXPECT_EQ(journal->why_not({}), "") << "a new tier";
@@ -150,7 +150,7 @@ TEST_F(JournalFile, ATierOfAnotherOrOfALaterJournalIsNotServed) {
   EXPECT_NE(journal->why_not(tier), "");
 }
 
-TEST_F(JournalFile, ForgetsTheOlderHalfAndWhatWasSetBefore) {
+TEST_F(JournalFile, FullJournalForgetsItsOlderHalfAndVoidsOlderPages) {
   config.entries_max = 100;
   open();
   const TierNote tier = journal->note();
@@ -168,7 +168,7 @@ TEST_F(JournalFile, ForgetsTheOlderHalfAndWhatWasSetBefore) {
   EXPECT_TRUE(fs::file_size(config.path) < 4096 + 100 * 32);
 }
 
-TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
+TEST_F(JournalFile, UnwrittenRemovalsAreWrittenLater) {
   open();
   remove(1);
   auto full = std::make_unique<NoRoom>(4096 + 32);
@@ -186,7 +186,7 @@ TEST_F(JournalFile, WhatCannotBeWrittenIsWrittenLater) {
   EXPECT_TRUE(is_void(3, 2));
 }
 
-TEST_F(JournalFile, WhatWaitsTwiceWaitsOnce) {
+TEST_F(JournalFile, RepeatedWaitingRemovalsAreQueuedOnce) {
   open();
   remove(1);
   std::vector<Digest> many;
@@ -199,7 +199,7 @@ TEST_F(JournalFile, WhatWaitsTwiceWaitsOnce) {
   EXPECT_TRUE(is_void(19'999, 1));
 }
 
-TEST_F(JournalFile, MoreThanCanWaitRaisesTheFloor) {
+TEST_F(JournalFile, TooManyWaitingRemovalsRaiseTheFloor) {
   open();
   remove(1);
   auto full = std::make_unique<NoRoom>(4096 + 32);
@@ -216,7 +216,7 @@ TEST_F(JournalFile, MoreThanCanWaitRaisesTheFloor) {
   EXPECT_FALSE(is_void(123'456, 2));
 }
 
-TEST_F(JournalFile, BeginsAnewWhereItIsAnothersOrDamaged) {
+TEST_F(JournalFile, ForeignOrDamagedFileStartsEmpty) {
   open();
   remove(1);
   const TierNote tier = journal->note();
@@ -233,14 +233,14 @@ TEST_F(JournalFile, BeginsAnewWhereItIsAnothersOrDamaged) {
   EXPECT_NE(journal->why_not(second), "");
 }
 
-TEST_F(JournalFile, IsRefusedWhereItIsInUseOrHasNoFolder) {
+TEST_F(JournalFile, IsRefusedWhenInUseOrWithoutItsFolder) {
   open();
   EXPECT_THROW(Journal second(config), std::runtime_error);
   config.path = folder / "nowhere" / "removals.log";
   EXPECT_THROW(Journal second(config), std::runtime_error);
 }
 
-TEST_F(JournalFile, TellsWhatWasRemovedSinceAPosition) {
+TEST_F(JournalFile, ReturnsRemovalsSinceAPosition) {
   open();
   for (const uint64_t number : {1, 2, 1, 3}) remove(number);
   for (int round = 0; round < 2; ++round) {
@@ -257,7 +257,7 @@ TEST_F(JournalFile, TellsWhatWasRemovedSinceAPosition) {
   EXPECT_TRUE(journal->since(journal->stats().floor));
 }
 
-TEST_F(JournalFile, WhatWasSetBeforeItForgotEverythingIsVoid) {
+TEST_F(JournalFile, ForgettingEverythingVoidsPagesSetBefore) {
   open();
   remove(1);
   EXPECT_TRUE(journal->forget());

@@ -46,7 +46,7 @@ TEST(Running, MoreThanCanRunAreRefusedAsAWhole) {
   EXPECT_TRUE(running.begin(more));
 }
 
-TEST(Running, ACopyOnItsWayIsDoomedByARemovalBeforeDuringAndAfterItHasBegun) {
+TEST(Running, CopyIsDoomedByAnyRemovalOverlappingIt) {
   Running running;
   const Digest digests[] = {key_of(1), key_of(2), key_of(3), key_of(4)};
   const std::span<const Digest> all = digests;
@@ -63,7 +63,7 @@ TEST(Running, ACopyOnItsWayIsDoomedByARemovalBeforeDuringAndAfterItHasBegun) {
   running.end(all.subspan(2, 1));
 }
 
-TEST(Running, WhoTakesLaterIsNotDoomedByWhatIsOver) {
+TEST(Running, LaterCopyIsNotDoomedByAFinishedRemoval) {
   Running running;
   const Digest one[] = {key_of(1)};
   {

@@ -46,7 +46,7 @@ TEST_F(CellsAhead, have_memory_before_they_are_taken) {
   EXPECT_EQ(cells.bytes(), Cells::bytes_for(400)) << "more than were made ready";
 }
 
-TEST_F(CellsAhead, are_no_more_than_there_are) {
+TEST_F(CellsAhead, never_exceed_the_capacity) {
   take(kCells - 10);
   cells.make_ready(kCells);
   EXPECT_EQ(cells.bytes(), Cells::bytes_for(kCells));

@@ -44,7 +44,7 @@ TEST(PackedRecord, every_field_survives_at_its_limits) {
   }
 }
 
-TEST(PackedRecord, what_does_not_fit_is_not_representable) {
+TEST(PackedRecord, out_of_range_record_is_not_representable) {
   const RecordRow good = record({1, 2}, 3);
   const auto with = [&](auto change) {
     RecordRow row = good;
@@ -81,7 +81,7 @@ TEST(Summary, a_term_depends_on_digest_generation_and_residence_alone) {
   EXPECT_FALSE(changed([](RecordRow& r) { r.generation |= uint64_t{1} << 48; }));
 }
 
-TEST(Summary, a_term_of_a_page_on_disk_depends_on_its_content_and_not_on_the_generation) {
+TEST(Summary, disk_page_term_depends_on_content_not_generation) {
   RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
   row.flags = 0;
   const auto changed = [&](auto change) {

@@ -119,7 +119,7 @@ TEST(Ring, shares_add_up_and_are_near_even) {
   EXPECT_NEAR(sum, 1.0, 1e-9);
 }
 
-TEST(Ring, shares_of_all_owners_are_what_owned_by_says) {
+TEST(Ring, shares_match_owned_by) {
   const Ring ring = ring_of(random_table(7, 40, 5), 3);
   double sum = 0;
   for (auto [node, share] : ring.shares(3)) {

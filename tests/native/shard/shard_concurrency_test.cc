@@ -151,7 +151,7 @@ TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
   EXPECT_EQ(missing, 0u);
 }
 
-TEST(ShardConcurrency, a_cell_that_goes_from_record_to_record_is_never_seen_half) {
+TEST(ShardConcurrency, reused_cell_is_never_seen_half) {
   Shard shard(1000);
   shard.add_holder(1);
   // Of one piece, so that each takes the cell that another one gave back.

@@ -160,7 +160,7 @@ TEST(ShardResync, replace_refuses_rows_of_other_buckets_and_withdrawals) {
   EXPECT_EQ(shard.replace(9, 0x11, 10, ring, kSelf, rows).bad, 3u) << "no such holder";
 }
 
-TEST(ShardResync, trim_forgets_what_is_not_ours_in_the_new_view) {
+TEST(ShardResync, trim_drops_records_not_owned_in_the_new_view) {
   const Ring ring = two_node_ring();
   Shard shard(100'000);
   shard.add_holder(4);

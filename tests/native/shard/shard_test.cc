@@ -134,7 +134,7 @@ TEST(Shard, a_holder_changes_only_its_own_records) {
   EXPECT_EQ(rows[0].generation, 5u);
 }
 
-TEST(Shard, of_many_holders_three_are_named_and_all_are_known) {
+TEST(Shard, three_of_many_holders_are_named_and_all_are_kept) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 6; ++holder) shard.add_holder(holder);
   for (HolderIndex holder = 1; holder <= 6; ++holder)
@@ -167,7 +167,7 @@ TEST(Shard, of_many_holders_three_are_named_and_all_are_known) {
   }
 }
 
-TEST(Shard, what_is_forgotten_is_named_by_nobody_however_many_hold_it) {
+TEST(Shard, forgotten_digests_have_no_holders) {
   Shard shard(1000);
   const std::vector<RecordRow> rows = random_records(3, 1);
   for (HolderIndex holder = 0; holder < 8; ++holder) {
@@ -185,7 +185,7 @@ TEST(Shard, what_is_forgotten_is_named_by_nobody_however_many_hold_it) {
   EXPECT_EQ(found.size(), 3u);
 }
 
-TEST(Shard, a_further_holder_changes_and_withdraws_its_record_like_any_other) {
+TEST(Shard, fourth_holder_can_change_and_withdraw_its_record) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 4; ++holder) {
     shard.add_holder(holder);
@@ -210,7 +210,7 @@ TEST(Shard, a_further_holder_changes_and_withdraws_its_record_like_any_other) {
   EXPECT_EQ(shard.stats().entries, 3u);
 }
 
-TEST(Shard, pages_that_all_hold_outlive_growing_and_shrinking_of_the_table) {
+TEST(Shard, widely_held_pages_survive_table_growth_and_shrinking) {
   constexpr HolderIndex kHolders = 20;
   Shard shard(200'000);
   const auto hot = random_records(1000, 1);
@@ -314,7 +314,7 @@ TEST(Shard, a_full_table_refuses_and_counts) {
   EXPECT_EQ(apply(shard, 2, record({5, 6}, 1)).full, 1u);
 }
 
-TEST(Shard, every_table_takes_as_many_records_as_it_says) {
+TEST(Shard, table_takes_as_many_records_as_its_capacity) {
   for (size_t capacity : {1u, 255u, 4000u, 120'000u}) {
     Shard shard(capacity);
     shard.add_holder(1);
@@ -399,7 +399,7 @@ TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
   EXPECT_EQ(shard.stats().entries, kRecords);
 }
 
-TEST(Shard, says_when_there_is_something_to_sweep) {
+TEST(Shard, dropped_holder_triggers_the_sweep_callback) {
   size_t calls = 0;
   Shard shard(1000, [&] { ++calls; });
   shard.add_holder(1);
@@ -462,7 +462,7 @@ TEST(Shard, an_impossible_capacity_is_refused) {
   EXPECT_THROW(Shard(Shard::kCapacityEntriesMax + 1), std::invalid_argument);
 }
 
-TEST(Shard, stats_tell_what_happened) {
+TEST(Shard, stats_count_adds_changes_and_lookups) {
   Shard shard(1000);
   shard.add_holder(1);
   shard.apply(1, random_records(10, 1));

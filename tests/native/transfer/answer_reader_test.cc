@@ -110,7 +110,7 @@ TEST(AnswerReader, AnAnswerWithoutAnyPageIsDoneWithItsPreamble) {
   EXPECT_TRUE(exchange.landed.empty());
 }
 
-TEST(AnswerReader, ALengthThatDoesNotFitTheStatusesIsRefusedBeforeAnyPageIsTouched) {
+TEST(AnswerReader, LengthMismatchingTheStatusesIsRefusedBeforeAnyWrite) {
   Exchange exchange({10, 20}, {PageStatus::ok, PageStatus::stale});
   exchange.stream[sizeof(FrameHeader) + offsetof(PagesHead, following_bytes)] ^= std::byte{1};
   AnswerReader reader;

@@ -47,7 +47,7 @@ TEST_F(Faults, NoDamagedPageIsEverOkWhenChecksumsAreVerified) {
   }
 }
 
-TEST_F(Faults, NoDamagedPageIsOkThoughItsSumWasRightWhenItCame) {
+TEST_F(Faults, LargePageDamagedAfterItsChecksumIsNeverOk) {
   // Large pages come in pieces, and are summed by the engine before the injector sees them.
   rows.clear();
   for (uint64_t i = 0; i < 6; ++i) rows.push_back(holder.set(1000 + i, 2'000'000));
@@ -145,7 +145,7 @@ TEST(FaultPlans, AreReadFromText) {
   EXPECT_FALSE(parse_fault_plan("").any());
 }
 
-TEST(FaultPlans, ABadOneIsRefusedWithThePartThatIsBad) {
+TEST(FaultPlans, BadPlanIsRefusedWithItsBadPart) {
   for (const char* bad : {"corrupt", "corrupt=", "corrupt=two", "corrupt=1.5", "corrupt=-1",
                           "corrupt=nan", "flood=1", "seed=-1", "seed=1.5", "delay_us_max=0"}) {
     try {

@@ -165,7 +165,7 @@ TEST(TransferFrames, APublishAndItsAnswerArriveAsTheyWereSent) {
   }
 }
 
-TEST(TransferFrames, AnAnswerToALookupThatCannotBeIsRefused) {
+TEST(TransferFrames, InvalidLookupAnswerIsRefused) {
   const auto wrong = [](size_t at, auto value) {
     Located answer{.final = true, .holders = {71}, .rows = {RecordRow{}}};
     answer.rows[0].holder = 0;
@@ -186,7 +186,7 @@ TEST(TransferFrames, AnAnswerToALookupThatCannotBeIsRefused) {
   EXPECT_TRUE(wrong(kRow + offsetof(RecordRow, flags), uint8_t{kRecordWithdraw}));
 }
 
-TEST(TransferFrames, ACountBeyondTheBytesIsNotBelieved) {
+TEST(TransferFrames, CountMismatchingTheBytesIsRefused) {
   std::vector<std::byte> frame;
   append_read(frame, 1, some_pages(3, 10));
   for (uint32_t count : {0u, 2u, 4u, 257u, 0x7fffffffu, 0xffffffffu}) {
@@ -251,7 +251,7 @@ TEST(TransferFrames, RequestsBeyondTheBoundsAreRefused) {
   EXPECT_EQ(check_wanted(some_pages(1, kPageBytesMax)), nullptr) << "one huge page goes alone";
 }
 
-TEST(TransferFrames, AnAnswerMustBeToTheRequestAndAboutItsPages) {
+TEST(TransferFrames, AnswerToAnotherRequestOrWithBadStatusIsRefused) {
   std::vector<std::byte> frame;
   const std::vector<PageStatus> sent = {PageStatus::ok, PageStatus::stale, PageStatus::ok};
   append_pages(frame, 9, sent, 1234);

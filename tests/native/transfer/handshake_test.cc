@@ -61,7 +61,7 @@ TEST(Handshake, APoolSmallerThanItsChunkHasOneKey) {
   EXPECT_EQ(refusal([](auto& a) { a.pool = {99, 4096, 1, 64 * kMiB, {1}}; }), "");
 }
 
-TEST(Handshake, AnEndThatCannotBeIsRefusedByName) {
+TEST(Handshake, InvalidEndIsRefusedByField) {
   using A = ChannelAnswer;
   EXPECT_TRUE(says(refusal([](A& a) { a.end.qpn = 0; }), "qpn 0 is none"));
   EXPECT_TRUE(says(refusal([](A& a) { a.end.qpn = 1 << 24; }), "qpn 16777216"));
@@ -73,7 +73,7 @@ TEST(Handshake, AnEndThatCannotBeIsRefusedByName) {
   EXPECT_TRUE(says(refusal([](A& a) { a.end.link_layer = 3; }), "link_layer 3"));
 }
 
-TEST(Handshake, APoolInCrumbsIsRefused) {
+TEST(Handshake, PoolChunksMustBeMultiplesOfTwoMiB) {
   // Each crumb would be a request of its own: more than a doorbell has room for.
   const auto in_pieces_of = [](uint64_t chunk_bytes) {
     return refusal([=](ChannelAnswer& a) {

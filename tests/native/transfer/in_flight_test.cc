@@ -24,7 +24,7 @@ struct Sender {
   InFlight::Place place;
 };
 
-TEST(InFlight, WhatHasNoRoomGetsItInTheOrderItCame) {
+TEST(InFlight, WaitersGetRoomInTheirOrder) {
   InFlight rail;
   Sender busy, first, second;
   ASSERT_TRUE(rail.take(busy.place, kAll));
@@ -43,7 +43,7 @@ TEST(InFlight, WhatHasNoRoomGetsItInTheOrderItCame) {
   EXPECT_TRUE(rail.take(second.place, kAll / 4));
 }
 
-TEST(InFlight, NewcomersQueueBehindThoseWhoWait) {
+TEST(InFlight, NewcomersQueueBehindWaiters) {
   InFlight rail;
   Sender busy, waiting, small;
   ASSERT_TRUE(rail.take(busy.place, kAll / 2));
@@ -54,7 +54,7 @@ TEST(InFlight, NewcomersQueueBehindThoseWhoWait) {
   EXPECT_TRUE(rail.take(small.place, 1));
 }
 
-TEST(InFlight, WhatWasGrantedToOneWhoLeavesGoesToTheNext) {
+TEST(InFlight, GrantOfALeavingSenderGoesToTheNext) {
   InFlight rail;
   Sender busy, leaving, next;
   ASSERT_TRUE(rail.take(busy.place, kAll));
@@ -70,7 +70,7 @@ TEST(InFlight, WhatWasGrantedToOneWhoLeavesGoesToTheNext) {
   rail.leave(leaving.place);
 }
 
-TEST(InFlight, ManySendersNeverHaveMoreOnTheWayThanTheMost) {
+TEST(InFlight, ConcurrentSendersNeverExceedTheLimit) {
   InFlight rail;
   std::atomic<uint64_t> under_way{0}, most{0};
   std::vector<std::thread> threads;

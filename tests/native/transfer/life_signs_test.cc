@@ -10,7 +10,7 @@ using std::chrono::seconds;
 const TimePoint kNow = Clock::now();
 constexpr LifeSign kSign{7, 1, 99, 1, 0};
 
-TEST(LifeSigns, NothingIsSaidOnceTheTimeOfASignIsOver) {
+TEST(LifeSigns, ExpiredOwnSignIsEmpty) {
   LifeSigns signs;
   EXPECT_EQ(signs.own(kNow), LifeSign{});
   signs.say(kSign, kNow + seconds(1));
@@ -36,13 +36,13 @@ TEST(LifeSigns, TheLastSignOfEachIsTakenOnce) {
   EXPECT_TRUE(signs.take().empty());
 }
 
-TEST(LifeSigns, WhoeverSaysNothingIsNotHeard) {
+TEST(LifeSigns, EmptySignIsIgnored) {
   LifeSigns signs;
   signs.asked(1, LifeSign{}, kNow);
   EXPECT_TRUE(signs.take().empty());
 }
 
-TEST(LifeSigns, ThereIsRoomForAsManyAsAViewMayHave) {
+TEST(LifeSigns, SignsAreBoundedByTheMembersOfAView) {
   LifeSigns signs;
   for (Incarnation who = 1; who <= 5000; ++who) signs.asked(who, kSign, kNow);
   EXPECT_EQ(signs.take().size(), 4096u);

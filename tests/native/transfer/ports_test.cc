@@ -72,7 +72,7 @@ TEST(Ports, AGidIsRoceV2AndIpv4BeforeIpv6BeforeLinkLocal) {
   EXPECT_EQ(chosen_gid(port), 2);
 }
 
-TEST(Ports, AGidThatIsInUseGoesOnlyForABetterOneOrWhenItIsGone) {
+TEST(Ports, UsedGidIsKeptUnlessBetterExistsOrItVanishes) {
   Port port = roce("mlx5_0");
   const GidEntry used{gid("10.0.0.1"), 7, true, "eth0"};
   port.gids = {{gid("10.0.0.2"), 1, true, "eth0"}, used};
@@ -86,7 +86,7 @@ TEST(Ports, AGidThatIsInUseGoesOnlyForABetterOneOrWhenItIsGone) {
   EXPECT_FALSE(choose_gid(port, {}, &used));
 }
 
-TEST(Ports, TheNodesOwnAddressGoesBeforeAll) {
+TEST(Ports, GidOfTheNodesOwnAddressIsPreferred) {
   Port port = roce("mlx5_0");
   port.gids.push_back({gid("10.9.9.9"), 5, true, "vlan9"});
   port.gids.push_back({gid("fd00::7"), 6, true, "eth0"});
@@ -95,7 +95,7 @@ TEST(Ports, TheNodesOwnAddressGoesBeforeAll) {
   EXPECT_EQ(chosen_gid(port, {.device_names = {}, .host = "fd00::7"}), 6);
 }
 
-TEST(Ports, AGidIndexThatIsAskedForIsTakenAsItIs) {
+TEST(Ports, ConfiguredGidIndexIsUsedOrReportedMissing) {
   const Port port = roce("mlx5_0");
   EXPECT_EQ(chosen_gid(port, {.device_names = {}, .gid_index = 0, .host = ""}), 0);
   const RailPolicy none{.device_names = {}, .gid_index = 9, .host = ""};
@@ -109,7 +109,7 @@ TEST(Ports, InfiniBandTakesThePortsOwnGid) {
   EXPECT_EQ(chosen_gid(port), 0);
 }
 
-TEST(Ports, SlowerAndInactiveOnesAreLeftOut) {
+TEST(Ports, SlowerAndInactivePortsAreLeftOut) {
   Port down = roce("mlx5_2");
   down.active = false;
   Port bare = roce("mlx5_3");
@@ -119,7 +119,7 @@ TEST(Ports, SlowerAndInactiveOnesAreLeftOut) {
   EXPECT_EQ(names(choose_rails(ports, {})), (Names{"mlx5_0:1", "mlx5_4:1"}));
 }
 
-TEST(Ports, ThoseNearThePoolGoFirst) {
+TEST(Ports, PortsNearThePoolGoFirst) {
   std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_1"), roce("mlx5_2"), roce("mlx5_3")};
   for (size_t i = 0; i < 4; ++i) ports[i].numa_node = i < 2 ? 0 : 1;
   RailPolicy policy;
@@ -130,7 +130,7 @@ TEST(Ports, ThoseNearThePoolGoFirst) {
   EXPECT_EQ(names(choose_rails(ports, policy)).front(), "mlx5_0:1");
 }
 
-TEST(Ports, NamedOnesAreTakenInTheOrderNamedWhateverTheirState) {
+TEST(Ports, NamedPortsAreTakenInOrderInAnyState) {
   std::vector<Port> ports{roce("mlx5_0"), roce("mlx5_0"), roce("mlx5_1", "10.0.0.2", 25)};
   ports[1].number = 2;
   ports[1].active = false;
@@ -140,7 +140,7 @@ TEST(Ports, NamedOnesAreTakenInTheOrderNamedWhateverTheirState) {
   EXPECT_EQ(names(choose_rails(ports, policy)), (Names{"mlx5_1:1", "mlx5_0:2", "mlx5_0:1"}));
 }
 
-TEST(Ports, ANameThatIsNotThereIsSaidWithThoseThatAre) {
+TEST(Ports, UnknownPortIsReportedWithTheExistingOnes) {
   RailPolicy policy;
   policy.device_names = {"mlx5_0", "mlx5_9"};
   const std::string said = why_refused({roce("mlx5_0"), roce("mlx5_1")}, policy);
@@ -148,7 +148,7 @@ TEST(Ports, ANameThatIsNotThereIsSaidWithThoseThatAre) {
   EXPECT_TRUE(says(said, "there are: mlx5_0:1, mlx5_1:1")) << said;
 }
 
-TEST(Ports, OneThatCannotBeUsedSaysWhyAndWhatToDo) {
+TEST(Ports, UnusablePortIsReportedWithReasonAndRemedy) {
   EXPECT_EQ(why_refused({}), "this machine has no RDMA device");
   EXPECT_EQ(why_unusable(roce("mlx5_0"), {}), "");
   Port down = roce("mlx5_0");
@@ -160,7 +160,7 @@ TEST(Ports, OneThatCannotBeUsedSaysWhyAndWhatToDo) {
       says(why_unusable(bare, {}), "no RoCE v2 GID: give its network interface an address"));
 }
 
-TEST(Ports, WhileNoneCanBeUsedAllAreTakenForTheNetworkMayComeLater) {
+TEST(Ports, AllPortsAreTakenWhileNoneIsUsable) {
   Port down = roce("mlx5_0");
   down.active = false;
   Port bare = roce("mlx5_1", "10.0.0.2", 25);
@@ -168,7 +168,7 @@ TEST(Ports, WhileNoneCanBeUsedAllAreTakenForTheNetworkMayComeLater) {
   EXPECT_EQ(names(choose_rails(std::vector{down, bare}, {})), (Names{"mlx5_0:1", "mlx5_1:1"}));
 }
 
-TEST(Ports, AGidIsWrittenAsTheAddressItIs) {
+TEST(Ports, GidIsPrintedAsItsAddress) {
   EXPECT_EQ(text_of(gid("10.1.2.3")), "10.1.2.3");
   EXPECT_EQ(text_of(gid("fe80::a")), "fe80::a");
 }

@@ -89,7 +89,7 @@ TEST_F(RdmaSlices, CoverEveryByteOnce) {
   for (size_t i = 0; i < ops.size(); ++i) EXPECT_EQ(covered[i], ops[i].length);
 }
 
-TEST_F(RdmaSlices, ALargePageIsOneUseOfItsSlotWhicheverSliceLandsLast) {
+TEST_F(RdmaSlices, LargePageIsOkWhenItsSlicesLandInReverse) {
   page(4 << 20);
   begin();
   const std::vector<Slice> slices = claim_all();
@@ -100,7 +100,7 @@ TEST_F(RdmaSlices, ALargePageIsOneUseOfItsSlotWhicheverSliceLandsLast) {
   EXPECT_TRUE(read->settled());
 }
 
-TEST_F(RdmaSlices, OneSliceOfAnotherUseOfTheSlotMakesThePageStale) {
+TEST_F(RdmaSlices, SliceOfAnotherSlotUseMakesThePageStale) {
   page(4 << 20);
   SlotHeader later = header_of(ops[0]);
   ++later.generation;
@@ -121,7 +121,7 @@ TEST_F(RdmaSlices, OneSliceOfAnotherUseOfTheSlotMakesThePageStale) {
   }
 }
 
-TEST_F(RdmaSlices, AHeaderThatCameWithThePayloadAndWasGoneAfterItProvesNothing) {
+TEST_F(RdmaSlices, HeaderInvalidatedAfterThePayloadMakesThePageStale) {
   page(5000);
   begin();
   const SlotHeader header = header_of(ops[0]);
@@ -131,7 +131,7 @@ TEST_F(RdmaSlices, AHeaderThatCameWithThePayloadAndWasGoneAfterItProvesNothing) 
   EXPECT_EQ(ops[0].status, PageStatus::stale);
 }
 
-TEST_F(RdmaSlices, ABrokenSliceIsTriedThriceThenItsPageFailsAndNoOther) {
+TEST_F(RdmaSlices, BrokenSliceFailsOnlyItsPageAfterThreeTries) {
   page(5000);
   page(5000);
   begin();
@@ -147,14 +147,14 @@ TEST_F(RdmaSlices, ABrokenSliceIsTriedThriceThenItsPageFailsAndNoOther) {
   EXPECT_TRUE(read->settled());
 }
 
-TEST_F(RdmaSlices, ALateSliceIsLookedForElsewhereAsOftenAsItTakes) {
+TEST_F(RdmaSlices, LateSliceCanBeClaimedAgainManyTimes) {
   page(5000);
   begin();
   for (int attempt = 0; attempt < 10; ++attempt) read->put_back(claim_all(), false);
   EXPECT_EQ(claim_all().size(), 1u);
 }
 
-TEST_F(RdmaSlices, ARecordOfNoSlotIsStaleAndNothingIsAskedFor) {
+TEST_F(RdmaSlices, RecordOutsideAnySlotIsStaleWithoutARead) {
   for (uint64_t offset : {kPoolBytes, kPoolBytes - 4096, kPoolBytes - 5000, 4096ul + 8, UINT64_MAX,
                           UINT64_MAX - 63, UINT64_MAX - 5063, 1ul << 63}) {
     page(5000).offset = offset;
@@ -167,7 +167,7 @@ TEST_F(RdmaSlices, ARecordOfNoSlotIsStaleAndNothingIsAskedFor) {
   for (size_t i = 0; i + 1 < ops.size(); ++i) EXPECT_EQ(ops[i].status, PageStatus::stale) << i;
 }
 
-TEST_F(RdmaSlices, MemoryOutsideOfARegionIsNobodysToWriteTo) {
+TEST_F(RdmaSlices, DestinationOutsideARegionIsAnError) {
   page(5000).dest = memory.data() - 1;
   page(5000).dest = memory.data() + memory.size();
   page(5000).dest = memory.data() + memory.size() - 4999;

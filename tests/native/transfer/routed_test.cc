@@ -128,7 +128,7 @@ class RoutedAgain : public Routed {
   Gate gate;
 };
 
-TEST_F(RoutedAgain, WhatNoRailBroughtComesOverTcpInTheSameCall) {
+TEST_F(RoutedAgain, PagesFailedByRdmaComeOverTcpInTheSameCall) {
   read();
   EXPECT_EQ(count(PageStatus::ok), 5u);
   EXPECT_EQ(tcp->peers, std::vector<HolderIndex>{1});
@@ -139,21 +139,21 @@ TEST_F(RoutedAgain, WhatNoRailBroughtComesOverTcpInTheSameCall) {
   EXPECT_EQ(counters.fallback_reads, 1u);
 }
 
-TEST_F(RoutedAgain, NotWhatIsInMemoryOfADevice) {
+TEST_F(RoutedAgain, DeviceMemoryIsNotRetriedOverTcp) {
   ops[0].to_device = true;
   read();
   EXPECT_EQ(ops[0].status, PageStatus::error);
   EXPECT_EQ(ops[1].status, PageStatus::ok);
 }
 
-TEST_F(RoutedAgain, NotAPageThatHasBeenFoundToBeStale) {
+TEST_F(RoutedAgain, StalePageIsNotRetriedOverTcp) {
   rdma.failure = PageStatus::stale;
   read();
   EXPECT_EQ(count(PageStatus::stale), 2u);
   EXPECT_TRUE(tcp->peers.empty());
 }
 
-TEST_F(RoutedAgain, NotBehindTheDeadlineOrTheFence) {
+TEST_F(RoutedAgain, NothingIsRetriedAfterTheDeadlineOrFence) {
   read(0);
   EXPECT_EQ(count(PageStatus::error), 2u);
   gate.fence();
@@ -162,7 +162,7 @@ TEST_F(RoutedAgain, NotBehindTheDeadlineOrTheFence) {
   EXPECT_TRUE(tcp->peers.empty());
 }
 
-TEST_F(RoutedAgain, NotIfRdmaAloneIsWanted) {
+TEST_F(RoutedAgain, NothingIsRetriedWhenOnlyRdmaIsAllowed) {
   PeerEndpoint endpoint;
   endpoint.rails = 1;
   auto none = std::make_unique<Answering<TransferEngine>>();
@@ -174,7 +174,7 @@ TEST_F(RoutedAgain, NotIfRdmaAloneIsWanted) {
   EXPECT_TRUE(tcp->peers.empty());
 }
 
-TEST_F(Routed, APeerThatNoRailReachesIsReadOverTcpUntilOneDoes) {
+TEST_F(Routed, UnreachedPeerIsReadOverTcpUntilARailReachesIt) {
   std::vector<ReadOp> ops(1);
   std::vector<ReadBatch> batches{{1, 1, ops}};
   Gate gate;

@@ -76,7 +76,7 @@ class Sealed : public ::testing::Test {
   RecordingWatcher watcher;
 };
 
-TEST_F(Sealed, NothingOfAPageIsHeardBetweenTheEnds) {
+TEST_F(Sealed, WiretapHearsNoPageBytesWhenSealed) {
   for (const bool is_sealed : {false, true}) {
     TcpServerConfig config;
     config.sealed = is_sealed;
@@ -91,7 +91,7 @@ TEST_F(Sealed, NothingOfAPageIsHeardBetweenTheEnds) {
   }
 }
 
-TEST_F(Sealed, ABitThatIsChangedOnTheWayEndsTheConnection) {
+TEST_F(Sealed, FlippedBitOnTheWireEndsTheConnection) {
   Holder holder(8 << 20, sealed());
   Wiretap between(holder);
   between.flip_at = 300'000;
@@ -125,7 +125,7 @@ TEST_F(Sealed, AReaderThatIsNotKnownIsCountedAndNamed) {
   EXPECT_TRUE(says(said[0], "refused a connection to data_port from 127.0.0.1: TLS: ")) << said[0];
 }
 
-TEST_F(Sealed, EndsThatDoNotAgreeFindOutAtOnce) {
+TEST_F(Sealed, MismatchedSealingFailsTheConnection) {
   Holder holder(1 << 20, sealed()), open(1 << 20);
   PeerEndpoint endpoint = open.endpoint();
   endpoint.sealed = true;
@@ -140,7 +140,7 @@ TEST_F(Sealed, EndsThatDoNotAgreeFindOutAtOnce) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == 1; }));
 }
 
-TEST_F(Sealed, WhoSaysNothingIsShutOut) {
+TEST_F(Sealed, SilentConnectionIsClosed) {
   TcpServerConfig config = sealed();
   config.hello_timeout_ms = 100;
   Holder holder(1 << 20, config);
@@ -149,7 +149,7 @@ TEST_F(Sealed, WhoSaysNothingIsShutOut) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().late_hellos == 1; }));
 }
 
-TEST_F(Sealed, APeerThatDoesNotTakeItsPagesIsCutOff) {
+TEST_F(Sealed, StallingPeerIsCutOff) {
   TcpServerConfig config = sealed();
   config.stall_timeout_ms = 200;
   Holder holder(64 << 20, config);
@@ -168,7 +168,7 @@ TEST_F(Sealed, APeerThatDoesNotTakeItsPagesIsCutOff) {
 }
 
 // A holder that greets as it should, and then changes its key for ever.
-TEST_F(Sealed, AnEndThatOnlyChangesItsKeyIsLeft) {
+TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
   const tcp::Seal::TokenOf token_of = [](auto&, Incarnation) { return kToken; };
   ScriptedHolder holder([&](Wire& wire, int) {
     const auto seal = tcp::Seal::of_holder(wire.fd(), token_of);

@@ -24,7 +24,7 @@ class TcpCrowd : public ::testing::Test {
   Notices notices;
 };
 
-TEST_F(TcpCrowd, AFloodOfConnectionsIsTurnedAwayAndAReaderGoesOn) {
+TEST_F(TcpCrowd, ConnectionFloodIsRefusedAndReadersGoOn) {
   TcpServerConfig config;
   config.greeting_per_host_max = 4;
   config.notices = &notices;
@@ -64,7 +64,7 @@ TEST_F(TcpCrowd, OnePeerHasItsBoundOfChannels) {
   expect_said("node 'reader' has 2 channels");
 }
 
-TEST_F(TcpCrowd, WhoHasNoTokenIsNamed) {
+TEST_F(TcpCrowd, ReaderWithAWrongTokenIsNamed) {
   TcpServerConfig config;
   config.notices = &notices;
   Holder holder(1 << 20, config);

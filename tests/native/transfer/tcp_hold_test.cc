@@ -29,7 +29,7 @@ class TcpHold : public ::testing::Test {
   RecordingWatcher watcher;
 };
 
-TEST_F(TcpHold, EveryPageIsAnsweredForAlsoOfMoreThanOneFrame) {
+TEST_F(TcpHold, HoldAnswersEveryPageAcrossSeveralFrames) {
   Holder holder(4 << 20);
   auto engine = reader_of(holder.endpoint());
   std::vector<uint64_t> numbers(tcp::kDigestsPerRequestMax + 900);
@@ -49,14 +49,14 @@ TEST_F(TcpHold, EveryPageIsAnsweredForAlsoOfMoreThanOneFrame) {
   EXPECT_EQ(engine->health().at(0).channels, 1u);
 }
 
-TEST_F(TcpHold, OfAnUnknownIncarnationNothingIsHeld) {
+TEST_F(TcpHold, NothingIsHeldAtAnotherIncarnation) {
   Holder holder(1 << 20, {}, kHolderIncarnation + 1);
   auto engine = reader_of(holder.endpoint());
   holder.set(1, 1000);
   EXPECT_EQ(hold(*engine, std::vector<uint64_t>{1}), std::vector<uint8_t>{0});
 }
 
-TEST_F(TcpHold, AHolderThatCameBackIsConnectedToAnew) {
+TEST_F(TcpHold, RestartedHolderIsReconnected) {
   Holder holder(1 << 20);
   auto engine = reader_of(holder.endpoint());
   holder.set(1, 1000);

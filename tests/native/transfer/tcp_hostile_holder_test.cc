@@ -21,7 +21,7 @@ class TcpHostileHolder : public ::testing::Test {
 
 constexpr uint32_t kLength = 60'000;  // several fit into one request
 
-TEST_F(TcpHostileHolder, AfterADeadlineAHolderThatWakesUpWritesNothing) {
+TEST_F(TcpHostileHolder, LateBytesAfterTheDeadlineAreNotWritten) {
   std::promise<void> painted;
   std::shared_future<void> go_on = painted.get_future().share();
   std::atomic<bool> cut{false};
@@ -79,7 +79,7 @@ class DroppingSink : public PageSink {
   VerifyingSink verify_{Verify::checksum};
 };
 
-TEST_F(TcpHostileHolder, AHungPeerDelaysNobodyElsesPages) {
+TEST_F(TcpHostileHolder, HungPeerDoesNotDelayPagesOfOthers) {
   ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });  // not even a hello
   Holder holder(32 << 20);
   for (unsigned movers : {0u, 2u}) {
@@ -107,7 +107,7 @@ TEST_F(TcpHostileHolder, AHungPeerDelaysNobodyElsesPages) {
   }
 }
 
-TEST_F(TcpHostileHolder, ALatePeerLeavesTimeToLookAnotherPeersPagesUpAgain) {
+TEST_F(TcpHostileHolder, LatePeerLeavesTimeToRetryStalePagesOfAnother) {
   ScriptedHolder late([](Wire& wire, int) {
     if (ScriptedHolder::greet(wire)) wire.ends();
   });
@@ -131,7 +131,7 @@ TEST_F(TcpHostileHolder, ALatePeerLeavesTimeToLookAnotherPeersPagesUpAgain) {
   EXPECT_NE(watcher.troubles()[0].find("1: silent for"), std::string::npos);
 }
 
-TEST_F(TcpHostileHolder, AConnectionThatIsNeverAnsweredEndsWithTheConnectTimeout) {
+TEST_F(TcpHostileHolder, UnansweredConnectionEndsAtTheConnectTimeout) {
   ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });
   TcpEngineConfig config;
   config.connect_timeout_ms = 50;
@@ -159,7 +159,7 @@ class TellingSink : public PageSink {
   VerifyingSink verify_{Verify::checksum};
 };
 
-TEST_F(TcpHostileHolder, AResetInMidPayloadLosesTheRestAndKeepsWhatHasLanded) {
+TEST_F(TcpHostileHolder, ResetMidPayloadKeepsOnlyPagesAlreadyLanded) {
   std::promise<void> first_landed;
   ScriptedHolder holder([&](Wire& wire, int) {
     Request request;
@@ -198,7 +198,7 @@ ScriptedHolder dribbling_holder(size_t at_once) {
   });
 }
 
-TEST_F(TcpHostileHolder, AHolderThatSendsAByteNowAndThenIsInTrouble) {
+TEST_F(TcpHostileHolder, DribblingHolderIsReportedAsTrouble) {
   ScriptedHolder holder = dribbling_holder(0);
   auto engine = reader_of(holder.endpoint());
   Reading reading({made_up_record(0, kLength)});
@@ -208,7 +208,7 @@ TEST_F(TcpHostileHolder, AHolderThatSendsAByteNowAndThenIsInTrouble) {
   EXPECT_NE(watcher.troubles()[0].find("sent only"), std::string::npos) << watcher.troubles()[0];
 }
 
-TEST_F(TcpHostileHolder, AHolderThatIsSlowIsInNoTrouble) {
+TEST_F(TcpHostileHolder, SlowHolderIsNotReportedAsTrouble) {
   constexpr uint32_t kLarge = 4 << 20;  // 4 MB/s would bring it within the deadline
   ScriptedHolder holder = dribbling_holder(kLarge / 2);
   auto engine = reader_of(holder.endpoint());
@@ -257,7 +257,7 @@ TEST_F(TcpHostileHolder, AnIdleChannelThatDiedIsReplacedOnce) {
   EXPECT_EQ(watcher.troubles().size(), 1u);
 }
 
-TEST_F(TcpHostileHolder, GarbageInPlaceOfAnAnswerIsAnErrorAndNoOtherChannelSuffers) {
+TEST_F(TcpHostileHolder, GarbageAnswerIsAnErrorForItsPeerOnly) {
   ScriptedHolder liar([](Wire& wire, int) {
     Request request;
     if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
@@ -279,7 +279,7 @@ TEST_F(TcpHostileHolder, GarbageInPlaceOfAnAnswerIsAnErrorAndNoOtherChannelSuffe
   EXPECT_NE(watcher.troubles()[0].find("1: sent a bad answer: "), std::string::npos);
 }
 
-TEST_F(TcpHostileHolder, GarbageInPlaceOfAChallengeOrAnAnswerToHelloIsAnError) {
+TEST_F(TcpHostileHolder, GarbageDuringTheHandshakeIsAnError) {
   for (const bool challenges : {false, true}) {
     ScriptedHolder liar([=](Wire& wire, int) {
       std::vector<std::byte> challenge;
@@ -297,7 +297,7 @@ TEST_F(TcpHostileHolder, GarbageInPlaceOfAChallengeOrAnAnswerToHelloIsAnError) {
   }
 }
 
-TEST_F(TcpHostileHolder, AHolderThatSendsAnotherPageIsFoundOut) {
+TEST_F(TcpHostileHolder, PageOfAnotherGenerationOrPayloadIsStale) {
   ScriptedHolder holder([](Wire& wire, int) {
     Request request;
     if (!ScriptedHolder::greet(wire)) return;
@@ -349,7 +349,7 @@ TEST_F(TcpHostileHolder, DroppingAPeerEndsItsReadsWithError) {
   }
 }
 
-TEST_F(TcpHostileHolder, AWorkerThatPullsItsMemoryAwayLosesItsReadOnly) {
+TEST_F(TcpHostileHolder, WorkerThatTruncatesItsMemoryLosesOnlyItsRead) {
   for (const bool sealed : {false, true}) {
     TcpServerConfig config;
     config.sealed = sealed;

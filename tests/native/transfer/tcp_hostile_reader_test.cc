@@ -72,7 +72,7 @@ TEST_F(TcpHostileReader, BadHellosAreRefusedAndCountedAndOthersGoOn) {
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 2; }));
 }
 
-TEST_F(TcpHostileReader, AHelloThatDoesNotComeInTimeEndsTheConnection) {
+TEST_F(TcpHostileReader, ConnectionWithoutTimelyHelloIsClosed) {
   TcpServerConfig config;
   config.hello_timeout_ms = 30;
   Holder holder(1 << 20, config);
@@ -170,7 +170,7 @@ TEST_F(TcpHostileReader, RandomBytesNeverGetAnythingOutOfTheHolder) {
   expect_served(holder, *engine, 2);
 }
 
-TEST_F(TcpHostileReader, AReaderThatDoesNotTakeItsBytesIsCutOffAndItsPinsEnd) {
+TEST_F(TcpHostileReader, StallingReaderIsCutOffAndUnpinned) {
   TcpServerConfig config;
   config.stall_timeout_ms = 50;
   Holder holder(128 << 20, config);
@@ -184,7 +184,7 @@ TEST_F(TcpHostileReader, AReaderThatDoesNotTakeItsBytesIsCutOffAndItsPinsEnd) {
   EXPECT_EQ(holder.server->stats().pages, 0u);
 }
 
-TEST_F(TcpHostileReader, AReaderThatGoesAwayInMidAnswerLeavesNoPins) {
+TEST_F(TcpHostileReader, ReaderLeavingMidAnswerLeavesNoPins) {
   Holder holder(128 << 20);
   const RecordRow row = holder.set(1, 96 << 20);
   {

@@ -38,7 +38,7 @@ std::vector<Digest> some_digests(size_t count) {
   return digests;
 }
 
-TEST_F(TcpLookup, AllOwnersAreAskedAndAnswerForEachOfTheirs) {
+TEST_F(TcpLookup, EachOwnerAnswersAllItsDigests) {
   Holder first(1 << 20), second(1 << 20);
   first.lookup = second.lookup = answer_even;
   engine->add_peer(kPeer, first.endpoint());
@@ -64,7 +64,7 @@ TEST_F(TcpLookup, AllOwnersAreAskedAndAnswerForEachOfTheirs) {
   EXPECT_EQ(engine->health().at(0).channels, 1u);
 }
 
-TEST_F(TcpLookup, AnOwnerThatIsSilentIsLateAndKeepsNobodyElseFromAnswering) {
+TEST_F(TcpLookup, SilentOwnerDoesNotKeepOthersFromAnswering) {
   ScriptedHolder silent([](Wire& wire, int) {
     if (!ScriptedHolder::greet(wire)) return;
     wire.receive_frame();
@@ -82,7 +82,7 @@ TEST_F(TcpLookup, AnOwnerThatIsSilentIsLateAndKeepsNobodyElseFromAnswering) {
   EXPECT_TRUE(watcher.troubles().empty()) << "it is slow: what follows is for others to say";
 }
 
-TEST_F(TcpLookup, ABadAnswerIsTroubleAndNothingOfItIsFinal) {
+TEST_F(TcpLookup, BadLookupAnswerIsTroubleAndIgnored) {
   ScriptedHolder lying([](Wire& wire, int) {
     if (!ScriptedHolder::greet(wire)) return;
     wire.receive_frame();

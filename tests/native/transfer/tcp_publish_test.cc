@@ -64,7 +64,7 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
-TEST_F(TcpPublish, AnOwnerThatDoesNotTakeThemIsToldNoMoreAndNoTrouble) {
+TEST_F(TcpPublish, RefusingOwnerGetsNoMoreFramesAndIsNoTrouble) {
   Holder owner(1 << 20);
   std::atomic<int> frames{0};
   owner.publish = [&](Incarnation, uint64_t, std::span<const RecordRow>) { return frames++ != 0; };
@@ -75,7 +75,7 @@ TEST_F(TcpPublish, AnOwnerThatDoesNotTakeThemIsToldNoMoreAndNoTrouble) {
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
-TEST_F(TcpPublish, AnOwnerThatIsSilentMayTakeThemStill) {
+TEST_F(TcpPublish, SilentOwnerRaisesTheFence) {
   ScriptedHolder silent([](Wire& wire, int) {
     if (!ScriptedHolder::greet(wire)) return;
     wire.receive_frame();
@@ -86,7 +86,7 @@ TEST_F(TcpPublish, AnOwnerThatIsSilentMayTakeThemStill) {
   EXPECT_TRUE(watcher.troubles().empty()) << "it is slow: what follows is for others to say";
 }
 
-TEST_F(TcpPublish, WhatIsSentAgainIsOfTheNextLine) {
+TEST_F(TcpPublish, ResentRecordsCarryTheNextFence) {
   std::atomic<int> sessions{0};
   std::array<std::atomic<uint64_t>, 3> lines{};
   std::atomic<size_t> heard{0};

@@ -77,7 +77,7 @@ TEST_P(TcpRead, SeveralPeersAreReadInOneCall) {
   expect_pages(b, 100);
 }
 
-TEST_P(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
+TEST_P(TcpRead, ReusedSlotIsStaleAndNotServed) {
   Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
@@ -104,7 +104,7 @@ TEST_P(TcpRead, AReusedSlotIsStaleAndItsBytesAreNotServed) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_P(TcpRead, AHolderThatHasLeftServesNothingToThoseWhoHaveNotHeardOfIt) {
+TEST_P(TcpRead, DepartedHolderServesNothingToUninformedReaders) {
   Holder holder(1 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
@@ -172,7 +172,7 @@ TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-TEST_P(TcpRead, APeerNobodyKnowsIsAnErrorAtOnce) {
+TEST_P(TcpRead, UnknownPeerOrIncarnationIsAnError) {
   auto engine = make_reader(watcher);
   Holder holder(1 << 20, port());
   const RecordRow row = holder.set(1, 100);
@@ -397,7 +397,7 @@ TEST_P(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
   EXPECT_EQ(holder.server->stats().accepted, 1u);
 }
 
-TEST_P(TcpRead, APortThatIsTakenIsAnErrorWithTheAddressAndTheKeyToChange) {
+TEST_P(TcpRead, TakenPortErrorNamesTheAddressAndTheKey) {
   Holder holder(1 << 20, port());
   TcpServerConfig config = port();
   config.host = "127.0.0.1";

@@ -60,19 +60,19 @@ TEST_F(Verifier, TakesThePageOfTheRecordAndNoOther) {
   }
 }
 
-TEST_F(Verifier, TakesNoBytesButThoseOfTheHeadersChecksum) {
+TEST_F(Verifier, RefusesBytesMismatchingTheHeadersChecksum) {
   payload[4999] ^= std::byte{1};
   EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::stale);
 }
 
-TEST_F(Verifier, TakesNoPageWhoseHeaderChangedWhileItWasRead) {
+TEST_F(Verifier, RefusesAPageWithAHeaderChangedDuringTheRead) {
   ++op.again.generation;
   seal(op.again);
   VerifyingSink(Verify::header).landed(batch, op);
   EXPECT_EQ(op.status, PageStatus::stale);
 }
 
-TEST_F(Verifier, SaysWhichStalePageIsACorruptOne) {
+TEST_F(Verifier, FlagsCorruptPagesAmongStaleOnes) {
   ReadOp reused = op;
   ++reused.generation;
   VerifyingSink(Verify::checksum).landed(batch, reused);
@@ -83,7 +83,7 @@ TEST_F(Verifier, SaysWhichStalePageIsACorruptOne) {
   EXPECT_TRUE(op.corrupt);
 }
 
-TEST_F(Verifier, HoldsTheSumThatTheEngineMadeAgainstTheHeader) {
+TEST_F(Verifier, ComparesTheEnginesChecksumWithTheHeader) {
   op.checksum = checksum(payload.data(), payload.size());
   EXPECT_EQ(landed(Verify::checksum, [](SlotHeader&) {}), PageStatus::ok);
   *op.checksum ^= 1;
@@ -99,7 +99,7 @@ TEST_F(Verifier, TakesNoHeaderThatIsNotSealed) {
   EXPECT_EQ(op.status, PageStatus::stale);
 }
 
-TEST_F(Verifier, SurvivesAWorkerThatTruncatesItsMemoryOnceThePageHasLanded) {
+TEST_F(Verifier, SurvivesWorkerMemoryTruncatedAfterLanding) {
   install_fault_guard();
   const int fd = memfd_create("region", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, 5000), 0);
