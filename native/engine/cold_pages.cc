@@ -256,10 +256,13 @@ bool ColdPages::hold_back(std::vector<RecordRow>& rows) {
     for (const RecordRow& row : found) digests.push_back(row.digest);
   });
   pool_.remove(digests, rows);
+  const Position carried = journal_.last();
   // An entry of no page gives a position that no page carries.
   const Digest none{};
   const bool written = write_down({&none, 1});
-  hidden_below_.store(journal_.last(), std::memory_order_release);
+  // If the entry could not be written, pages that are set now are hidden as well: misses, not old
+  // pages.
+  hidden_below_.store(std::max(journal_.last(), carried + 1), std::memory_order_release);
   return written;
 }
 

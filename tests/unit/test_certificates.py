@@ -86,6 +86,11 @@ def test_the_certificate_of_another_host_or_node_is_refused(files: Files) -> Non
         read(files, "b", HOST)
 
 
+def test_certificate_of_a_node_is_no_authority(files: Files) -> None:
+    with pytest.raises(ValueError, match="no authority's certificate"):
+        Authority.load(Path(files.certificate), Path(files.key))
+
+
 def test_a_key_that_is_not_the_certificates_is_refused(
     authority: Authority, files: Files, tmp_path: Path
 ) -> None:

@@ -475,7 +475,10 @@ class RemovalDriver:
         others = self._others()
         answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
         if not known:
-            raise ValueError(f"no node {node_id} was ever in a view with this one")
+            raise ValueError(
+                f"no node {node_id} was ever in a view with this one; the other members were asked "
+                "to forget it"
+            )
         return [
             node.address.node_id
             for node, answer in zip(others, answers, strict=True)

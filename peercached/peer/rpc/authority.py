@@ -41,13 +41,16 @@ class Authority:
 
     @staticmethod
     def load(certificate: Path, key: Path) -> Authority:
-        """ValueError if a file cannot be parsed, or the key does not fit the certificate."""
+        """ValueError if a file cannot be parsed, the certificate is no authority's, or the key is
+        not that of the certificate."""
         loaded = serialization.load_pem_private_key(key.read_bytes(), None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key} is no key that this command has made")
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
         if found.public_key() != loaded.public_key():
             raise ValueError(f"{key} is not the key of {certificate}")
+        if not _is_authority(found):
+            raise ValueError(f"{certificate} is no authority's certificate")
         return Authority(found, loaded)
 
     def save(self, certificate: Path, key: Path) -> None:
@@ -131,6 +134,14 @@ def _name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return found.value.ca
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -18,6 +18,8 @@ inline constexpr uint32_t kColdPageBytes = 16 << 10;
 
 class ColdTest : public ::testing::Test {
  protected:
+  explicit ColdTest(const JournalConfig& journal = {}) : journal_(journal) {}
+
   void open(uint64_t pool_bytes, bool automatic = true) {
     shard_.add_holder(kSelfHolder);
     PoolConfig config;
@@ -121,7 +123,7 @@ class ColdTest : public ::testing::Test {
   std::mutex told_mutex_;
   std::vector<RecordRow> told_;
   std::unique_ptr<Pool> pool_;
-  Journal journal_{JournalConfig{}};
+  Journal journal_;
   std::unique_ptr<ColdPages> cold_;
   std::unique_ptr<Promoter> promoter_;
   MemoryTier* tier_ = nullptr;

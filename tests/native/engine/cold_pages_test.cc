@@ -1,6 +1,12 @@
 // What the directory is told of pages that come and go between pool and disk.
 
+#include <stdlib.h>
+
+#include <filesystem>
+#include <stdexcept>
+
 #include "engine/cold_fixture.h"
+#include "no_room.h"
 
 namespace peercached {
 namespace {
@@ -222,6 +228,42 @@ TEST_F(ColdPagesTest, owner_records_match_pool_and_disk_after_random_operations)
       EXPECT_EQ(summary_term(rows[0]), summary_term(known->second)) << n;
     }
   }
+}
+
+class JournalOnDisk {
+ protected:
+  JournalOnDisk() {
+    std::string name = (std::filesystem::temp_directory_path() / "peercached-cold-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+    folder_ = name;
+    config_.path = folder_ / "removals.log";
+  }
+  ~JournalOnDisk() { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+  JournalConfig config_;
+};
+
+class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
+ protected:
+  ColdPagesWithAJournal() : ColdTest(config_) {}
+};
+
+TEST_F(ColdPagesWithAJournal, held_back_pages_are_hidden_even_if_the_journal_has_no_room) {
+  open(4 << 20, false);
+  const Digest digest = digest_of_page(1);
+  ASSERT_TRUE(set(digest));
+  while (tier_->write_one()) {
+  }
+  ASSERT_TRUE(cold_->find(digest));
+  {
+    const NoRoom full(4096);
+    std::vector<RecordRow> rows;
+    EXPECT_FALSE(cold_->hold_back(rows));
+  }
+  EXPECT_FALSE(cold_->find(digest)) << "it may have been removed elsewhere";
+  cold_->release();
+  EXPECT_TRUE(cold_->find(digest));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include "removals/journal.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,27 +12,14 @@
 #include <memory>
 #include <thread>
 
+#include "no_room.h"
+
 namespace peercached {
 namespace {
 
 namespace fs = std::filesystem;
 
 Digest digest_for(uint64_t number) { return {number * 0x9e3779b97f4a7c15 + 1, ~number}; }
-
-// While it lives no file of this process grows beyond so many bytes.
-class NoRoom {
- public:
-  explicit NoRoom(rlim_t bytes) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const struct rlimit tiny { bytes, before_.rlim_max };
-    ::setrlimit(RLIMIT_FSIZE, &tiny);
-  }
-  ~NoRoom() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  struct rlimit before_ {};
-};
 
 class JournalFile : public ::testing::Test {
  protected:
