@@ -146,7 +146,7 @@ class NodeStatus:
             "foreign_holders": lookups.foreign_holders,
             "stream_gaps": daemon.owner_side.gaps,
             "malformed_calls": daemon.servicer.malformed,
-            "unauthenticated_calls": daemon.servicer.gate.unauthenticated,
+            "unauthenticated_calls": daemon.servicer.interceptor.unauthenticated,
             "refused_handshakes": daemon.sessions.refused,
             "events_dropped": int(stats.get("events_dropped", 0)),
         }

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def document(daemon: Daemon) -> dict[str, Any]:
-    servicer, gate = daemon.servicer, daemon.servicer.gate
+    servicer, interceptor = daemon.servicer, daemon.servicer.interceptor
     return {
         "cluster_secret": daemon.secret.present,
         **(daemon.tls.document() if daemon.tls is not None else {}),
         "data_sealed": daemon.config.data_sealed,
         "refused_handshakes": daemon.sessions.refused,
         "misfit_certificates": servicer.misfits,
-        "unauthenticated_calls": gate.unauthenticated,
-        "slow_handshakes": gate.slow_handshakes,
-        "crowded_handshakes": gate.crowded_handshakes,
-        **servicer.doors.document(),
+        "unauthenticated_calls": interceptor.unauthenticated,
+        "slow_handshakes": interceptor.slow_handshakes,
+        "crowded_handshakes": interceptor.crowded_handshakes,
+        **servicer.limits.document(),
     }
 
 
@@ -80,15 +80,15 @@ def say_security(say: Say, daemon: Daemon, stats: dict[str, Any]) -> None:
             f"{unauthorised} connections to data_port had no token of a handshake with this node.",
             "A few are peers that this node did not know yet; find the others in the log.",
         )
-    doors = daemon.servicer.doors
-    if daemon.tls is not None and doors.silent:
+    limits = daemon.servicer.limits
+    if daemon.tls is not None and limits.silent:
         say(
             kinds.TLS_FAILED,
-            f"{doors.silent} connections to meta_port ended in TLS.",
+            f"{limits.silent} connections to meta_port ended in TLS.",
             "Find their addresses in the log: if they belong here, compare tls_ca, the dates of "
             "their certificates, and the clocks.",
         )
-    shut = doors.shut_unproven + doors.shut_crowd + daemon.servicer.gate.slow_handshakes
+    shut = limits.shut_unproven + limits.shut_crowd + daemon.servicer.interceptor.slow_handshakes
     if shut:
         say(
             kinds.META_PORT_STRANGERS,

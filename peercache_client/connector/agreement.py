@@ -13,9 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from peercache_client.seldom import Seldom
+from peercache_client.rate_limited_log import RateLimitedLog
 
-_seldom = Seldom()
+_log_rarely = RateLimitedLog()
 
 # Maps one number per entry to its minimum over all ranks. All ranks pass the same number of
 # entries.
@@ -53,5 +53,5 @@ def reached(future: Future[int], nothing: int) -> int:
     error = future.exception()
     if error is None:
         return max(future.result(), nothing)
-    _seldom.say(type(error).__name__, f"a request goes on without the cache: {error}")
+    _log_rarely.say(type(error).__name__, f"a request goes on without the cache: {error}")
     return nothing

@@ -18,7 +18,7 @@ from peercache_client.connector.requests import Call, Requests
 from peercache_client.connector.tokens import Salt, count_tokens, first_tokens, seed_of
 from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
 from peercache_client.packed_keys import pack_with_suffixes
-from peercache_client.seldom import Seldom
+from peercache_client.rate_limited_log import RateLimitedLog
 
 _MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup, on which no scheduler waits
 
@@ -47,7 +47,7 @@ class RemoteKVConnector:
             # The engine reuses the pages of a retrieve as soon as its future is done.
             silence_timeout_s=None,
         )
-        self._seldom = Seldom()
+        self._log_rarely = RateLimitedLog()
         self._requests = Requests(metadata.page_size, pairs=metadata.is_eagle)
         self._calls = Calls(metadata, self._requests)
         self._buffers: KvBuffers | None = None
@@ -64,7 +64,7 @@ class RemoteKVConnector:
             raise ValueError("the buffers are registered already: make another connector")
         buffers = HostBuffers(self._client, buffers_of(kv_args), self.metadata.timeout_s)
         if buffers.why_copied:
-            self._seldom.say(
+            self._log_rarely.say(
                 "copied",
                 f"the KV buffers are not in memory that the daemon can share, so every page is "
                 f"copied once more ({buffers.why_copied})",
@@ -153,7 +153,7 @@ class RemoteKVConnector:
             with self._requests.use(req_id) as call:
                 return self._match(call, tokens, seed, self.metadata.match_timeout_s)
         except Exception as error:
-            self._seldom.say("match", f"request {req_id}: nothing was looked up: {error}")
+            self._log_rarely.say("match", f"request {req_id}: nothing was looked up: {error}")
             return 0
 
     def num_external_matched_tokens_async(
@@ -218,7 +218,7 @@ class RemoteKVConnector:
                 move, plan, hashes, self._suffixes, call, metadata.chunk_pages
             )
             if not why:
-                self._seldom.say(
+                self._log_rarely.say(
                     f"{done} {why.name}",
                     f"{good} of {len(plan.pages)} pages were {done}, then: {why.name}",
                 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
 from peercache_client.packed_keys import concatenate
-from peercache_client.seldom import Seldom
+from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
 from peercache_client.sglang.transfer_metrics import TransferMetrics
@@ -27,12 +27,12 @@ class Mover:
     every byte of it (set), or every byte is in place (get)."""
 
     def __init__(
-        self, client: Client, timeout_s: float, metrics: TransferMetrics, seldom: Seldom
+        self, client: Client, timeout_s: float, metrics: TransferMetrics, log_rarely: RateLimitedLog
     ) -> None:
         self._client = client
         self._timeout_s = timeout_s
         self._metrics = metrics
-        self._seldom = seldom
+        self._log_rarely = log_rarely
 
     def set(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
         places = [self._place(pages, pages.form.source) for pages in wanted]
@@ -70,7 +70,7 @@ class Mover:
             place: Place = find(pages.hashes, pages.indices)
             return place
         except Exception as error:
-            self._seldom.say(
+            self._log_rarely.say(
                 f"place {pages.pool}", f"pool {pages.pool}: no page was moved: {error}", trace=True
             )
             return None
@@ -131,7 +131,7 @@ class Mover:
     ) -> None:
         why = Counter(status.name for status in statuses if not status)
         reasons = ", ".join(f"{count} {name}" for name, count in why.most_common())
-        self._seldom.say(
+        self._log_rarely.say(
             f"{done} {pool} {min(why, default='')}",
             f"pool {pool}: {results.count(False)} of {len(results)} pages were not {done}: "
             f"{reasons}",

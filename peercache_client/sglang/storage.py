@@ -19,7 +19,7 @@ from sglang.srt.observability.metrics_collector import StorageMetrics
 
 from peercache_client import Client
 from peercache_client.identity import Topology, make_namespace
-from peercache_client.seldom import Seldom, never_raises
+from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.sglang import hits, pools
 from peercache_client.sglang.flat_pages import FlatPages
 from peercache_client.sglang.mover import Mover, Pages
@@ -51,7 +51,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         self._topology = Topology.of(config)
         self._zero_copy = settings.zero_copy
         self._with_metrics = bool(config.enable_storage_metrics)
-        self._seldom = Seldom()
+        self._log_rarely = RateLimitedLog()
         self._metrics = TransferMetrics()
         self.namespace = make_namespace(
             config.model_name, settings.model_revision, settings.namespace, settings.tenant
@@ -66,7 +66,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             silence_timeout_s=None,
         )
         self._sharing = Sharing(self._client, settings.allocator)
-        self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._seldom)
+        self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._log_rarely)
         # None: a pool that numbers pages and has no bytes. Pools that failed to register are
         # absent.
         self._forms: dict[str, PageForm | None] = {}
@@ -266,7 +266,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     def clear(self) -> None:
         """Removes all pages of the namespace in the whole cluster before it returns."""
         if not self._client.clear():
-            self._seldom.say("clear", f"{self.namespace} could not be cleared everywhere")
+            self._log_rarely.say("clear", f"{self.namespace} could not be cleared everywhere")
 
     def get_stats(self) -> StorageMetrics | None:
         """Never waits. None if SGLang runs without metrics."""

@@ -22,7 +22,7 @@ from peercached.directory.lookup import Lookup, LookupCounters
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.rpc.auth import Secret
-from peercached.peer.rpc.doors import Doors
+from peercached.peer.rpc.connection_limits import ConnectionLimits
 from sim.agreement import Agreement
 from sim.engine import SimEngine
 from sim.fake_engine import FakeNative, build_ring, unpack_rows
@@ -273,7 +273,7 @@ class SimCluster(Agreement):
         for owner, name, method in (
             (grpc.aio, "insecure_channel", self.network.insecure_channel),
             (grpc.aio, "server", self.network.server),
-            (Doors, "watch", _no_doors),
+            (ConnectionLimits, "watch", _no_doors),
         ):
             stack.enter_context(mock.patch.object(owner, name, method))
         stack.callback(logging.disable, logging.root.manager.disable)
@@ -449,5 +449,5 @@ class SimCluster(Agreement):
         )
 
 
-async def _no_doors(doors: Doors, port: int) -> None:
+async def _no_doors(doors: ConnectionLimits, port: int) -> None:
     """There are no sockets to look at."""

@@ -12,7 +12,7 @@ import pytest
 from harness.clock import seconds
 
 from peercached.membership import NodeAddress
-from peercached.peer.rpc import doors, gate, wire
+from peercached.peer.rpc import auth_interceptor, connection_limits, wire
 from peercached.peer.rpc.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Claim, Secret
 from peercached.peer.rpc.client import PeerLink
 from peercached.proto import peer_pb2 as pb
@@ -86,7 +86,7 @@ def test_a_replayed_handshake_gets_nothing() -> None:
 def test_handshakes_that_dribble_are_ended_and_others_pass(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gate, "HANDSHAKE_READ_S", seconds(0.2))
+    monkeypatch.setattr(auth_interceptor, "HANDSHAKE_READ_S", seconds(0.2))
 
     async def claim(node: LoopNode) -> None:
         slow = link_to(node)
@@ -106,8 +106,8 @@ def test_handshakes_that_dribble_are_ended_and_others_pass(
 def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors, "PROOF_S", seconds(0.4))
-    monkeypatch.setattr(doors, "LOOK_S", seconds(0.1))
+    monkeypatch.setattr(connection_limits, "PROOF_S", seconds(0.4))
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
     async def claim(node: LoopNode) -> None:
         peer = link_to(node)
@@ -130,7 +130,7 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
 def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors, "LOOK_S", seconds(0.1))
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
     async def claim(node: LoopNode) -> None:
         peer = link_to(node)

@@ -65,7 +65,7 @@ def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> No
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await getattr(link.stub, method)(request_)
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert node.daemon.servicer.gate.unauthenticated == 1
+            assert node.daemon.servicer.interceptor.unauthenticated == 1
             assert node.engine.epochs == {}
             await link.close()
 

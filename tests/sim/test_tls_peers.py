@@ -171,8 +171,8 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
             shut = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
             channel = shut._channel
             # Its connection is cut; the next one is made with the new certificate.
-            for inode, one in list(first.daemon.servicer.doors._by_inode.items()):
-                first.daemon.servicer.doors._shut(one, inode)
+            for inode, one in list(first.daemon.servicer.limits._by_inode.items()):
+                first.daemon.servicer.limits._shut(one, inode)
             await second.set("y")
             await eventually(lambda: shut.stub is not None and shut._channel is not channel)
             await in_sync(first, second)

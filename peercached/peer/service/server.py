@@ -46,10 +46,10 @@ class PeerServer:
 
     async def start(self, host: str, port: int) -> int:
         server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        gate = self._servicer.gate.stand_before(
+        interceptor = self._servicer.interceptor.stand_before(
             peer_pb2_grpc.add_PeerServicer_to_server, self._servicer
         )
-        server.add_generic_rpc_handlers((gate,))
+        server.add_generic_rpc_handlers((interceptor,))
         address = join_host_port(host, port)
         try:
             bound = (
@@ -72,10 +72,10 @@ class PeerServer:
             )
         await server.start()
         self._server = server
-        doors = self._servicer.doors
-        self._watches.append(asyncio.ensure_future(doors.watch(int(bound))))
+        limits = self._servicer.limits
+        self._watches.append(asyncio.ensure_future(limits.watch(int(bound))))
         if self._tls is not None:
-            self._tls.on_connection = doors.new_connection
+            self._tls.on_connection = limits.new_connection
             self._watches.append(asyncio.ensure_future(self._tls.watch()))
         return int(bound)
 

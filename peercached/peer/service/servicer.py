@@ -34,10 +34,10 @@ from peercached.peer.rpc.auth import (
     Session,
     Sessions,
 )
+from peercached.peer.rpc.auth_interceptor import AuthInterceptor
 from peercached.peer.rpc.certificates import misfit
-from peercached.peer.rpc.doors import Doors, host_of
+from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.peer.rpc.failures import Unable
-from peercached.peer.rpc.gate import Gate
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -116,12 +116,12 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         self._catch_up = catch_up
         self._sessions = sessions
         self._read_sealed = read_sealed
-        self.doors = Doors(tls is not None)
-        self.gate = Gate(
+        self.limits = ConnectionLimits(tls is not None)
+        self.interceptor = AuthInterceptor(
             self.Handshake,
             lambda session: sessions.find(session) is not None,
             self._refuse,
-            self.doors,
+            self.limits,
         )
         self.on_call: Callable[[NodeAddress], None] = lambda caller: None
         # run.py sets it once this node can answer operators' calls (peer/service/relay.py).
@@ -152,11 +152,11 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             if key == SESSION_KEY:
                 session = self._sessions.find(value)
                 if session is not None:
-                    self.doors.proven(context.peer())
+                    self.limits.proven(context.peer())
                     self.on_call(session.caller)
                     return session
-        # The session ended after the gate checked it.
-        self.gate.unauthenticated += 1
+        # The session ended after the interceptor checked it.
+        self.interceptor.unauthenticated += 1
         raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
     async def Handshake(self, request: Any, context: Any) -> Any:
@@ -188,7 +188,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         session, proof = self._sessions.finish(
             caller, request.nonce, request.server_nonce, request.proof, now
         )
-        self.doors.proven(context.peer())
+        self.limits.proven(context.peer())
         reply.server_nonce = request.server_nonce
         reply.proof = proof
         reply.session = bytes.fromhex(session.token)

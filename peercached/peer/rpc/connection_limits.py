@@ -50,7 +50,7 @@ def host_of(peer: str) -> str:
     return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-class Doors:
+class ConnectionLimits:
     """Call proven() and spoke() on the event loop, look() from any thread."""
 
     def __init__(self, tls: bool, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,8 +1,8 @@
-"""The gate before the service: reads nothing of a call before its session is known.
+"""An interceptor before the service: reads nothing of a call before its session is known.
 
 gRPC reads a call's message before it runs a unary method, and waits for it without a timeout. So
-strangers could occupy every concurrent call. The gate ends a call without a session at its headers.
-Handshakes have no session, so they get a timeout and a limit per address.
+strangers could occupy every concurrent call. The interceptor ends a call without a session at its
+headers. Handshakes have no session, so they get a timeout and a limit per address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from peercached.peer.rpc.auth import SESSION_KEY
-from peercached.peer.rpc.doors import Doors, host_of
+from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ HANDSHAKES_WAITING_PER_HOST_MAX = 256
 _HANDSHAKE = "/peercached.peer.v1.Peer/Handshake"
 
 
-class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Wraps the handlers of the Peer service. On the event loop's thread."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         shake: Callable[[Any, Any], Any],
         known: Callable[[str], bool],
         refuse: Callable[[Any, Exception], Awaitable[None]],
-        doors: Doors,
+        limits: ConnectionLimits,
     ) -> None:
         """`shake` answers a handshake. `known` tells whether we gave out this session. `refuse`
         ends a call with that error."""
@@ -49,14 +49,14 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._shake = shake
         self._known = known
         self._refuse = refuse
-        self._doors = doors
+        self._limits = limits
         self._turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_MAX)
         self._hosts: dict[str, _Host] = {}
         self.unauthenticated = 0
         self.slow_handshakes = 0
         self.crowded_handshakes = 0
 
-    def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> Gate:
+    def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> AuthInterceptor:
         """Wraps the handlers that the generated `add` function registers for `servicer`."""
         catcher = _Catcher()
         add(servicer, catcher)
@@ -107,7 +107,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _nobody(self) -> Any:
         async def refuse(requests: Any, context: Any) -> None:
             del requests
-            self._doors.spoke(context.peer())
+            self._limits.spoke(context.peer())
             log.warning("refused a call from %s: it has no session", host_of(context.peer()))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this call has no session")
 
@@ -116,7 +116,7 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     async def _handshake(self, requests: Any, context: Any) -> Any:
         peer = context.peer()
         name = host_of(peer)
-        self._doors.spoke(peer)
+        self._limits.spoke(peer)
         host = self._hosts.setdefault(name, _Host())
         host.here += 1
         try:
@@ -188,4 +188,4 @@ class _Catcher:
         (self.handlers,) = handlers
 
     def add_registered_method_handlers(self, name: str, handlers: Any) -> None:
-        """Ignored: handlers registered by method would bypass the gate."""
+        """Ignored: handlers registered by method would bypass the interceptor."""

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PAUSE_S: Final = 30.0
 
 
-class Seldom:
+class RateLimitedLog:
     """Logs each kind of message at most once in 30 s, with the number of skipped ones. Thread
     safe."""
 
@@ -45,7 +45,7 @@ def never_raises(miss: Callable[..., Any]) -> Callable[[F], F]:
                 return method(self, *arguments, **named)
             except Exception as error:
                 name = method.__name__
-                self._seldom.say(name, f"{name} failed, which is a bug: {error}", trace=True)
+                self._log_rarely.say(name, f"{name} failed, which is a bug: {error}", trace=True)
                 return miss(self, *arguments, *named.values())
 
         return cast(F, guarded)

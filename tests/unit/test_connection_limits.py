@@ -7,12 +7,12 @@ from contextlib import ExitStack
 import pytest
 from harness.clock import seconds
 
-from peercached.peer.rpc import doors
-from peercached.peer.rpc.doors import Doors, host_of
+from peercached.peer.rpc import connection_limits
+from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 
 
 class Door:
-    """A listener of this process, the Doors that watch it, and a clock of our own."""
+    """A listener of this process, the ConnectionLimits that watch it, and a clock of our own."""
 
     def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -20,8 +20,8 @@ class Door:
         self.now = 100.0
         self.listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.address = self.listener.getsockname()
-        self.doors = Doors(tls=True, clock=lambda: self.now)
-        self.doors._port = self.address[1]
+        self.limits = ConnectionLimits(tls=True, clock=lambda: self.now)
+        self.limits._port = self.address[1]
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:
         """Their end, ours, and its name to gRPC."""
@@ -55,53 +55,53 @@ def test_unproven_connections_are_closed_and_proven_ones_stay(door: Door) -> Non
     peer, _, name = door.connect()
     stranger, _, stranger_name = door.connect()
     early, _, early_name = door.connect()
-    door.doors.proven(early_name)  # before anybody has looked
-    door.doors.look()
-    door.doors.proven(name)
-    door.doors.spoke(stranger_name)  # a call that was refused proves nothing
-    door.now += doors.PROOF_S + 1
-    door.doors.look()
+    door.limits.proven(early_name)  # before anybody has looked
+    door.limits.look()
+    door.limits.proven(name)
+    door.limits.spoke(stranger_name)  # a call that was refused proves nothing
+    door.now += connection_limits.PROOF_S + 1
+    door.limits.look()
     assert is_open(peer)
     assert is_open(early)
     assert not is_open(stranger)
-    assert door.doors.shut_unproven == 1
-    assert door.doors.document()["meta_connections"] == 3
+    assert door.limits.shut_unproven == 1
+    assert door.limits.document()["meta_connections"] == 3
 
 
 def test_crowd_of_unproven_connections_loses_its_oldest(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "UNPROVEN_PER_HOST_MAX", 3)
+    monkeypatch.setattr(connection_limits, "UNPROVEN_PER_HOST_MAX", 3)
     crowd = []
     for _ in range(5):
         crowd.append(door.connect())
-        door.doors.look()
+        door.limits.look()
         door.now += 0.1
     assert [is_open(theirs) for theirs, _, _ in crowd] == [False, False, True, True, True]
-    assert door.doors.shut_crowd == 2
+    assert door.limits.shut_crowd == 2
 
 
 def test_only_silently_closed_connections_count_as_silent(door: Door) -> None:
     _, silent, _ = door.connect()
     _, refused, name = door.connect()
-    door.doors.look()
-    door.doors.spoke(name)
+    door.limits.look()
+    door.limits.spoke(name)
     silent.close()
     refused.close()
-    door.doors.look()
-    assert door.doors.silent == 1
-    assert door.doors.document()["meta_connections"] == 0
+    door.limits.look()
+    assert door.limits.silent == 1
+    assert door.limits.document()["meta_connections"] == 0
 
 
 def test_sockets_of_others_are_left_alone(door: Door) -> None:
     with ExitStack() as stack:
         elsewhere = Door(stack)
         theirs, _, _ = elsewhere.connect()
-        door.doors.look()
+        door.limits.look()
         door.now += 1000
-        door.doors.look()
+        door.limits.look()
         assert is_open(theirs)
-        assert door.doors.document()["meta_connections"] == 0
+        assert door.limits.document()["meta_connections"] == 0
 
 
 @pytest.mark.parametrize(
