@@ -240,7 +240,7 @@ class Engine:
 
     # --- signs of life (native/transfer/tcp/life_signs.h)
     def say_life(
-        self, view_number: int, sequence: int, in_office: bool, for_s: float, /
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, /
     ) -> None: ...
     def take_life_signs(self) -> list[tuple[int, int, int, int, bool, float, float]]:
         """Of whoever gave one since the last call: (incarnation, view number, sequence, epochs

@@ -45,9 +45,9 @@ void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarn
   engine.admit_reader(node_id, incarnation, token_of(token));
 }
 
-void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool in_office,
+void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
               double for_s) {
-  engine.say_life(view_number, sequence, in_office,
+  engine.say_life(view_number, sequence, is_master,
                   std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
 }
 
@@ -61,7 +61,7 @@ nb::list take_life_signs(Engine& engine) {
   for (const auto& heard : engine.take_life_signs()) {
     const tcp::LifeSign& sign = heard.sign;
     signs.append(nb::make_tuple(heard.who, sign.view_number, sign.sequence, sign.epochs_mark,
-                                sign.in_office == 1, ago_s(heard.at), ago_s(heard.answered)));
+                                sign.is_master == 1, ago_s(heard.at), ago_s(heard.answered)));
   }
   return signs;
 }
@@ -84,7 +84,7 @@ void bind_peers(nb::class_<Engine>& engine) {
            nb::arg("token"))
       .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),
            nb::arg("incarnation"))
-      .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("in_office"),
+      .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("is_master"),
            nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);
 }

@@ -339,9 +339,9 @@ bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   return true;
 }
 
-void Engine::say_life(uint64_t view_number, uint64_t sequence, bool in_office,
+void Engine::say_life(uint64_t view_number, uint64_t sequence, bool is_master,
                       std::chrono::milliseconds ms) {
-  signs_.say({view_number, sequence, namespaces_.epochs_mark(), uint32_t{in_office}, 0},
+  signs_.say({view_number, sequence, namespaces_.epochs_mark(), uint32_t{is_master}, 0},
              Clock::now() + ms);
 }
 

@@ -198,7 +198,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                   uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
   // Sets our sign of life, which expires after `ms`.
-  void say_life(uint64_t view_number, uint64_t sequence, bool in_office,
+  void say_life(uint64_t view_number, uint64_t sequence, bool is_master,
                 std::chrono::milliseconds ms);
   // Returns the signs received since the last call.
   std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }

@@ -27,7 +27,7 @@ class OwnSign:
 
     view_number: int = 0
     sequence: int = 0
-    in_office: bool = False
+    is_master: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Sign:
     incarnation: int
     view_number: int
     sequence: int
-    in_office: bool
+    is_master: bool
     at: float
     answered_at: float = NEVER
     same_epochs: bool = True  # its namespace epochs are ours

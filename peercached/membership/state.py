@@ -307,7 +307,7 @@ class Membership:
             if self._master_role.held:
                 liveness = self._master_role.master.liveness
                 liveness.gave_sign(member.node_id, sign.incarnation, sign.at)
-            if sign.in_office and sign.answered_at > NEVER:
+            if sign.is_master and sign.answered_at > NEVER:
                 self.links.gave_sign(member.node_id, sign.answered_at)
 
     def _process(self, incarnation: int) -> Member | None:

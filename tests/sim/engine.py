@@ -44,8 +44,8 @@ class SimEngine(FakeEngine):
 
     # --- signs of life
 
-    def say_life(self, view_number: int, sequence: int, in_office: bool, for_s: float, /) -> None:
-        self.signs.say(view_number, sequence, in_office, for_s, self.epochs_mark())
+    def say_life(self, view_number: int, sequence: int, is_master: bool, for_s: float, /) -> None:
+        self.signs.say(view_number, sequence, is_master, for_s, self.epochs_mark())
 
     def take_life_signs(self) -> list[Heard]:
         return self.signs.take()

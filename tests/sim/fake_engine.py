@@ -293,7 +293,7 @@ class FakeEngine(NativeDirectory):
     # --- signs of life
 
     def say_life(
-        self, view_number: int, sequence: int, in_office: bool, for_s: float, /
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, /
     ) -> None: ...
 
     def take_life_signs(self) -> list[Heard]:

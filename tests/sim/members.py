@@ -119,7 +119,7 @@ class Node:
                 to.signs.append(
                     Sign(
                         self.address.incarnation, sign.view_number, sign.sequence,
-                        sign.in_office, to.clock, answered_at,
+                        sign.is_master, to.clock, answered_at,
                     )
                 )  # fmt: skip
             then()

@@ -133,8 +133,8 @@ class RealEngine:
         if self._native is not None:
             self._native.give_up(ticket)
 
-    def say_life(self, view_number: int, sequence: int, in_office: bool, for_s: float, /) -> None:
-        self.signs.say(view_number, sequence, in_office, for_s, self.epochs_mark())
+    def say_life(self, view_number: int, sequence: int, is_master: bool, for_s: float, /) -> None:
+        self.signs.say(view_number, sequence, is_master, for_s, self.epochs_mark())
 
     def take_life_signs(self) -> list[Heard]:
         return self.signs.take()

@@ -21,9 +21,9 @@ class Signs:
         self._next_at: dict[int, float] = {}  # by incarnation, when there is one again
 
     def say(
-        self, view_number: int, sequence: int, in_office: bool, for_s: float, mark: int
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, mark: int
     ) -> None:
-        self._own = (view_number, sequence, mark, in_office)
+        self._own = (view_number, sequence, mark, is_master)
         self._until = self._node.clock + for_s
 
     def take(self) -> list[Heard]:

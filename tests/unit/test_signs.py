@@ -106,7 +106,7 @@ def test_masters_life_signs_reduce_heartbeats_to_one_per_two_ttl() -> None:
     [
         {"view_number": VIEW.number + 1},
         {"sequence": 1},
-        {"in_office": False},
+        {"is_master": False},
         {"same_epochs": False},
         {"incarnation": 12},
         {"answered_at": NEVER},
@@ -215,9 +215,9 @@ def test_a_master_counts_no_signs_of_another_view(other: dict[str, int]) -> None
 
 def test_own_sign_carries_the_view_until_the_node_leaves() -> None:
     master, member = master_a().node, member_b().node
-    assert master.own_sign(NOW).in_office
+    assert master.own_sign(NOW).is_master
     sign = member.own_sign(NOW)
-    assert (sign.view_number, sign.in_office) == (VIEW.number, False)
+    assert (sign.view_number, sign.is_master) == (VIEW.number, False)
     member.announce_leave(NOW)
     assert member.own_sign(NOW).view_number == 0
     assert membership("b").own_sign(NOW).view_number == 0, "in no view yet"

@@ -35,7 +35,7 @@ T take(std::span<const std::byte>& from) {
   return value;
 }
 
-bool is_a_sign(const LifeSign& sign) { return sign.in_office <= 1 && sign.reserved == 0; }
+bool is_a_sign(const LifeSign& sign) { return sign.is_master <= 1 && sign.reserved == 0; }
 
 }  // namespace
 

@@ -186,7 +186,7 @@ struct LifeSign {
   uint64_t view_number = 0;  // the newest that it knows; 0: no sign
   uint64_t sequence = 0;     // of its own record in the membership table
   uint64_t epochs_mark = 0;  // hash of its table of namespace epochs
-  uint32_t in_office = 0;    // 1: it acts as a master
+  uint32_t is_master = 0;    // 1: it acts as a master
   uint32_t reserved = 0;
 
   bool operator==(const LifeSign&) const = default;

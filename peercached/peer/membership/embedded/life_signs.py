@@ -16,7 +16,7 @@ class LifeSigns:
 
     def say(self, sign: OwnSign, for_s: float) -> None:
         """Sets our own sign. It expires after `for_s`, so a control plane that hangs gives none."""
-        self._engine.say_life(sign.view_number, sign.sequence, sign.in_office, for_s)
+        self._engine.say_life(sign.view_number, sign.sequence, sign.is_master, for_s)
 
     def take(self, now: float) -> list[Sign]:
         """The signs received since the last call."""
@@ -26,7 +26,7 @@ class LifeSigns:
                 incarnation,
                 view_number,
                 sequence,
-                in_office,
+                is_master,
                 now - ago_s,
                 now - answered_ago_s,
                 epochs_mark == mark,
@@ -36,7 +36,7 @@ class LifeSigns:
                 view_number,
                 sequence,
                 epochs_mark,
-                in_office,
+                is_master,
                 ago_s,
                 answered_ago_s,
             ) in self._engine.take_life_signs()
