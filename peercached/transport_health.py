@@ -29,6 +29,9 @@ def describe(transport: Mapping[str, Any]) -> list[str]:
     why = f": {transport['why']}" if transport["why"] else ""
     lines = [f"pages travel over {taken}{why}"]
     for rail in transport["rails"]:
+        if not rail["up"]:
+            lines.append(f"rail {rail['rail']}: {rail_name(rail)} is down: {rail['why']}")
+            continue
         netdev = f" on {rail['netdev']}" if rail["netdev"] else ""
         near = f", NUMA node {rail['numa_node']}" if rail["numa_node"] >= 0 else ""
         lines.append(

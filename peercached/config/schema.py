@@ -440,8 +440,7 @@ class Config(BaseModel):
         "The RDMA devices to use, in order of preference: names as `ibv_devices` has them, each "
         "with `:port` if it is not port 1 (`mlx5_0`, `mlx5_1:2`). Several are several rails. "
         "Empty: the ports that are active at the start, the fastest of them, nearest to the pool "
-        "first; all ports if none is active. A named port, or one of all, that is down at the "
-        "start is taken when it comes up.",
+        "first. A named port that is down then is taken when it comes up.",
         "Some of the devices belong to storage or to the engines' own traffic.",
     )
     rdma_gid_index: Count = _key(

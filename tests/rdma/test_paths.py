@@ -153,16 +153,15 @@ def test_an_mtu_that_is_lowered_is_followed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", [True, False])
-def test_port_down_at_start_is_used_once_it_comes_up(
-    make_cluster: MakeCluster, attach: Attach, named: bool
+def test_named_port_down_at_start_is_used_once_it_comes_up(
+    make_cluster: MakeCluster, attach: Attach
 ) -> None:
     every = devices()
-    each = [{"device_names": device if named else ""} for device in every[:2]]
+    each = [{"device_names": device} for device in every[:2]]
     cluster = make_cluster(2, start=False, each=each, protocol="auto")
     holder, reader = cluster.daemons
     keys = keys_of("pages", 8)
-    with pulled(*([every[1]] if named else every)):
+    with pulled(every[1]):
         cluster.start(START_S)
         assert all(attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30).set(keys))
         reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)

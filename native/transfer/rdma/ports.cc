@@ -134,14 +134,19 @@ std::vector<Port> chosen_by_name(std::span<const Port> ports, const RailPolicy& 
 
 std::vector<Port> chosen_freely(std::span<const Port> ports, const RailPolicy& policy) {
   std::vector<Port> rails;
+  std::string why;
   double fastest = 0;
   for (const Port& port : ports) {
-    if (!why_unusable(port, policy).empty()) continue;
-    rails.push_back(port);
-    fastest = std::max(fastest, port.rate_gbps);
+    const std::string why_not = why_unusable(port, policy);
+    if (why_not.empty()) {
+      rails.push_back(port);
+      fastest = std::max(fastest, port.rate_gbps);
+    } else {
+      why += (why.empty() ? "" : "; ") + name_of(port) + ": " + why_not;
+    }
   }
+  if (rails.empty()) throw std::runtime_error("no RDMA port can be used: " + why);
   std::erase_if(rails, [&](const Port& port) { return port.rate_gbps < fastest; });
-  if (rails.empty()) rails.assign(ports.begin(), ports.end());
   std::stable_sort(rails.begin(), rails.end(), [&](const Port& a, const Port& b) {
     return (a.numa_node == policy.numa_node) > (b.numa_node == policy.numa_node);
   });

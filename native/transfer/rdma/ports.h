@@ -46,9 +46,9 @@ struct RailPolicy {
 };
 
 // Returns the rails in order of use. Without names, these are the usable ports with the highest
-// rate. A network may come up after the daemon, so named ports need not be usable yet. If no port
-// is usable, all are taken. Throws std::runtime_error if there is no port at all, or none of a
-// given name.
+// rate. Named ports need not be usable yet: a network may come up after the daemon. Throws
+// std::runtime_error if no port is usable, with every port's reason, or if there is none of a given
+// name.
 std::vector<Port> choose_rails(std::span<const Port> ports, const RailPolicy& policy);
 
 // Queries a port of an opened device. Throws VerbsError.

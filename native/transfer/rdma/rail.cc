@@ -47,10 +47,10 @@ uint8_t as_enum(int mtu_bytes) {
   return static_cast<uint8_t>(std::bit_width(static_cast<unsigned>(mtu_bytes) / 128u) - 1);
 }
 
-void check_mtu(const Port& port, int wanted_bytes, const std::string& name) {
-  if (wanted_bytes <= port.mtu_bytes) return;
+void check_mtu(int wanted_bytes, int active_bytes, const std::string& name) {
+  if (wanted_bytes <= active_bytes) return;
   throw std::runtime_error("rdma_mtu is " + std::to_string(wanted_bytes) + ", but " + name +
-                           " runs at " + std::to_string(port.mtu_bytes) +
+                           " runs at " + std::to_string(active_bytes) +
                            ": use 256, 512, 1024, 2048 or 4096 up to that, or raise the MTU of "
                            "its network interface");
 }
@@ -66,8 +66,11 @@ Rail::Rail(uint32_t index_, const Port& port_, const LinkSettings& settings_,
   pd_ = ProtectionDomain(verbs.alloc_pd(context_.get()));
   if (!pd_) refused("allocating a protection domain on " + name());
   const auto [why_not, moved] = look();
-  if (!why_not.empty()) set_down(why_not);
-  if (why_not.empty()) check_mtu(port, settings.mtu_bytes, name());
+  if (why_not.empty()) {
+    check_mtu(settings.mtu_bytes, 128 << address_.mtu, name());
+  } else {
+    set_down(why_not);
+  }
 }
 
 std::string Rail::name() const { return port.device + ":" + std::to_string(port.number); }

@@ -160,12 +160,14 @@ TEST(Ports, UnusablePortIsReportedWithReasonAndRemedy) {
       says(why_unusable(bare, {}), "no RoCE v2 GID: give its network interface an address"));
 }
 
-TEST(Ports, AllPortsAreTakenWhileNoneIsUsable) {
+TEST(Ports, WithoutUsablePortEachReportsItsReason) {
   Port down = roce("mlx5_0");
   down.active = false;
-  Port bare = roce("mlx5_1", "10.0.0.2", 25);
+  Port bare = roce("mlx5_1");
   bare.gids.clear();
-  EXPECT_EQ(names(choose_rails(std::vector{down, bare}, {})), (Names{"mlx5_0:1", "mlx5_1:1"}));
+  const std::string said = why_refused({down, bare});
+  EXPECT_TRUE(says(said, "no RDMA port can be used: mlx5_0:1: it is not active")) << said;
+  EXPECT_TRUE(says(said, "; mlx5_1:1: it has no RoCE v2 GID")) << said;
 }
 
 TEST(Ports, GidIsPrintedAsItsAddress) {
