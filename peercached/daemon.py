@@ -49,7 +49,7 @@ from peercached.peer.removals.member import Removals
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import TimedOut
+from peercached.peer.rpc.failures import Disconnected
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.local_node import LocalNode
 from peercached.peer.service.server import PeerServer
@@ -123,7 +123,7 @@ class Daemon:
         self.owner_side = OwnerSide(engine)
         self.local = LocalShard(engine, native)
         self.local.on_refused = self.owner_side.own_records_refused
-        self.failures = FailureDetector(engine, self.placement, self.peers)
+        self.failures = FailureDetector(engine, self.placement, self.peers, timeout_s)
         self.streams = Streams(
             engine,
             native,
@@ -438,8 +438,9 @@ class Daemon:
         for owner in self.publisher.expire(now):
             if owner in self.placement.nodes:
                 node = self.placement.nodes[owner]
-                late = TimedOut(node.address.endpoint, self.publisher.timeout_s, "take records")
-                self.failures.failed(node, late)
+                # However short the timeout: the next set would wait for this owner, too.
+                late = f"{node.address.endpoint} did not take records in time"
+                self.failures.failed(node, Disconnected(late))
 
     def _log_notices(self, now: float) -> None:
         del now

@@ -75,7 +75,7 @@ class Publisher:
         self._engine = engine
         self._local = local
         self._streams = streams
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         self._tickets = count(1)
         self._pending: dict[int, _Pending] = {}
         self.batches = 0
@@ -84,7 +84,7 @@ class Publisher:
 
     def wait_at_most(self, timeout_ms: float) -> None:
         """Sets the timeout, from the next batch on."""
-        self.timeout_s = timeout_ms / 1000
+        self._timeout_s = timeout_ms / 1000
 
     def publish(self, rows: bytes, now: float, left_s: float, done: Callable[[], None]) -> None:
         self.batches += 1
@@ -132,9 +132,9 @@ class Publisher:
                 waiting[owner] = part
             else:
                 failed.add(owner)
-        deadline = now + min(left_s, self.timeout_s)
+        deadline = now + min(left_s, self._timeout_s)
         pending = _Pending(
-            rows, waiting, accepted, deadline, left_s >= self.timeout_s, done, failed
+            rows, waiting, accepted, deadline, left_s >= self._timeout_s, done, failed
         )
         if waiting:
             self._pending[ticket] = pending

@@ -381,10 +381,11 @@ def test_records_use_frames_only_for_synced_owners_that_keep_up(
     run(claim())
 
 
-def test_an_owner_that_does_not_answer_delays_one_set_only() -> None:
+@pytest.mark.parametrize("timeout_ms", [150, 20])
+def test_silent_owner_delays_one_set_only(timeout_ms: int) -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
-        settings: dict[str, Any] = {"publish_timeout_ms": 150}
+        settings: dict[str, Any] = {"publish_timeout_ms": timeout_ms}
         async with (
             LoopNode("a", a, [a], **settings) as first,
             LoopNode("b", b, [a], **settings) as second,
@@ -399,7 +400,7 @@ def test_an_owner_that_does_not_answer_delays_one_set_only() -> None:
             before, waited = now_s(), time.monotonic()
             await first.set("x")
             assert now_s() - before < seconds(1.0)
-            assert time.monotonic() - waited > seconds(0.1)
+            assert time.monotonic() - waited > seconds(timeout_ms / 1500)
             assert "did not take records in time" in first.sentences()
             before = now_s()
             for number in range(20):

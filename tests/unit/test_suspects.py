@@ -110,7 +110,7 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
 def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
     peer = node()
     placement = SimpleNamespace(nodes={peer.index: peer}, own=None)
-    detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None))
+    detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None), 1.0)
     detector._schedule = lambda: None
     detector.failed(peer, TimedOut("10.0.0.5:1", FAIR_S / 2))
     assert not peer.suspect

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A timeout shorter than this proves nothing about the peer: the worker left too little time.
+# A worker may leave a call little time. A timeout shorter than this, and than our own timeout for
+# calls, proves nothing about the peer.
 FAIR_S = 0.05
 PING_TIMEOUT_S = 1.0
 
 
 class FailureDetector:
-    def __init__(self, engine: Engine, placement: Placement, peers: Peers) -> None:
+    def __init__(
+        self, engine: Engine, placement: Placement, peers: Peers, timeout_s: float
+    ) -> None:
+        self._fair_s = min(FAIR_S, timeout_s)
         self._engine = engine
         self._placement = placement
         self._peers = peers
@@ -41,7 +45,7 @@ class FailureDetector:
 
     def failed(self, node: Node, failure: Unreachable | AuthError) -> None:
         """A call to `node` failed: suspects it, unless the timeout was too short to tell."""
-        if isinstance(failure, TimedOut) and failure.budget_s < FAIR_S:
+        if isinstance(failure, TimedOut) and failure.budget_s < self._fair_s:
             return
         if self._placement.nodes.get(node.index) is not node or node is self._placement.own:
             return
