@@ -1,11 +1,14 @@
 """Checks of this host for RDMA, each with a remedy.
 
-finding.py    one result of a check: level, sentence, remedy probe.py      run by the system's
-Python: the RDMA devices that pyverbs finds, as JSON devices.py    runs probe.py and parses its
-output memory.py     checks: locked memory, huge pages kernel.py     checks: drivers,
-/dev/infiniband ports.py      checks: active ports, GIDs, MTU firewall.py   checks: packet filters
-of this host peers.py      checks: whether the peers' ports can be reached examine.py    gathers the
-facts and runs all checks
+finding.py    one result of a check: level, sentence, remedy
+probe.py      run by the system's Python: the RDMA devices that pyverbs finds, as JSON
+devices.py    runs probe.py and parses its output
+memory.py     checks: locked memory, huge pages
+kernel.py     checks: drivers, /dev/infiniband
+ports.py      checks: active ports, GIDs, MTU
+firewall.py   checks: packet filters of this host
+peers.py      checks: whether the peers' ports can be reached
+examine.py    gathers the facts and runs all checks
 
 Checks are plain functions of facts. Only devices.py, peers.py and examine.py access the machine.
 """

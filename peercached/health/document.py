@@ -12,13 +12,15 @@ _HEAD = """\
 
 <!-- Made by `python -m peercached.health.document` from peercached/health/kinds.py. -->
 
-`peercachectl status`, the dashboard and `doctor` begin with what needs attention: a sentence with
-the values, and what to do. Each finding has a code in brackets. The code never changes its meaning,
-so scripts and alerts can rely on it. `peercachectl status --json` has it in `health`, Prometheus in
-`peercached_health_sentences{severity, code}`.
+`peercachectl status` and the dashboard begin with what needs attention: a sentence with the values,
+and what to do. Each finding has a code. The code never changes its meaning, so scripts and alerts
+can rely on it. `peercachectl status` shows it in brackets, `--json` has it in `health`, and
+Prometheus in `peercached_health_sentences{severity, code}`. `peercachectl doctor` repeats the
+errors.
 
-An *error* costs pages or safety now. A *warning* will, or costs time. An *info* needs no action.
-A finding is left out while its cause is shown for the same node.
+An *error* stops something that this node is for. A *warning* costs pages, speed or safety in part.
+An *info* explains a number, or can wait. `status` leaves a finding out while it shows the cause for
+the same node.
 """
 
 

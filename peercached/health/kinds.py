@@ -20,7 +20,7 @@ NOT_IN_A_VIEW = Kind(
 MASTER_UNREACHABLE = Kind(
     "master_unreachable",
     "warning",
-    "This node cannot reach one of the masters. The others do its work.",
+    "This node cannot reach a master or a head. The other masters do its work.",
 )
 NOT_A_MEMBER_YET = Kind(
     "not_a_member_yet",
@@ -34,7 +34,7 @@ NO_MASTER = Kind("no_master", "error", "This node reaches no master. It keeps th
 ETCD_UNREACHABLE = Kind(
     "etcd_unreachable",
     "error",
-    "etcd does not keep a lease for this node. The node keeps the last view.",
+    "etcd does not keep a lease for this node. The node keeps its last view, if it has one.",
 )
 ETCD_LOST_MEMBERS = Kind(
     "etcd_lost_members",

@@ -61,7 +61,7 @@ class MasterRole:
         return self._roles.within(now)
 
     def take(self, now: float) -> None:
-        """Takes office if needed: enters itself into the table, and watches the others."""
+        """Becomes a master if needed: enters itself into the table, and watches the others."""
         if not self.held:
             self.held = True
             self.master.begin()

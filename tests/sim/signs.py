@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.cluster import SimNode
 
-# Incarnation, view number, sequence, epochs mark, in office, seconds since, and since an answer.
+# Incarnation, view number, sequence, epochs mark, is a master, seconds since, and since an answer.
 Heard = tuple[int, int, int, int, bool, float, float]
 
 

@@ -436,7 +436,7 @@ def test_a_member_that_died_is_out_at_once() -> None:
 
 
 def test_member_without_a_tombstone_is_not_dropped_at_once() -> None:
-    """The master has been out of office, and knows only those whom it has heard since."""
+    """The node was no master for a while, and knows only the members heard since."""
     x = Returning()
     all_three = x.told([member("a"), member("x"), member("y")])
     x.told([member("a"), member("x")])
