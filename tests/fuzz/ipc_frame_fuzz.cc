@@ -1,6 +1,6 @@
-// The parser of worker requests against arbitrary bytes: a header, then a body.
+// Fuzzes the parser of worker requests: a header, then a body.
 //
-// Whatever is accepted is also walked to its last column entry and key byte, as the server does.
+// Accepted requests are also walked to the last column entry and key byte, as the server does.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   RequestHeader header;
   if (size < sizeof(header)) return 0;
   std::memcpy(&header, bytes, sizeof(header));
-  // The server reads exactly what the header announces; here the input ends where it ends.
+  // The server reads as many bytes as the header announces. Here the input's end sets that number.
   const auto body = std::as_bytes(std::span(bytes + sizeof(header), size - sizeof(header)));
   header.body_bytes = static_cast<uint32_t>(body.size());
   try {

@@ -1,8 +1,8 @@
-// The parsers of both ends of a TCP channel against arbitrary bytes: the holder's (hello, read,
-// hold) and the reader's (hello reply, preamble of an answer, answer to a hold).
+// Fuzzes the parsers of both ends of a TCP channel: the holder's (hello, read, hold, lookup,
+// publish, follow), and the reader's of the answers.
 //
-// The first byte chooses the parser. What is accepted must be within the protocol's bounds, and
-// must come out the same when it is written and parsed again.
+// The first byte chooses the parser. An accepted frame must stay within the protocol's bounds.
+// Written and parsed again, it must not change.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -46,7 +46,7 @@ void fuzz_read(std::span<const std::byte> body) {
   std::vector<PageWanted> same;
   require(parse_read(body_of(again), same_request, same) == nullptr);
   require(same_request == request);
-  // Nothing is dropped on the way: what is reserved is 0 or refused.
+  // Nothing is dropped: reserved fields are 0 or refused.
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }

@@ -1,5 +1,4 @@
-// A session and a real server in one process. What Python adds is tested in
-// tests/unit/test_client_*.
+// A session and a real server in one process. tests/unit/test_client_* test the Python layer.
 #include "client/session.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +13,13 @@ using namespace std::chrono_literals;
 
 class Interrupted {};
 
-// As a program without other threads; `interrupt` is its signal handler, which may throw.
+// Waits of a program without other threads. `interrupt` is its signal handler, which may throw.
 class TestWaits : public Waits {
  public:
   bool ready(int fd, short events, TimePoint until) override {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     pollfd wanted = {fd, events, 0};
-    // In steps, so that it is looked at often enough.
+    // Polls in short steps, so that `interrupt` is called often.
     const int step_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 5));
     const int found = ::poll(&wanted, fd < 0 ? 0 : 1, step_ms);
     if (interrupt) interrupt();
@@ -47,7 +46,7 @@ class SessionTest : public IpcTest {
     return session_->ask({.op = op, .end = Clock::now() + time}, waits_);
   }
 
-  // One page of the segment.
+  // Sets or gets one page of the segment.
   Reply move(ipc::Op op, uint64_t offset, std::chrono::milliseconds time = 10s,
              std::optional<std::chrono::microseconds> silence = 1s) {
     const std::string key = "key";
@@ -152,7 +151,7 @@ TEST_F(SessionTest, HandlerCanUseTheSessionDuringACall) {
     if (std::exchange(called, true)) return;
     EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
     session_->sweep(Clock::now() + 1s, waits_);
-    session_->close(waits_);  // does not wait for the call that it is in
+    session_->close(waits_);  // does not wait for the call that it interrupts
     handler.open_door();
   };
   EXPECT_TRUE(moved(move(ipc::Op::get, kPage))) << "it was under way";

@@ -1,5 +1,5 @@
-// copy_and_checksum: the bytes arrive, nothing beside them changes, and the checksum is
-// plain XXH3-64 whatever the length, the alignment and the kernel.
+// copy_and_checksum: the bytes arrive and nothing beside them changes. The checksum equals plain
+// XXH3-64 for every length, alignment and kernel.
 #include "common/copy.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<std::byte> random_bytes(size_t bytes, uint64_t seed) {
   return out;
 }
 
-// Every length around the library's own limits, and around stripes and blocks.
+// Every length around XXH3's internal limits, and around stripes and blocks.
 std::vector<size_t> interesting_lengths() {
   std::vector<size_t> lengths;
   for (size_t n = 0; n <= 1100; ++n) lengths.push_back(n);

@@ -1,4 +1,4 @@
-// Latency histograms: every time is in the one bucket whose bounds hold it, and no count is lost.
+// Latency histograms: each time is counted once, in the bucket that contains it.
 #include "common/histogram.h"
 
 #include <gtest/gtest.h>

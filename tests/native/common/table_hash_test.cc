@@ -1,4 +1,4 @@
-// Digests that somebody has chosen, in the tables of this process.
+// Hashing of digests that an attacker has chosen.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,7 +20,7 @@ size_t places_of(const std::function<Digest(uint64_t)>& chosen) {
   return std::min(low.size(), high.size());
 }
 
-// Of so many at random some 17,250 places are taken.
+// 20,000 random digests would take about 17,250 places.
 TEST(TableHash, DigestsWithSharedBitsStillSpread) {
   EXPECT_GT(places_of([](uint64_t i) { return Digest{0, i << 32}; }), 10'000u);
   EXPECT_GT(places_of([](uint64_t i) { return Digest{0, i << 48 | 7}; }), 10'000u);

@@ -1,4 +1,4 @@
-// Damage to the files between two lives: misses and counters, never a wrong byte.
+// Files damaged between two runs cause misses and raise counters, but never return wrong bytes.
 #include <fstream>
 #include <random>
 
@@ -15,7 +15,7 @@ class DiskCorruption : public DiskFixture {
 
   static uint32_t length_of(uint64_t number) { return 500 + 97 * static_cast<uint32_t>(number); }
 
-  // Some sealed segments, with removed and replaced pages among the others.
+  // Some sealed segments that hold removed and replaced pages among the others.
   void fill() {
     config.size_bytes = 4 * kMiB;
     config.segment_bytes = 256 * kKiB;
@@ -40,8 +40,8 @@ class DiskCorruption : public DiskFixture {
           .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     }
   }
-  // Opens and reads everything; returns how many of the pages were there. Damage may bring an old
-  // version back when it hits the newer one or a removal; it may never make other bytes.
+  // Opens and reads everything; returns how many pages were there. Damage to a newer version or to
+  // a removal may bring an old version back. It may never produce other bytes.
   uint64_t pages_right() {
     open();
     std::vector<std::vector<std::byte>> dest;
@@ -86,7 +86,7 @@ TEST_F(DiskCorruption, TurnedBitsCostAtMostThePagesTheyHit) {
     const int bits = 1 << random() % 6;
     for (int i = 0; i < bits; ++i) {
       std::string& bytes = damaged[any_segment()];
-      // Headers and footers are small: aim at the ends of the file half of the time.
+      // Headers and footers are small, so aim often at the ends of the file.
       uint64_t at = random() % bytes.size();
       if (random() % 4 == 0) at %= 4096 + 128;
       if (random() % 4 == 0) at = bytes.size() - 1 - random() % 5000;
@@ -138,7 +138,7 @@ TEST_F(DiskCorruption, TruncatedZeroedAndMixedUpSegmentsAreSurvived) {
       case 3:
         std::swap(bytes, damaged[other]);
         break;
-      case 4: {  // blocks of one in the other, as after a misdirected write
+      case 4: {  // blocks of one file in the other, as after a misdirected write
         std::string& into = damaged[other];
         const size_t blocks = std::min(bytes.size(), into.size()) / 4096;
         const size_t at = random() % blocks * 4096, from = random() % blocks * 4096;
@@ -182,7 +182,7 @@ TEST_F(DiskCorruption, FlippedBitInAMultiReadPageIsAMiss) {
   close();
   const std::string file = segment_files().front();
   for (uint64_t i = 0; i < kTimes; ++i) {
-    // In each of its reads at least once, behind the headers at the file's begin.
+    // At least once in each of its reads, behind the headers at the begin of the file.
     const auto at = static_cast<std::streamoff>(8192 + (i * kLength + random() % kLength) / kTimes);
     const auto turn = [&] {
       std::fstream on_disk(file, std::ios::binary | std::ios::in | std::ios::out);

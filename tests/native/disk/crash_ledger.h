@@ -1,9 +1,9 @@
-// What a process that is about to die has promised, in memory that outlives it.
+// Promises of a process that is about to die, in memory that outlives it.
 //
-// Every key has versions that count up. A page that is read after the crash must be of a version
-// that was put, not older than the last one that was reported as written, and not one whose
-// removal was reported as done. A page that was reported as written must be there, unless it was
-// removed, replaced, or so much was written since that its segment may have been evicted.
+// Each key has versions that count up. A page read after the crash must have a version that was
+// put. It must not be older than the last version reported written, and its removal must not have
+// been reported. A page that was reported written must be there, unless it was removed or replaced,
+// or later writes may have evicted its segment.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace peercached::disk {
 struct CrashLedger {
   static constexpr uint64_t kKeys = 40;
   struct Key {
-    std::atomic<uint32_t> put{0};         // highest version that was put, or is about to be
+    std::atomic<uint32_t> put{0};         // highest version put, or about to be put
     std::atomic<uint32_t> written{0};     // highest version reported as written
     std::atomic<uint32_t> removing{0};    // versions up to this one are being removed
-    std::atomic<uint32_t> removed{0};     // versions up to this one are removed for ever
+    std::atomic<uint32_t> removed{0};     // versions up to this one are removed for good
     std::atomic<uint64_t> written_at{0};  // bytes_put when `written` was set
   };
   std::array<Key, kKeys> keys;
@@ -73,8 +73,8 @@ inline void crash_workload(ColdTier& tier, CrashLedger& ledger, uint64_t seed, u
   }
 }
 
-// `retained_bytes`: of what was put last, so much must still be there; 0: nothing was promised, so
-// that a page of which the index knows may turn out to be damaged.
+// `retained_bytes`: this much of the latest puts must still be there. 0: nothing was promised, so a
+// page in the index may turn out to be damaged.
 inline void check_ledger(ColdTier& tier, CrashLedger& ledger, uint64_t retained_bytes) {
   for (uint64_t number = 0; number < CrashLedger::kKeys; ++number) {
     CrashLedger::Key& key = ledger.keys[number];
@@ -94,7 +94,7 @@ inline void check_ledger(ColdTier& tier, CrashLedger& ledger, uint64_t retained_
     uint64_t word = 0;
     std::memcpy(&word, dest.data(), sizeof word);
     const auto low = static_cast<uint32_t>(word >> 24 & 0xff);
-    // The version's low byte is in the page; which one it is follows from what was put.
+    // The page holds the low byte of its version. The highest version put gives the rest.
     uint32_t version = (put & ~0xffu) | low;
     if (version > put) version -= 256;
     EXPECT_EQ(dest, payload_of(number, CrashLedger::length_of(number, version), version & 0xff))

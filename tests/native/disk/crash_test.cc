@@ -1,5 +1,5 @@
-// A daemon may die at any instruction: a child process is killed while it writes, at random and at
-// every system call that changes the disk, thousands of times over the same directory if asked:
+// A daemon may die at any instruction. A child process is killed while it writes, at random and at
+// each system call that changes the disk. It runs thousands of times over one directory on request:
 //
 //   PEERCACHED_DISK_CRASHES=5000 build/native/disk_test --gtest_filter='DiskCrash.*'
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 namespace peercached::disk {
 namespace {
 
-// Ends the process at the n-th call that changes the disk: before it, after it, or, if it is a
-// write, in the middle of it.
+// Ends the process before or after the n-th call that changes the disk, or in the middle of it if
+// it is a write.
 class DyingIo final : public ForwardingIo {
  public:
   DyingIo(uint64_t last_call, unsigned how)
@@ -80,7 +80,7 @@ class DiskCrash : public DiskFixture {
     return asked == nullptr ? quick : static_cast<unsigned>(std::atoi(asked));
   }
 
-  // Runs the workload in a child; returns after its death, which `parent` may bring about.
+  // Runs the workload in a child and returns after its death. `parent` may kill it.
   template <typename Parent>
   void live_and_die(Io& io, unsigned seed, unsigned steps, Parent&& parent) {
     close();
@@ -94,7 +94,7 @@ class DiskCrash : public DiskFixture {
         close();
         ::_exit(0);
       } catch (const DiskError&) {
-        ::_exit(3);  // it had died before the directory was complete
+        ::_exit(3);  // the directory was incomplete; not counted as a death
       }
     }
     parent(child);
@@ -103,7 +103,7 @@ class DiskCrash : public DiskFixture {
     ASSERT_TRUE(WIFEXITED(status) || WTERMSIG(status) == SIGKILL) << "it crashed: " << status;
     died += !WIFEXITED(status) || WEXITSTATUS(status) == DyingIo::kDied;
     open();
-    // Eviction takes a segment early, and every life leaves one that is not full.
+    // Eviction starts early, and each life leaves a segment that is not full.
     check_ledger(*tier, *ledger, config.size_bytes / 4);
   }
 
@@ -114,7 +114,7 @@ class DiskCrash : public DiskFixture {
 TEST_F(DiskCrash, KilledAtEveryCallThatChangesTheDisk) {
   const unsigned count = rounds(60);
   for (unsigned round = 0; round < count && !HasFatalFailure() && !HasNonfatalFailure(); ++round) {
-    DyingIo io(1 + round / 3 * 7 % 150, round % 3);  // 7 and 150 have no common divisor
+    DyingIo io(1 + round / 3 * 7 % 150, round % 3);  // 7 and 150 are coprime
     live_and_die(io, round, 100, [](pid_t) {});
   }
   EXPECT_GE(died, count * 3 / 4);

@@ -16,8 +16,8 @@
 
 namespace peercached::disk {
 
-// A disk that holds the deletion of the first segment where a test wants it, undoes it when the
-// power goes, and fails where it is told.
+// Holds the deletion of the first segment at a chosen point, undoes deletions after a power cut,
+// and fails where told.
 class DeletingIo final : public ForwardingIo {
  public:
   enum class Hold { nothing, before_unlink, before_sync };
@@ -52,7 +52,7 @@ class DeletingIo final : public ForwardingIo {
     std::lock_guard lock(mutex_);
     if (segment_of(path) == 1) {
       first_fd_ = fd;
-    } else if (fd == first_fd_) {  // its number is used again
+    } else if (fd == first_fd_) {  // the file number is reused
       first_fd_ = -1;
     }
     return fd;
@@ -65,7 +65,7 @@ class DeletingIo final : public ForwardingIo {
     }
     return ForwardingIo::pread(fd, to, bytes, offset);
   }
-  // A page that is carried forward gets there, but nobody is told so, and its segment is not
+  // The carried page reaches the disk, but the write reports failure, and its segment is not
   // sealed.
   ssize_t pwrite(int fd, const std::byte* from, size_t bytes, uint64_t offset) override {
     const ssize_t written = ForwardingIo::pwrite(fd, from, bytes, offset);
@@ -95,7 +95,7 @@ class DeletingIo final : public ForwardingIo {
     std::lock_guard lock(mutex_);
     return syncs_after_unlink_;
   }
-  // The process dies, or the power goes: what waits fails, and so does every later deletion.
+  // The process dies or the power goes: held calls fail, and so does every later deletion.
   void die() {
     std::lock_guard lock(mutex_);
     dead_ = true;
@@ -105,7 +105,7 @@ class DeletingIo final : public ForwardingIo {
     for (const auto& [path, kept] : deleted_) ::rename(kept.c_str(), path.c_str());
   }
 
-  unsigned failing_syncs = 0;  // the first directory syncs behind a deletion
+  unsigned failing_syncs = 0;  // the first directory syncs after a deletion
   Digest failing_carry{};
   int open_error = 0;                               // of the first segment
   uint64_t unreadable_from = 0, unreadable_to = 0;  // bytes of the first segment

@@ -1,12 +1,12 @@
-// How fast the disk tier writes and reads, beside what fio reaches on the same file system with
-// the same block size and depth, in the same minutes; and how long a recovery takes.
+// Write and read speed of the disk tier beside fio's, and the time of a recovery. fio uses the same
+// file system, block size and depth, in the same minutes.
 //
 //   build/native/disk_bench [DIRECTORY [MIB [ROUNDS [PAGES [KIB ...]]]]]
 //                                            default: /var/tmp 1024 3 250000 16 128 1024
 //
-// fio and the tier take turns, also at being the first; a round's speeds are compared with each
-// other, and the median of the rounds is what counts, with the quartiles. Without fio only the tier
-// is shown. Segments are as large as those of a disk_size of 16 GiB.
+// fio and the tier take turns, also at going first. Each round compares its two speeds; the result
+// is the median of the rounds, with quartiles. Without fio, only the tier's speeds are shown.
+// Segments are as large as with a disk_size of 16 GiB.
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// One speed beside that of fio, in each of the rounds.
+// The tier's speed and fio's, for each round.
 struct Beside {
   std::vector<double> ours, fio;
 
@@ -85,7 +85,7 @@ class Bench {
     std::filesystem::remove_all(folder_ + "/tier");
   }
 
-  // GB/s from the first put until all is written.
+  // GB/s from the first put until all pages are written.
   double write(uint32_t page_bytes, uint64_t count) {
     const uint64_t distinct = kSourceBytes / page_bytes;
     std::vector<uint64_t> sums(std::min(distinct, count));
@@ -106,9 +106,9 @@ class Bench {
     return static_cast<double>(count * page_bytes) / seconds_since(begin) / 1e9;
   }
 
-  // GB/s of verified pages, in random order or in that of their puts, by batches of several times
-  // what is in flight. Two callers, as two workers would be: while the last pages of one's batch
-  // are read, the other's are under way, as fio always has the next.
+  // GB/s of verified pages, in random order or in the order of their puts. Batches are several
+  // times the depth. There are two callers, like two workers: while one reads the last pages of its
+  // batch, the other's are in flight. fio likewise always has its next request in flight.
   double read(uint32_t page_bytes, uint64_t count, bool in_order) {
     std::vector<uint64_t> order(count);
     for (uint64_t i = 0; i < count; ++i) order[i] = i;
@@ -136,7 +136,7 @@ class Bench {
     return static_cast<double>(count * page_bytes) / seconds / 1e9;
   }
 
-  // GB/s, or 0 where there is no fio. `write`: 2 MiB blocks, as the tier's batches are.
+  // GB/s, or 0 without fio. `write`: 2 MiB blocks, like the tier's batches.
   double fio(bool write, uint32_t page_bytes) {
     std::ostringstream command;
     command << "fio --minimal --name=x --directory=" << folder_
@@ -166,8 +166,8 @@ class Bench {
       std::filesystem::remove(folder_ + "/fio." + std::to_string(job));
   }
 
-  // What was deleted is given back to the disk, as with the mount option "discard", not while the
-  // next round writes.
+  // Gives deleted blocks back to the disk now, as the mount option "discard" does. Otherwise that
+  // would happen while the next round writes.
   void settle() {
     ::sync();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -1,4 +1,4 @@
-// A failing, full or silent disk: the tier says so, the caller does not wait, nothing wrong is
+// A failing, full or silent disk: the tier reports it, callers do not wait, no wrong bytes are
 // read.
 #include <cerrno>
 
@@ -15,8 +15,8 @@ class DiskFaultsTest : public DiskFixture {
     times.probe_ms_min = 10;
     times.probe_ms_max = 20;
   }
-  ~DiskFaultsTest() override { close(); }  // the tier uses what is below
-  // So many of these calls fail so, from now on; -1: all.
+  ~DiskFaultsTest() override { close(); }  // the tier uses the members below
+  // The next `count` calls fail with `error`; -1: all.
   void fail(IoCall call, int error, int count = -1) {
     std::lock_guard lock(hold_mutex);
     errors[static_cast<size_t>(call)] = {error, count};
@@ -24,7 +24,7 @@ class DiskFaultsTest : public DiskFixture {
   void works(IoCall call) { fail(call, 0, 0); }
   void hold(IoCall call) { allow(call, 0); }
   void release(IoCall call) { allow(call, -1); }
-  // So many more calls go through, the others wait; -1: all.
+  // The next `calls` calls go through and later ones wait; -1: all go through.
   void allow(IoCall call, int calls) {
     std::lock_guard lock(hold_mutex);
     allowed[static_cast<size_t>(call)] = calls;
@@ -48,7 +48,7 @@ class DiskFaultsTest : public DiskFixture {
     close();
     open();
   }
-  // Puts pages until one is refused or the outcome is known to be a failure.
+  // Puts pages until the tier stops writing.
   void put_until_read_only() {
     for (uint64_t i = 1000; state() == DiskState::on; ++i) {
       ASSERT_LT(i, 3000u) << "never became read-only";
@@ -111,7 +111,7 @@ TEST_F(DiskFaultsTest, AtMostOneClearPerNamespaceWaitsForTheDisk) {
   for (uint64_t epoch = 2; epoch <= 1000; ++epoch) {
     for (uint64_t ns = 1; ns <= 3; ++ns) tier->drop_namespace(namespace_for(ns), epoch);
   }
-  EXPECT_LE(tier->stats().removals_waiting, 3u + 1);  // and perhaps that of a write that failed
+  EXPECT_LE(tier->stats().removals_waiting, 3u + 1);  // a failed write may add one
   works(IoCall::allocate);
   EXPECT_TRUE(eventually([&] { return state() == DiskState::on; }));
   flush();
@@ -124,7 +124,7 @@ TEST_F(DiskFaultsTest, PageWithAFailedWriteStaysAbsentAfterReopening) {
   config.sync = SyncPolicy::batch;
   open();
   store(1, 50'000);
-  fail(IoCall::sync, EIO);  // the bytes are in the file, but nobody may rely on them
+  fail(IoCall::sync, EIO);  // the bytes are in the file, but may not survive a crash
   put(2, 50'000);
   put_until_read_only();
   EXPECT_FALSE(result(2));
@@ -217,8 +217,8 @@ TEST_F(DiskFaultsTest, LateReadEndsAtItsDeadlineAndWritesNothingLater) {
   hold(IoCall::read);
   std::vector<std::byte> dest(50'000);
   DiskRead one{digest_for(1), dest.data(), 50'000, PageStatus::pending, 0};
-  // Again where no thread had begun before the deadline, on a busy machine: what is abandoned then
-  // never comes to the disk.
+  // On a busy machine, a read may be abandoned before a thread begins it. It then never reaches the
+  // disk, so try again.
   EXPECT_TRUE(eventually([&] {
     tier->read({&one, 1}, Deadline::after_ms(20), true);
     EXPECT_EQ(one.status, PageStatus::deadline);
@@ -247,7 +247,7 @@ TEST_F(DiskFaultsTest, UrgentReadsOvertakeOthers) {
   hold(IoCall::read);
   std::vector<std::byte> dest(kPages * kBytes);
   std::vector<DiskRead> slow;
-  for (uint64_t i = kPages; i-- > 0;)  // backwards: each is a read of its own
+  for (uint64_t i = kPages; i-- > 0;)  // backwards, so that each is a read of its own
     slow.push_back({digest_for(i), dest.data() + i * kBytes, kBytes, PageStatus::pending, 0});
   std::thread background([&] { tier->read(slow, Deadline::after_ms(60'000), false); });
   ASSERT_TRUE(waits(IoCall::read));
@@ -256,7 +256,7 @@ TEST_F(DiskFaultsTest, UrgentReadsOvertakeOthers) {
     EXPECT_EQ(read(kPages, kBytes), PageStatus::ok);
     urgent_done = true;
   });
-  // One read at a time: the urgent page need not wait for all the others.
+  // One read at a time: the urgent page must not wait for all the others.
   uint64_t reads = 0;
   for (; !urgent_done && reads < kPages; ++reads) {
     allow(IoCall::read, 1);

@@ -1,4 +1,4 @@
-// A disk tier in a directory of its own, and short ways to fill it.
+// A disk tier in its own directory, and helpers to fill it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ inline Digest digest_for(uint64_t number) {
 
 inline Digest namespace_for(uint64_t number) { return {0xfeed, number}; }
 
-// A page's bytes follow from its number and version, and no two have a common 8-byte word.
+// A page's bytes follow from its number and version. No two pages share an 8-byte word.
 inline std::vector<std::byte> payload_of(uint64_t number, uint32_t length, uint32_t version = 0) {
   std::vector<std::byte> payload(length);
   uint64_t word = number << 32 | uint64_t{version} << 24;
@@ -39,7 +39,7 @@ inline std::vector<std::byte> payload_of(uint64_t number, uint32_t length, uint3
   return payload;
 }
 
-// A directory that is gone afterwards, on the file system of $TMPDIR or /tmp.
+// A directory on the file system of $TMPDIR or /tmp, deleted afterwards.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -71,7 +71,7 @@ class DiskFixture : public ::testing::Test {
     config.path = folder.path() + "/tier";
     config.size_bytes = 16 * kMiB;
     config.segment_bytes = kMiB;
-    times.stall_ms = 60'000;  // a busy machine is not a stalled disk
+    times.stall_ms = 60'000;  // do not take a busy machine for a stalled disk
   }
 
   void open(Io& io = posix_io()) {
@@ -89,7 +89,7 @@ class DiskFixture : public ::testing::Test {
     open();
   }
 
-  // Queues the page; written() tells later.
+  // Queues the page; result() later tells whether it was written.
   PutOutcome put(uint64_t number, uint32_t length, uint32_t version = 0, uint64_t ns = 1,
                  uint64_t epoch = 1) {
     auto payload = std::make_shared<std::vector<std::byte>>(payload_of(number, length, version));
@@ -115,7 +115,7 @@ class DiskFixture : public ::testing::Test {
   }
 
   bool holds(uint64_t number) { return tier->find(digest_for(number)).has_value(); }
-  // ok means that the bytes were compared, too.
+  // ok: the bytes are right, too.
   PageStatus read(uint64_t number, uint32_t length, uint32_t version = 0) {
     std::vector<std::byte> dest(length);
     DiskRead one{digest_for(number), dest.data(), length, PageStatus::pending, 0};
@@ -149,7 +149,7 @@ class DiskFixture : public ::testing::Test {
     return files;
   }
 
-  // Waits for `condition` for as long as a slow machine may need.
+  // Waits for `condition`, as long as a slow machine may need.
   template <typename Condition>
   bool eventually(Condition&& condition) {
     const Deadline deadline = Deadline::after_ms(20'000);
@@ -166,7 +166,7 @@ class DiskFixture : public ::testing::Test {
   std::mutex mutex;
   std::map<uint64_t, bool> results;
   std::vector<Digest> evicted;
-  std::unique_ptr<ColdTier> tier;  // last: its threads call back until it is gone
+  std::unique_ptr<ColdTier> tier;  // last: its threads may call back until its destructor ends
 };
 
 }  // namespace peercached::disk

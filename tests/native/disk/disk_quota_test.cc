@@ -1,4 +1,4 @@
-// What a namespace may hold of the disk.
+// The disk space that one namespace may use.
 #include "disk/format.h"
 #include "disk_fixture.h"
 
@@ -37,7 +37,7 @@ TEST_F(DiskQuota, SmallPagesCountWithTheirRoomOnDisk) {
   tier->set_quota(namespace_for(1), quota);
   uint64_t pages = 0;
   while (put(pages, 1, 0, 1) == PutOutcome::queued) {
-    flush();  // each comes alone
+    flush();  // each page alone, in its own batch
     ASSERT_TRUE(result(pages++));
     ASSERT_LT(pages, 1000u) << "without end";
   }
@@ -70,7 +70,7 @@ TEST_F(DiskQuota, RemovedClearedAndEvictedPagesFreeQuota) {
   store(4, kPage, 0, 1, 2);
   store(5, kPage, 0, 1, 2);
   EXPECT_EQ(put_in(1, 6, 2), PutOutcome::skipped_quota);
-  // Others push its segments out.
+  // The other namespace's pages push its segments out.
   for (uint64_t i = 100; i < 2000 && use(1).room_bytes > 0; ++i) {
     put_in(2, i);
     flush();

@@ -1,4 +1,4 @@
-// The folder is taken away, replaced or emptied under a running tier.
+// Someone takes away, replaces or empties the directory under a running tier.
 #include <fstream>
 
 #include "disk_fixture.h"
@@ -30,7 +30,7 @@ class FolderWatchTest : public DiskFixture {
 TEST_F(FolderWatchTest, ReplacementDirectoryGetsNoFiles) {
   fs::rename(config.path, elsewhere);
   fs::create_directory(config.path);
-  // More than a segment, before anybody has looked: it goes where the tier's files are.
+  // More than a segment, before the tier checks its directory. It must go to the tier's own files.
   for (uint64_t i = 10; i < 40; ++i) put(i, 50'000);
   tier->flush(Deadline::after_ms(20'000));
   EXPECT_TRUE(fs::is_empty(config.path));

@@ -1,4 +1,4 @@
-// An Io with a hook before every call that changes or reads a segment file.
+// An Io that calls a hook before each call that changes or reads a segment file.
 #pragma once
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@ enum class IoCall { create, allocate, write, sync, sync_directory, truncate, ren
 
 class HookedIo : public ForwardingIo {
  public:
-  // Returns 0 to go on or -errno to fail; may block.
+  // Returns 0 to go on, or -errno to fail. May block.
   using Hook = std::function<int(IoCall)>;
 
   explicit HookedIo(Hook hook) : ForwardingIo(posix_io()), hook_(std::move(hook)) {}

@@ -23,7 +23,7 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
   std::mt19937_64 random(11);
   uint64_t sequence = 0;
   for (int step = 0; step < 300'000; ++step) {
-    // All in two shards, and with homes that crowd at both ends of the table.
+    // All in two shards, with hashes that crowd at both ends of the table.
     const uint64_t n = random() % 3000;
     const Digest digest{n % 2,
                         (n * 0x9e3779b97f4a7c15ULL) | (n % 5 == 0 ? 0xffff0000'00000000 : 0)};

@@ -1,5 +1,5 @@
-// The ways in which the tier can do its I/O give the same pages: io_uring or threads, direct or
-// through the page cache.
+// All I/O paths of the tier give the same pages: io_uring or threads, direct or through the page
+// cache.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,7 +19,7 @@ namespace {
 
 class DiskIoPaths : public DiskFixture {
  protected:
-  // Writes pages and reads them back, also in another life, both times by that way.
+  // Writes pages and reads them back, also after reopening, both times over I/O path `how`.
   void use(const std::string& how, Io& io) {
     for (int life = 0; life < 2; ++life) {
       open(io);
@@ -32,7 +32,7 @@ class DiskIoPaths : public DiskFixture {
   }
 };
 
-// As the file systems that know nothing of O_DIRECT.
+// Like file systems that do not support O_DIRECT.
 class NotDirectIo final : public ForwardingIo {
  public:
   NotDirectIo() : ForwardingIo(posix_io()) {}
@@ -46,7 +46,7 @@ TEST_F(DiskIoPaths, UsesThePageCacheWithoutDirectIo) {
   use("buffered, ", io);
 }
 
-// As most container runtimes do. 0: done.
+// Like most container runtimes. Returns 0 on success.
 int forbid_io_uring() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

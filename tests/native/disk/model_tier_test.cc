@@ -1,4 +1,4 @@
-// The tier against a plain map, over random operations and restarts; and under many threads.
+// The tier against a plain map, over random operations and restarts, then under many threads.
 #include <random>
 #include <thread>
 
@@ -19,7 +19,7 @@ class DiskModel : public DiskFixture, public ::testing::WithParamInterface<unsig
     static constexpr uint32_t kLengths[] = {8, 100, 4096, 10'000, 16'000};
     const uint64_t number = random() % kNumbers;
     const auto known = pages.find(number);
-    // The same content again, or another one.
+    // Either the same content again, or a new one.
     Page page{kLengths[random() % std::size(kLengths)], 0, random() % kNamespaces, 0};
     page.version = ++versions % 256;
     page.epoch = epochs[page.ns];
@@ -48,7 +48,7 @@ class DiskModel : public DiskFixture, public ::testing::WithParamInterface<unsig
     const PageStatus status = read(number, page.length, page.version);
     if (status == PageStatus::ok) return;
     EXPECT_EQ(status, PageStatus::absent);
-    // Gone: then because it was evicted, and we were told.
+    // An absent page must have been evicted, and the tier must have reported that.
     EXPECT_TRUE(eventually([&] { return evicted_digests().contains(digest_for(number)); }));
     pages.erase(known);
   }
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, DiskModel, ::testing::Range(0u, 6u));
 
 class DiskHammer : public DiskFixture {};
 
-// Pages say themselves what they are, so that any thread can tell right bytes from wrong ones.
+// A page's bytes name the page, so any thread can tell right bytes from wrong ones.
 TEST_F(DiskHammer, ManyThreadsSeeOnlyRightBytes) {
   constexpr uint64_t kNumbers = 60;
   constexpr uint32_t kLength = 12'000;
@@ -133,7 +133,7 @@ TEST_F(DiskHammer, ManyThreadsSeeOnlyRightBytes) {
             batch.push_back({digest_for((number + i) % kNumbers), dest.data() + i * kLength,
                              kLength, PageStatus::pending, 0});
           }
-          // Some are abandoned in the middle.
+          // Some reads are abandoned midway.
           tier->read(batch, Deadline::after_ms(random() % 3 ? 20'000 : 0), random() % 2);
           for (uint64_t i = 0; i < 4; ++i) {
             if (batch[i].status != PageStatus::ok) continue;

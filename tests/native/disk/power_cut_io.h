@@ -1,8 +1,8 @@
-// A disk with a cache that forgets: after cut() any part of what was not synced may be missing.
+// A disk with a volatile cache: a power cut may lose any part of the unsynced changes.
 //
-// Calls go through to the real files; what they changed is remembered until a sync makes it last.
-// lose_unsynced(), once the tier is gone, takes a random part of the rest back: single blocks of
-// writes, file sizes, names of new files, and the disappearance of deleted ones.
+// Calls go through to the real files. Their changes are remembered until a sync makes them durable.
+// After the tier has closed, lose_unsynced() takes back a random part of the rest: single blocks of
+// writes, file sizes, names of new files, and deletions.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace peercached::disk {
 
 class PowerCutIo final : public ForwardingIo {
  public:
-  // Deleted files wait in `attic`, a directory on the same file system.
+  // Deleted files are kept in `attic`, a directory on the same file system.
   PowerCutIo(std::string attic, uint64_t calls_until_cut)
       : ForwardingIo(posix_io()),
         attic_(std::move(attic)),
@@ -51,7 +51,7 @@ class PowerCutIo final : public ForwardingIo {
   ssize_t pwrite(int fd, const std::byte* from, size_t bytes, uint64_t offset) override {
     if (tick()) return -EIO;
     Change change{offset, std::vector<std::byte>(bytes), 0, false};
-    if (bytes % kBlockBytes == 0) {  // else one of the small files
+    if (bytes % kBlockBytes == 0) {  // otherwise it is one of the small files
       AlignedBuffer before(bytes);
       const ssize_t was = ForwardingIo::pread(fd, before.data(), bytes, offset);
       std::copy_n(before.data(), std::max<ssize_t>(was, 0), change.before.begin());
@@ -76,7 +76,7 @@ class PowerCutIo final : public ForwardingIo {
     }
     const int result = ForwardingIo::fdatasync(fd);
     if (!dead_ && result == 0) return 0;
-    std::lock_guard lock(mutex_);  // the cut came first
+    std::lock_guard lock(mutex_);  // the power cut came before the sync
     std::vector<Change>& changes = changes_[paths_[fd]];
     changes.insert(changes.begin(), lasting.begin(), lasting.end());
     return -EIO;
@@ -139,9 +139,9 @@ class PowerCutIo final : public ForwardingIo {
     bool is_size;
   };
   struct Name {
-    std::string path, kept;  // kept: where the deleted file is; empty: the file is new
+    std::string path, kept;  // kept: path of the deleted file; empty: a new file
   };
-  // True: the power is off.
+  // Returns whether the power is off.
   bool tick() {
     if (left_.fetch_sub(1) <= 1) dead_ = true;
     return dead_;

@@ -1,5 +1,5 @@
-// The power goes: with SyncPolicy::batch everything that was reported as written is there; with any
-// policy nothing that is there is wrong.
+// The power goes. With SyncPolicy::batch, all pages reported written are there. With any policy, no
+// page that is there has wrong bytes.
 #include "crash_ledger.h"
 #include "power_cut_io.h"
 
@@ -21,7 +21,7 @@ TEST_P(DiskPowerCut, RecoveryMatchesTheSyncPolicy) {
   std::mt19937_64 random(GetParam() == SyncPolicy::batch ? 5 : 6);
   const auto ledger = std::unique_ptr<CrashLedger, void (*)(CrashLedger*)>(
       CrashLedger::make(), [](CrashLedger* it) { ::munmap(it, sizeof *it); });
-  open();  // the directory itself exists before
+  open();  // the directory itself is durable before the first cut
   close();
   unsigned cuts = 0;
   for (unsigned round = 0; round < count && !HasFailure(); ++round) {
@@ -29,8 +29,8 @@ TEST_P(DiskPowerCut, RecoveryMatchesTheSyncPolicy) {
     PowerCutIo io(attic.path(), 1 + random() % 150);
     try {
       open(io);
-      // Without power from the start segments can neither be read nor deleted, and what they have
-      // would be removed in vain.
+      // If the power is off from the start, segments can be neither read nor deleted. Removals of
+      // their pages could not last.
       if (!io.dead()) crash_workload(*tier, *ledger, random(), 80);
       close();
     } catch (const DiskError&) {
@@ -38,7 +38,7 @@ TEST_P(DiskPowerCut, RecoveryMatchesTheSyncPolicy) {
     cuts += io.dead();
     if (io.dead()) io.lose_unsynced(random);
     open();
-    if (config.sync != SyncPolicy::batch) {  // what was promised holds for processes only
+    if (config.sync != SyncPolicy::batch) {  // no promises after a power cut
       for (auto& key : ledger->keys) {
         key.written = 0;
         key.removed = 0;

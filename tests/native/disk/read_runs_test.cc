@@ -1,4 +1,4 @@
-// Pages that lie one behind the other are read together, and fail apart.
+// Adjacent pages are read together, but fail separately.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -18,12 +18,12 @@ class DiskReadRuns : public DiskFixture {
   ~DiskReadRuns() override { close(); }
   void open() { DiskFixture::open(io); }
 
-  // Puts them at once, so that they follow each other in the log.
+  // Queues all pages at once, so that they are adjacent in the log.
   void store_all(uint64_t count, uint32_t length) {
     for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(put(i, length), PutOutcome::queued);
     flush();
   }
-  // The statuses; the bytes of those that are ok were compared.
+  // Returns the statuses. The bytes of each ok page have been compared.
   std::vector<PageStatus> read_all_of(const std::vector<uint64_t>& numbers,
                                       const std::vector<uint32_t>& lengths) {
     std::vector<std::vector<std::byte>> dest;
@@ -47,7 +47,7 @@ class DiskReadRuns : public DiskFixture {
     const auto statuses = read_all_of(numbers, std::vector<uint32_t>(numbers.size(), length));
     return static_cast<uint64_t>(std::ranges::count(statuses, PageStatus::ok));
   }
-  // The segment file, and where in it.
+  // Returns the payload's segment file and its offset there.
   std::pair<std::string, size_t> find_on_disk(const std::vector<std::byte>& payload) const {
     for (const std::string& path : segment_files()) {
       std::ifstream file(path, std::ios::binary);
@@ -68,7 +68,7 @@ class DiskReadRuns : public DiskFixture {
   }
 
   std::atomic<uint64_t> reads{0};
-  std::atomic<int> failing{0};  // so many of the next reads
+  std::atomic<int> failing{0};  // this many of the next reads fail
   HookedIo io{[this](IoCall call) {
     if (call != IoCall::read) return 0;
     ++reads;
@@ -80,7 +80,7 @@ TEST_F(DiskReadRuns, NeighboursShareOneReadAndOthersTakeOneEach) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 8 * kMiB;
   open();
-  store_all(60, 16'384);  // 0.95 MiB: one batch of the log, if the writers are not in a hurry
+  store_all(60, 16'384);  // 0.95 MiB: one batch of the log, unless the writers start early
   auto numbers = first(60);
   EXPECT_EQ(right(numbers, 16'384), 60u);
   EXPECT_LE(reads, 16u) << "15 pages are 248 KiB";
@@ -93,14 +93,14 @@ TEST_F(DiskReadRuns, NeighboursShareOneReadAndOthersTakeOneEach) {
   EXPECT_EQ(reads, 30u) << "what lies between is not read";
 }
 
-// What a promote costs: into its slot, whatever its length, each page is copied once.
+// The cost of a promote: each page, whatever its length, is copied once, into its slot.
 TEST_F(DiskReadRuns, APageCostsOneReadAndOneCopy) {
   config.size_bytes = 64 * kMiB;
   config.segment_bytes = 16 * kMiB;
   open();
   for (uint64_t i = 0; i < 40; ++i) {
     ASSERT_EQ(put(i, 16'384), PutOutcome::queued);
-    ASSERT_EQ(put(100 + i, 1000), PutOutcome::queued);  // what lies between fills no blocks
+    ASSERT_EQ(put(100 + i, 1000), PutOutcome::queued);  // fills no whole block in between
   }
   flush();
   auto numbers = first(40);
@@ -111,7 +111,7 @@ TEST_F(DiskReadRuns, APageCostsOneReadAndOneCopy) {
   EXPECT_EQ(stats.disk_bytes_read, 40u * 16'384) << "no byte of a neighbour or a header";
   EXPECT_EQ(stats.copied_bytes_read, 40u * 16'384);
   EXPECT_EQ(put(50, 100'001), PutOutcome::queued);
-  EXPECT_EQ(put(51, 3 * kMiB + 5), PutOutcome::queued);  // in three reads
+  EXPECT_EQ(put(51, 3 * kMiB + 5), PutOutcome::queued);  // needs three reads
   flush();
   EXPECT_EQ(right({50}, 100'001), 1u);
   EXPECT_EQ(right({51}, 3 * kMiB + 5), 1u);
@@ -132,10 +132,10 @@ TEST_F(DiskReadRuns, OneMiBPageTakesOneRead) {
 TEST_F(DiskReadRuns, AReadThatFailsIsTriedPageByPage) {
   open();
   store_all(10, 10'000);
-  failing = 1;  // the one for all
+  failing = 1;  // the shared read
   EXPECT_EQ(right(first(10), 10'000), 10u);
   EXPECT_EQ(tier->stats().reads_failed, 0u);
-  failing = 2;  // and that of the first page
+  failing = 2;  // the shared read, then the first page's own
   const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
   EXPECT_EQ(std::ranges::count(statuses, PageStatus::error), 1);
   EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 9);
@@ -146,7 +146,7 @@ TEST_F(DiskReadRuns, AReadThatFailsIsTriedPageByPage) {
 TEST_F(DiskReadRuns, ADamagedPageCostsNoneOfItsNeighbours) {
   open();
   store_all(10, 10'000);
-  // A word of page 4's content is changed on the disk.
+  // Damage a word of page 4 on the disk.
   const auto [path, begin] = find_on_disk(payload_of(4, 10'000));
   const int fd = ::open(path.c_str(), O_RDWR);
   const uint64_t garbage = 0x0123456789abcdef;
@@ -158,18 +158,18 @@ TEST_F(DiskReadRuns, ADamagedPageCostsNoneOfItsNeighbours) {
   EXPECT_EQ(tier->stats().reads_corrupt, 1u);
 }
 
-// As AReadThatFailsIsTriedPageByPage, with a failure that io_uring finds by itself: the file ends
+// Like AReadThatFailsIsTriedPageByPage, with a failure that io_uring itself finds: the file ends
 // within the run.
 TEST_F(DiskReadRuns, PagesBeforeTheEndOfATruncatedFileAreRead) {
   DiskFixture::open(posix_io());
   store_all(10, 10'000);
   const auto [path, begin] = find_on_disk(payload_of(6, 10'000));
   const uint64_t end = (begin + 9'999) / 4096 * 4096;
-  std::filesystem::resize_file(path, end);  // a few bytes are missing
+  std::filesystem::resize_file(path, end);  // cuts a few bytes off page 6
   const auto statuses = read_all_of(first(10), std::vector<uint32_t>(10, 10'000));
   for (uint64_t i = 0; i < 6; ++i) EXPECT_EQ(statuses[i], PageStatus::ok) << i;
-  // The first of the others is an error. That it is lost is written behind them all; so the file
-  // may be long again before the next is read, with zeros in its place, which are a damaged page.
+  // The first page behind the cut is an error. The tier then logs its loss behind all pages, which
+  // may extend the file before the next read. The later pages then read as zeros: damaged.
   const auto errors = std::ranges::count(statuses, PageStatus::error);
   EXPECT_GE(errors, 1);
   EXPECT_EQ(errors + std::ranges::count(statuses, PageStatus::absent), 4);
@@ -204,7 +204,7 @@ void DiskReadRuns::any_order_of_any_sizes(Io& of) {
     for (uint64_t at = random() % 300; numbers.size() < 40;) {
       numbers.push_back(at);
       wanted.push_back(lengths[at]);
-      const uint64_t kind = random() % 8;  // mostly the next one; also gaps, repeats and jumps
+      const uint64_t kind = random() % 8;  // mostly the next page; also gaps, repeats and jumps
       at = kind == 0 ? random() % 300 : (at + (kind == 1 ? 2 : kind == 2 ? 0 : 1)) % 300;
     }
     const auto statuses = read_all_of(numbers, wanted);

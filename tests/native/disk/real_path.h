@@ -1,4 +1,4 @@
-// The lasting name of a file that the tier names by the directory that it holds open.
+// The real path of a file that the tier names relative to its open directory.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// What was removed stays removed, also where a crash comes in the middle of an eviction, or where a
-// segment could not be read for one life of the daemon.
+// Removed pages stay removed. This holds after a crash during an eviction, and when a segment was
+// unreadable for one run of the daemon.
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -10,7 +10,7 @@
 namespace peercached::disk {
 namespace {
 
-// 19 in a segment of 1 MiB, with room left: none is evicted just because the tier starts again.
+// 19 pages fill a segment of 1 MiB and leave some room, so a restart alone evicts nothing.
 constexpr uint32_t kLength = 48'000;
 
 class DiskRemoval : public DiskFixture {
@@ -21,13 +21,13 @@ class DiskRemoval : public DiskFixture {
   }
   ~DiskRemoval() override {
     if (io) io->die();
-    close();  // the tier uses the disk
+    close();  // before `io` goes: the tier uses it
   }
   void open_on(DeletingIo::Hold hold) {
     io = std::make_unique<DeletingIo>(attic.path(), hold);
     open(*io);
   }
-  // Pages `number`, ... until there is a segment to be evicted.
+  // Stores pages from `number` on until a segment must be evicted.
   void fill(uint64_t number = 0) {
     const auto full = [&] {
       const DiskStats stats = tier->stats();
@@ -123,7 +123,7 @@ TEST_F(DiskRemoval, LastsForAPageUnreadableAtTheStartBefore) {
   for (uint64_t i = 0; i < 30; ++i) store(i, kLength);
   close();
   io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
-  io->unreadable_from = 300'000;  // also the footer
+  io->unreadable_from = 300'000;  // this includes the footer
   io->unreadable_to = UINT64_MAX;
   open(*io);
   EXPECT_EQ(read(0, kLength), PageStatus::ok) << "as far as it can be read";

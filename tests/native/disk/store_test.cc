@@ -1,4 +1,4 @@
-// What the tier promises while nothing fails.
+// The promises of the tier while nothing fails.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -117,7 +117,7 @@ TEST_F(DiskStore, EvictsTheOldestPagesAndReportsThem) {
     EXPECT_LE(tier->stats().used_bytes, config.size_bytes);
   }
   flush();
-  // The last eviction may be under way yet.
+  // The last eviction may still be running.
   EXPECT_TRUE(eventually([&] {
     std::set<uint64_t> held, readable;
     for (uint64_t i = 0; i < kPages; ++i) {

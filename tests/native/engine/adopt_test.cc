@@ -1,4 +1,4 @@
-// Pages that go over from a node that drains: the right bytes, published, or not at all.
+// Pages that a draining node hands over: they arrive intact and published, or not at all.
 
 #include "engine/engine_fixture.h"
 
@@ -13,7 +13,7 @@ class Adopt : public EnginePair {
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
     return a_->engine.handovers(bytes_max).parts;
   }
-  // As a worker would by a torn cache line: the header stays right.
+  // Damages the payload only, like a worker with a torn cache line. The header stays valid.
   void spoil(const std::string& key) {
     const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, key)};
     PinnedPage page;
@@ -26,7 +26,7 @@ class Adopt : public EnginePair {
 
 TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
   open(64 << 20);
-  Pages out("k", 40, 700'001);  // more than one part, and no multiple of anything
+  Pages out("k", 40, 700'001);  // several parts, and a length that is no multiple of any block size
   out.fill();
   a_->set(out);
   const auto parts = offered();
@@ -69,7 +69,7 @@ TEST_F(Adopt, PageRemovedMeanwhileIsNotAdopted) {
   const Handover part = offered().at(0);
   a_->remove(out);
   EXPECT_TRUE(adopt(part).held.empty());
-  a_->set(out);  // in the same slots, perhaps: other generations
+  a_->set(out);  // perhaps in the same slots, but with new generations
   EXPECT_TRUE(adopt(part).held.empty());
 }
 
@@ -105,7 +105,7 @@ TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   out.fill();
   a_->set(out);
   const Handover part = offered().at(0);
-  ASSERT_EQ(adopt(part).held.size(), 2u);  // b's workers have never opened "ns"
+  ASSERT_EQ(adopt(part).held.size(), 2u);  // no worker has opened "ns" at b
   ASSERT_TRUE(b_->engine.raise_epoch(part.namespace_id, 1));
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
   while (b_->engine.pool().stats().keys > 0 && !deadline.passed()) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Pages that move while they are looked for: the second try goes where the first one did not.
+// Pages that move during a lookup: the second try asks another holder than the first.
 
 #include "engine/engine_fixture.h"
 
@@ -19,7 +19,7 @@ class AnotherTry : public EnginePair {
     EnginePair::TearDown();
   }
 
-  // What an owner says of pages that b has withdrawn already, or has published just now.
+  // Stale records at the owner: b has already withdrawn these pages, or is just publishing them.
   void b_is_said_to_hold_them() {
     std::vector<RecordRow> rows;
     for (const Digest& digest : digests_) {
@@ -37,8 +37,8 @@ class AnotherTry : public EnginePair {
     b_->engine.pool().contains(digests_, false, present);
     return std::count(present.begin(), present.end(), 1) == std::ssize(present);
   }
-  // Another worker's set, or a drain that hands them over, between the look into the pool and the
-  // owners' answer.
+  // Another worker's set or a drain brings the pages to b. This happens after b has searched its
+  // pool and before the owners answer.
   void they_come_to_b_while_it_looks_elsewhere() {
     while_b_looks_up_ = [this] {
       if (!setter_.joinable()) setter_ = std::thread([this] { b_->set(out_); });
@@ -53,7 +53,7 @@ class AnotherTry : public EnginePair {
 
 TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   a_->set(out_);
-  // A second holder by the records: a's server under another index, and no such slots.
+  // The records name a second holder: a's server under another index, without such slots.
   const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
   b_->engine.connect_node(ghost, {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
   std::vector<RecordRow> rows = a_->engine.local_rows(digests_);

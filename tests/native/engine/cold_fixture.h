@@ -1,4 +1,4 @@
-// A pool over a disk tier that is a map, and the directory shard that hears what they tell.
+// A pool over a disk tier in memory, and the directory shard that receives their records.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ class ColdTest : public ::testing::Test {
     shard_.apply(kSelfHolder, rows);
   }
 
-  // As a set does it; false if there was no room.
+  // Sets the page like a worker; false if there was no room.
   bool set(const Digest& digest) {
     const PageRequest request{digest, kColdPageBytes};
     Reservation reservation;
@@ -95,13 +95,13 @@ class ColdTest : public ::testing::Test {
     pool_->contains({&digest, 1}, false, {&here, 1});
     return here != 0;
   }
-  // Out of the pool as eviction does it.
+  // Takes the page out of the pool, like eviction.
   void evict(const Digest& digest) {
     std::vector<RecordRow> rows;
     pool_->remove({&digest, 1}, rows);
     cold_->left_pool(rows);
   }
-  // What the owner says: nothing, 'r'esident or 'n'on-resident.
+  // The owner's record of the page: none ('-'), resident ('r') or not ('n').
   char record(const Digest& digest) {
     std::vector<RecordRow> rows;
     shard_.lookup({&digest, 1}, rows);

@@ -1,4 +1,4 @@
-// What the directory is told of pages that come and go between pool and disk.
+// The records that the directory gets when pages move between pool and disk.
 
 #include <stdlib.h>
 
@@ -171,8 +171,8 @@ TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
   EXPECT_FALSE(none.enabled());
 }
 
-// Everything at once on few pages, then nobody moves any more: the owner's picture must be the
-// truth. A ghost (a record of what is nowhere) or a lost page here would stay until a resync.
+// All operations at once on few pages. Once they stop, the owner's records must match. A ghost (a
+// record without a page) or a lost page would stay until a resync.
 TEST_F(ColdPagesTest, owner_records_match_pool_and_disk_after_random_operations) {
   open(1 << 20);
   constexpr uint64_t kPages = 96;

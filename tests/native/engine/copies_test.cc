@@ -1,4 +1,4 @@
-// What a node says of other nodes' pages by copies of their records, and of which it says nothing.
+// Lookups in copies of other nodes' records. Some copies must not answer.
 #include "engine/copies.h"
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ struct TheseCopies : ::testing::Test {
     row.flags = kRecordResident;
     return row;
   }
-  // A whole answer of a new holder.
+  // A complete answer from a holder without a copy here.
   void tell(HolderIndex holder, std::vector<RecordRow> rows) {
     const uint64_t asked = copies.asks();
     EXPECT_TRUE(copies.begins(holder));
     EXPECT_TRUE(copies.changes(holder, rows));
     copies.is_up_to_date(holder, asked, Clock::now());
   }
-  // And one of a holder that has no news.
+  // An answer from a holder that has no news.
   void ask(HolderIndex holder) { copies.is_up_to_date(holder, copies.asks(), Clock::now()); }
   void removed(uint64_t page) {
     const Digest digest = digest_of(page);
@@ -105,7 +105,7 @@ TEST_F(TheseCopies, HolderTooLargeToFitHasNoCopy) {
   EXPECT_EQ(holders_of(1), Holders{kA});
 }
 
-// The rest: a removal is over, and a copy may be of before.
+// The rest: a removal has ended, but a copy may be older than the removal.
 
 TEST_F(TheseCopies, RemovedPageIsNotNamedUntilItsHolderIsAskedAgain) {
   tell(kA, {row_of(1), row_of(2)});

@@ -1,4 +1,4 @@
-// The log hears of a disk's troubles when they begin, when they end, and not in between.
+// A disk's trouble is logged when it begins and when it ends, and not in between.
 #include "engine/disk_watch.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 class DiskWatchTest : public ::testing::Test {
  protected:
-  // What the log gets, when each kind of notice may be told again.
+  // The log lines after the quiet time of every kind of notice.
   std::vector<std::string> told() {
     watch.tell(stats, notices);
     return notices.take(now += 2 * Notices::kQuiet);

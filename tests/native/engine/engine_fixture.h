@@ -1,5 +1,5 @@
-// Two engines in one process, read from each other over loopback, with the control plane played by
-// a thread that knows both: who owns what is the ring's affair, the rest is the real thing.
+// Two engines in one process that read from each other over loopback. A thread that knows both
+// plays the control plane. It fakes the ring's owners; the rest is real.
 
 #pragma once
 
@@ -67,7 +67,7 @@ class Side {
   RequestContext context(int64_t ms) {
     return {engine.open_namespace("ns", 0).get(), 0, Deadline::after_ms(ms), &gate_, {}};
   }
-  // The worker gives up on its connection, or comes back with another one.
+  // Fences the worker, as when it gives up its connection, or lifts the fence.
   void fence(bool on) { gate_page_.fence = on ? 1 : 0; }
   bool copying() const { return gate_page_.writers != 0; }
 
@@ -146,7 +146,7 @@ class EnginePair : public ::testing::Test {
                                      std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));
   }
 
-  // `owner` owns all digests but those at one place, which `other` owns.
+  // `owner` owns all digests except one place, which `other` owns.
   static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
     constexpr uint64_t kPlace = 1ull << 62;
     side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
@@ -173,7 +173,7 @@ class EnginePair : public ::testing::Test {
     }
   }
 
-  // Appends the removals, which are next.
+  // Appends removals to `removals`, for the caller to handle next.
   void handle_events(Side& side, std::deque<Event>& removals) {
     for (Event& event : side.engine.control().take(256)) {
       if (event.kind == EventKind::remove) {
@@ -186,7 +186,7 @@ class EnginePair : public ::testing::Test {
         std::ranges::copy(event.payload, std::as_writable_bytes(std::span(rows)).begin());
         publish(side, rows);
       } else if (event.kind == EventKind::peer_trouble) {
-        side.engine.suspect_node(side.peer_index, false);  // probed, and well
+        side.engine.suspect_node(side.peer_index, false);  // the probe succeeded
       } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
         while_b_looks_up_();
       }
@@ -200,7 +200,7 @@ class EnginePair : public ::testing::Test {
     side.engine.pool().mark_published(rows);
   }
 
-  // As if the other side had nothing.
+  // Removes as if the other side had no pages.
   std::vector<std::byte> remove_here(Side& side, std::span<const std::byte> payload,
                                      std::deque<Event>& later) {
     std::vector<Digest> digests(payload.size() / sizeof(Digest));
@@ -209,7 +209,7 @@ class EnginePair : public ::testing::Test {
     RemovalAnswer head{0, 0};
     if (side.engine.begin_removal(digests, rows) != Engine::Removed::kept)
       head.status = static_cast<uint32_t>(PageStatus::error);
-    // Records of these pages may be on their way: they go first.
+    // Publishes of these pages may be in flight: handle them first.
     handle_events(side, later);
     publish(side, rows);
     side.engine.end_removal(digests);
@@ -226,9 +226,9 @@ class EnginePair : public ::testing::Test {
   std::filesystem::path folder_;
   std::unique_ptr<Side> a_, b_;
   std::vector<std::thread> threads_;
-  std::function<void()> while_b_looks_up_;  // on the thread that answers what b asks for
+  std::function<void()> while_b_looks_up_;  // on the thread that answers b's requests
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> deaf_{false};  // the control planes hear nothing
+  std::atomic<bool> deaf_{false};  // the control planes get no events
   std::atomic<bool> tell_owners_{true};
   bool begin_serving_ = true;
 };

@@ -1,5 +1,4 @@
-// Pages through two engines: set on one, read on the other, also while slots are reused all the
-// time.
+// Pages through two engines: set on one, read on the other, even while slots are constantly reused.
 
 #include "engine/engine_fixture.h"
 
@@ -54,7 +53,7 @@ TEST_F(EnginePair, PagesThatWouldOverwriteEachOtherAreNotBothGot) {
     Pages in("k", 3, 4096);
     auto refs = in.refs();
     refs[0].memory = in.memory.data() + 4096;
-    refs[1].memory = in.memory.data() + 100;  // reaches into the room of the first
+    refs[1].memory = in.memory.data() + 100;  // overlaps the destination of the first
     side->engine.get(side->context(kPatienceMs), refs);
     EXPECT_EQ(refs[1].status, PageStatus::ok);
     EXPECT_EQ(refs[0].status, PageStatus::bad_range);
@@ -92,7 +91,7 @@ TEST_F(EnginePair, ClearMakesEverythingUnreachableAtOnce) {
   for (PageStatus status : b_->get(back)) EXPECT_EQ(status, PageStatus::absent);
 }
 
-// Rule 1 under load: slots are reused all the time while the other side reads them.
+// Rule 1 under load: one side constantly reuses slots while the other reads them.
 void hammer(Side& writer, Side& reader, int rounds) {
   std::atomic<bool> done{false};
   std::thread writing([&] {

@@ -1,4 +1,4 @@
-// Lookups that copies of another node's records settle, and those that they must not.
+// Lookups that a copy of another node's records may answer, and lookups that it may not.
 #include "engine_fixture.h"
 #include "transfer/scripted_peer.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(20);
 
-// Each side believes that it owns all digests, and no owner is told of the other's pages: what `b`
-// finds of a's pages it finds in a copy.
+// Each side believes that it owns all digests, and publishes nothing to the other. So `b` can find
+// a's pages only in a copy of a's records.
 class Feed : public EnginePair {
  protected:
   void SetUp() override {
@@ -50,7 +50,7 @@ TEST_F(Feed, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
 }
 
 TEST_F(Feed, PagesSetBeforeFollowingAreFoundToo) {
-  Pages in("page", 9000, 100);  // more than one frame takes
+  Pages in("page", 9000, 100);  // more than one frame holds
   in.fill();
   b_->engine.drop_node(b_->peer_index);
   EXPECT_EQ(a_->set(in), std::vector(9000, PageStatus::ok));
@@ -65,7 +65,7 @@ TEST_F(Feed, EvictedPagesAreSoonNotFound) {
   first.fill();
   EXPECT_EQ(a_->set(first), std::vector(10, PageStatus::ok));
   EXPECT_TRUE(eventually([&] { return b_finds_all(first); }));
-  Pages more("more", 1200, 64 << 10);  // the pool has 64 MiB
+  Pages more("more", 1200, 64 << 10);  // more than the pool's 64 MiB
   EXPECT_EQ(a_->set(more), std::vector(1200, PageStatus::ok));
   EXPECT_TRUE(eventually([&] { return !b_finds_any(first); }));
 }

@@ -14,7 +14,7 @@ class Holds : public ::testing::Test {
  protected:
   static constexpr uint32_t kLength = 60'000;
 
-  // How many of `count` pages from `first` on could be held.
+  // Returns how many of the `count` pages from `first` on were held.
   size_t hold(HoldTable& holds, uint64_t first, size_t count, TimePoint until) {
     std::vector<Digest> digests;
     for (size_t i = 0; i < count; ++i) digests.push_back(digest_of_page(first + i));
@@ -65,7 +65,7 @@ TEST_F(Holds, HoldsBeyondTheBoundsAreRefusedWithoutPins) {
   EXPECT_EQ(by_bytes.stats().refused, 4u);
   EXPECT_EQ(hold(by_pages, 0, 8, later), 3u);
   EXPECT_EQ(pages.pins(), 7u);
-  // What is held already needs no new room.
+  // Pages that are already held need no new room.
   EXPECT_EQ(hold(by_bytes, 0, 4, later), 4u);
   EXPECT_EQ(pages.pins(), 7u);
 }

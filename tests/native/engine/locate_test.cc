@@ -1,4 +1,4 @@
-// Lookups at owners: what is settled in frames, and what the control plane is asked for.
+// Lookups at owners: frames answer some, and the control plane must answer the others.
 #include "engine_fixture.h"
 
 namespace peercached {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr uint64_t kView = 3;
 
-// `a` owns all digests but one.
+// `a` owns all digests except one.
 class Locate : public EnginePair {
  protected:
   void SetUp() override {
@@ -19,7 +19,7 @@ class Locate : public EnginePair {
     EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
   }
 
-  // How often b asks its control plane when it looks for pages, of which `there` are found.
+  // Returns how often b asks its control plane in a lookup that finds `there` pages.
   uint64_t questions_for(const std::string& label, size_t there) {
     Pages in(label, there, 1000), all(label, there + 2, 1000);
     in.fill();

@@ -1,4 +1,4 @@
-// A disk tier without a disk, that writes when the test says so and loses what the test wants lost.
+// A disk tier in memory. The test decides when it writes, and which pages it loses.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ namespace peercached {
 
 class MemoryTier final : public ColdTier {
  public:
-  // `automatic`: a thread writes what is put as soon as it can.
+  // `automatic`: a thread writes queued pages as soon as it can.
   explicit MemoryTier(DiskEvicted lost, bool automatic = true) : lost_(std::move(lost)) {
     if (automatic) writer_ = std::thread([this] { write_until_stopped(); });
   }
@@ -117,7 +117,7 @@ class MemoryTier final : public ColdTier {
     return stats;
   }
 
-  // --- what a test does to it
+  // --- controls for tests
   bool write_one() {
     Queued one;
     std::vector<std::byte> bytes;
@@ -158,7 +158,7 @@ class MemoryTier final : public ColdTier {
   }
 
   std::function<void()> before_read;
-  const std::byte* read_into = nullptr;  // where the last page that was read went
+  const std::byte* read_into = nullptr;  // destination of the last page read
   size_t queue_max = 1'000'000;
   bool hangs = false;
   std::atomic<uint64_t> reads{0};

@@ -55,7 +55,7 @@ TEST(ControlQueue, UnansweredQuestionHasNoAnswerAtItsDeadline) {
   ControlQueue queue(16, 1 << 20);
   EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
   queue.give_up(1);
-  queue.answer(1, payload("late"));  // its ticket is gone: no harm
+  queue.answer(1, payload("late"));  // the ticket has ended: ignored
 }
 
 TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
@@ -77,7 +77,7 @@ TEST(ControlQueue, IsBoundedInBytesButLetsOneLargeEventThrough) {
   queue.tell(payload("larger than eight"));
   queue.tell(payload("x"));
   EXPECT_EQ(queue.dropped(), 1u);
-  EXPECT_EQ(queue.take(16).size(), 2u);  // lost_updates, and the large one
+  EXPECT_EQ(queue.take(16).size(), 2u);  // lost_updates and the large one
   queue.tell(payload("x"));
   EXPECT_EQ(queue.take(16).size(), 1u);
 }
@@ -240,7 +240,7 @@ TEST(Namespaces, RaisedEpochMovesEveryKeyAndNamesTheStaleSlot) {
   EXPECT_TRUE(table.raise(ns->id(), 1, stale));
   EXPECT_EQ(stale, before.pool_slot);
   EXPECT_NE(digest_of(before.key, "key"), digest_of(ns->current().key, "key"));
-  EXPECT_FALSE(table.raise(ns->id(), 1, stale));  // epochs only rise
+  EXPECT_FALSE(table.raise(ns->id(), 1, stale));  // epochs never go back
 }
 
 TEST(Namespaces, AnEpochLearntBeforeTheFirstUseCounts) {
@@ -306,7 +306,7 @@ TEST(NodeTable, IndexIsReusedOnlyAfterItsSweep) {
   auto reusable = [&](HolderIndex) { return swept; };
   const HolderIndex a = nodes.add("a", 7, reusable).first;
   EXPECT_FALSE(nodes.add("a", 7, reusable).second);
-  EXPECT_NE(a, nodes.add("a", 8, reusable).first);  // another incarnation, another node
+  EXPECT_NE(a, nodes.add("a", 8, reusable).first);  // another incarnation is another node
   nodes.drop(a);
   EXPECT_FALSE(nodes.usable(a));
   EXPECT_NE(a, nodes.add("b", 1, reusable).first);

@@ -1,4 +1,4 @@
-// From disk into the pool: once each, bounded, the waiting first, and never the wrong bytes.
+// Promotion from disk to pool: once per page, bounded, waiting callers first, right bytes only.
 
 #include "engine/cold_fixture.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class PromoterTest : public ColdTest {
  protected:
-  // On disk only.
+  // Leaves these pages on disk only.
   void store(uint64_t first, uint64_t count) {
     for (uint64_t n = first; n < first + count; ++n) {
       ASSERT_TRUE(set(digest_of_page(n)));
@@ -94,7 +94,7 @@ TEST_F(PromoterTest, page_removed_during_its_read_does_not_come_back) {
   const Digest digest = digest_of_page(0);
   tier_->before_read = [&] { remove(digest); };
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
-  // Removed behind the read, before it is committed.
+  // The page is removed after its read and before its commit.
   tier_->before_read = nullptr;
   store(0, 1);
   std::vector<PinnedPage> pages(1);
@@ -138,7 +138,7 @@ TEST_F(PromoterTest, warming_waits_while_readers_have_much_of_the_room) {
   for (uint64_t n = 2; n < 9; ++n) later.push_back(digest_of_page(n));
   promoter_->warm(later);
   while (promoter_->stats().warm_queued > 0) std::this_thread::yield();
-  // Seven pages and two are more than half of the budget of sixteen.
+  // Seven pages more than the readers' two would exceed half of the budget of sixteen.
   EXPECT_EQ(pool_->stats().reserved, 2u);
   tier_->hang(false);
   for (auto& thread : readers) thread.join();

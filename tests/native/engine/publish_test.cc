@@ -1,4 +1,4 @@
-// Records at owners: what is told in frames, and what the control plane is asked to tell.
+// Publishes to owners: frames carry most records, the control plane carries the rest.
 #include "engine_fixture.h"
 #include "transfer/scripted_peer.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kFirstView = 3;
 
-// `a` owns all digests but one; pages are set at `b`.
+// `a` owns all digests except one. Pages are set at `b`.
 class Publish : public EnginePair {
  protected:
   void SetUp() override {
@@ -16,8 +16,8 @@ class Publish : public EnginePair {
     b_->engine.open_owner(b_->peer_index, true);
   }
 
-  // How often the control plane is asked while pages are set, which are found in any case. Once
-  // more if this machine stood still, and a frame was given up for that.
+  // Returns how often setting pages needs the control plane. The pages must be found in any case.
+  // Starts over if this machine paused so long that a frame was given up.
   uint64_t questions_for(const std::string& label, size_t count = 20) {
     const uint64_t fence = b_->engine.fence();
     const uint64_t asked = questions_of(label, count);
@@ -99,7 +99,7 @@ TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
   EXPECT_FALSE(a_->engine.publish_local('b', 1, rows_of(1)));
 }
 
-// An owner that says nothing until the test lets it.
+// An owner that answers only when the test lets it.
 class SlowOwner : public Publish {
  protected:
   void SetUp() override {
@@ -111,7 +111,7 @@ class SlowOwner : public Publish {
   }
   void TearDown() override {
     let_go_ = true;
-    b_->engine.drop_node(index_);  // ends its channels
+    b_->engine.drop_node(index_);  // closes its channels
     Publish::TearDown();
   }
 
@@ -147,7 +147,7 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   while (!begun) std::this_thread::yield();
   std::atomic<bool> dropped{false};
   std::thread watching([&] {
-    // The removal has taken the page out, and would be over if it did not wait.
+    // The removal has taken the page out of the pool. Unless it waits for the set, it ends now.
     for (uint8_t held = 1; held != 0;) {
       b_->engine.pool().contains({&asked, 1}, false, {&held, 1});
     }
@@ -157,7 +157,7 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   });
   std::vector<RecordRow> rows;
   EXPECT_EQ(b_->engine.begin_removal({&asked, 1}, rows), Engine::Removed::kept);
-  const bool given_up = b_->engine.fence() > 1;  // this machine stood still
+  const bool given_up = b_->engine.fence() > 1;  // this machine paused
   EXPECT_TRUE(answered_ || given_up) << "the record may come behind its withdrawal";
   EXPECT_EQ(rows.size(), 1u);
   watching.join();
@@ -184,7 +184,7 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
 }
 
 TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
-  // Of so little time nothing may be left for a frame.
+  // So short a patience may leave no time for a frame.
   for (b_->patience_ms = 5; b_->engine.fence() == 1 && b_->patience_ms < 80; b_->patience_ms *= 2) {
     Pages hasty("hasty " + std::to_string(b_->patience_ms), 1, 1000);
     hasty.fill();
@@ -223,7 +223,7 @@ TEST(UnderWay, WaitsOnlyForWorkBegunBefore) {
     works.wait();
     waited = true;
   });
-  // The waiter has turned the side when a work that begins now does not keep it.
+  // After wait() has switched sides, new work cannot delay it.
   std::unique_ptr<UnderWay::Work> later;
   for (int i = 0; i < 1000; ++i) {
     later = std::make_unique<UnderWay::Work>(works);
@@ -231,7 +231,7 @@ TEST(UnderWay, WaitsOnlyForWorkBegunBefore) {
   }
   EXPECT_FALSE(waited);
   first.reset();
-  // One that began before the waiter did may be among them.
+  // `later` may have begun before wait(), and would then delay it.
   later.reset();
   waiting.join();
   EXPECT_TRUE(waited);

@@ -1,4 +1,4 @@
-// The log hears of a rail's troubles when they begin, when they end, and not in between.
+// A rail's trouble is logged when it begins and when it ends, and not in between.
 #include "engine/rail_watch.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 class RailWatchTest : public ::testing::Test {
  protected:
-  // What the log gets, when each kind of notice may be told again.
+  // The log lines after the quiet time of every kind of notice.
   std::vector<std::string> told() {
     watch.tell(rails, notices);
     return notices.take(now += 2 * Notices::kQuiet);

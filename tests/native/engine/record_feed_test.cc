@@ -1,4 +1,4 @@
-// What followers are told of a node's records.
+// The records of a node that its followers receive.
 #include "engine/record_feed.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(RecordFeed, FollowerGetsAllLaterRecordsInOrder) {
   feed.append(rows_of({3}));
   feed.append(rows_of({4, 5}));
   while (one.heard.size() < 3) EXPECT_EQ(one.read(), Told::news);
-  feed.append(rows_of({6, 7, 8, 9, 10, 11, 12, 13}));  // all places, once around
+  feed.append(rows_of({6, 7, 8, 9, 10, 11, 12, 13}));  // fills the whole ring of records
   while (one.heard.size() < 11) EXPECT_EQ(one.read(), Told::news);
   EXPECT_EQ(one.heard, (std::vector<uint64_t>{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
 }
@@ -56,7 +56,7 @@ TEST(RecordFeed, FollowerTooFarBehindStartsOver) {
   feed.append(rows_of({6}));
   EXPECT_EQ(one.read(), Told::news);
   EXPECT_EQ(one.heard, std::vector<uint64_t>{6});
-  one.position += 100;  // of an earlier start of this node, say
+  one.position += 100;  // as if from an earlier run of this node
   EXPECT_EQ(one.read(), Told::forgotten);
 }
 
@@ -76,7 +76,7 @@ TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
   OpenFeed feed(4);
   Follower one{feed};
   one.read();
-  feed.append(rows_of({1}));  // followers are to be told of it in a moment
+  feed.append(rows_of({1}));  // the feed announces it to followers a moment later
   one.read(0);
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }

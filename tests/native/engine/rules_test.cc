@@ -1,4 +1,4 @@
-// The rules that engine code alone keeps (docs/architecture.md), each where it would break first.
+// The rules that the engine alone enforces (docs/architecture.md), each where it would break first.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -82,7 +82,7 @@ TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   }
 }
 
-// --- 2: a reply is a promise of silence
+// --- 2: a reply promises that no more writes follow
 
 TEST_F(EnginePair, NothingIsWrittenForAFencedWorker) {
   open(64 << 20);
@@ -159,7 +159,7 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
       while (!a_->copying() && !done) {
       }
       a_->fence(true);
-      met = a_->copying();  // still at it: what it copies now may be filled anew
+      met = a_->copying();  // still copying: the worker may reuse these bytes now
     });
     const auto statuses = a_->set(out);
     done = true;
@@ -171,7 +171,7 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
   EXPECT_TRUE(met) << "the copies were never met";
 }
 
-// --- 3: visible when told
+// --- 3: a page is visible when its set returns
 
 std::string counted(Side& side, const std::string& name) {
   const std::string json = side.engine.status_json();
@@ -197,8 +197,8 @@ TEST_F(EnginePair, UnpublishedPageIsPublishedByTheNextSet) {
 
 TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
   open(64 << 20);
-  // Many pages, so that it takes a while to queue their records; the last is hunted meanwhile.
-  // Other keys in every round: the next set of a key would repair what this one left.
+  // Many pages, so that queueing their records takes time; the hunter removes the last one. Each
+  // round has new keys, because the next set of a key would repair a wrong record.
   std::atomic<int> round{0};
   std::atomic<size_t> caught{0};
   constexpr int kRounds = 100;
@@ -206,7 +206,7 @@ TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
   std::thread hunter([&] {
     for (int at = round; at < kRounds; at = round) {
       Pages hunted("k" + std::to_string(at) + "/1999", 1, 16);
-      hunted.keys[0].pop_back();  // of the digit that Pages adds
+      hunted.keys[0].pop_back();  // the digit that Pages adds
       while (round == at) caught += a_->remove(hunted)[0] == PageStatus::ok;
     }
   });
@@ -222,7 +222,7 @@ TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
 }
 
 TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
-  open(1 << 20);  // three pages
+  open(1 << 20);  // room for three pages
   std::vector<std::thread> setters;
   for (int setter = 0; setter < 4; ++setter) {
     setters.emplace_back([this, setter] {
@@ -234,7 +234,7 @@ TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
   }
   for (auto& setter : setters) setter.join();
   Pages last("last", 1, 256 << 10);
-  EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered behind all that was queued before
+  EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered after everything queued before it
   const auto agree = [&](Side& side) {
     return side.engine.shard().stats().entries == a_->engine.pool().stats().keys;
   };
@@ -252,7 +252,7 @@ TEST_F(EnginePair, ClearGivesTheRoomBack) {
   EXPECT_TRUE(eventually([&] { return b_->engine.shard().stats().entries == 0; }));
 }
 
-// --- 4: never wait for a peer in trouble, never promise what it has
+// --- 4: never wait for a failing peer, and never promise its pages
 
 TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   open(64 << 20);
@@ -273,7 +273,7 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   Pages pages("k", 4, 4096);
   pages.fill();
   a_->set(pages);
-  EXPECT_EQ(b_->exists(pages).prefix, 4u);  // locations are cached from here on
+  EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
   b_->engine.suspect_node(b_->peer_index, true);
   EXPECT_EQ(b_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(b_->get(pages), PageStatus::suspect));
@@ -281,7 +281,7 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
-// --- 6: a process may die, or pull its memory away, at any instruction
+// --- 6: a process may die or truncate its memory at any instruction
 
 TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   open(64 << 20);
@@ -306,7 +306,7 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   EXPECT_EQ(status_of(*a_, "new", &Engine::set), PageStatus::region_lost);
   EXPECT_EQ(b_->exists(out).prefix, 1u) << "an innocent peer is suspect";
   EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
-  // The holder learns that its reader has hung up when it sends on.
+  // The holder notices only at its next send that its reader has hung up.
   EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().pins == 0; }));
   Pages in("k", 1, kBytes);
   for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(is(side->get(in), PageStatus::ok));
@@ -314,13 +314,13 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   close(fd);
 }
 
-// --- a clear is in force when it returns, and what it voids takes no room
+// --- a clear is in force when it returns, and cleared pages take no room
 
 TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   open(64 << 20);
   const auto ns = a_->engine.open_namespace("ns", 0);
   const NamespaceEpoch before = ns->current();
-  // The second page is being set by somebody else; so the set waits in its midst.
+  // Another set holds the second page's reservation, so this set waits there.
   Pages pages("k", 2, 4096);
   pages.fill();
   const PageRequest taken{digest_of(before.key, pages.keys[1]), 4096};
@@ -370,7 +370,7 @@ TEST_F(EnginePair, DuplicateNodeIdDoesNotShutOutTheFirstReader) {
   Pages pages("k", 4, 4096);
   pages.fill();
   a_->set(pages);
-  // It shakes hands, is refused as a duplicate, and leaves no trace.
+  // Its handshake succeeds, and it is refused as a duplicate. Nothing of it remains.
   a_->engine.admit_reader("b", 'x', std::string(32, 'x'));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
   a_->engine.expel_reader("b", 'x');

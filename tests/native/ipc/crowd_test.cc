@@ -1,4 +1,4 @@
-// Who may knock at the workers' socket, how often, and for how long without a word.
+// Limits at the workers' socket: who may connect, how often, and for how long in silence.
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -59,7 +59,7 @@ TEST_F(IpcCrowd, LargeBodyBeforeHelloIsRefused) {
 }
 
 TEST_F(IpcCrowd, ConnectionsPerProcessAreBoundedAndFreedOnClose) {
-  config.admission.per_process_max = 3;  // the bystander is one of this process
+  config.admission.per_process_max = 3;  // the bystander is a connection of this process too
   restart();
   auto second = attached();
   auto third = std::make_unique<RawWorker>(config.socket_path);
@@ -100,7 +100,7 @@ TEST_F(IpcCrowd, AnotherUsersConnectionsAreRefusedByName) {
   restart();
   const std::string folder = std::filesystem::path(config.socket_path).parent_path();
   ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
-  // 0: forbidden, as it should be; 1: something else.
+  // Returns 0 if the reply is `expected`, 1 if it is another.
   const auto visit = [&](uint32_t uid, uint32_t gid, ErrorCode expected) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -149,7 +149,7 @@ TEST(Crowd, UnidentifiedProcessesHaveOnlyTheUserBound) {
   admission.per_process_max = 1;
   admission.per_user_max = 3;
   ipc::Crowd crowd(admission);
-  Visitor visitor;  // of another container
+  Visitor visitor;  // of a user without other connections
   visitor.uid = 1;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(crowd.enter(visitor), "");
   EXPECT_NE(crowd.enter(visitor), "");

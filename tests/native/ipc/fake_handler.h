@@ -1,5 +1,5 @@
-// An engine of twenty lines: a map of pages behind a mutex, with the real one's manners
-// (guarded copies, the gate before every access), and a door to hold a get in the middle.
+// An engine of twenty lines: a map of pages behind a mutex. Like the real engine, it copies with a
+// fault guard and asks the gate before each access. Its door holds a get in the middle.
 #pragma once
 
 #include <condition_variable>
@@ -98,7 +98,7 @@ class FakeHandler final : public RequestHandler {
     return "{\"pages\": 1}";
   }
 
-  // While shut, a get waits before it touches anything.
+  // While the door is shut, a get waits before it touches any memory.
   void shut_door() {
     const std::lock_guard lock(door_mutex_);
     shut_ = true;

@@ -1,4 +1,4 @@
-// A worker's truncated memory costs a false, not the process.
+// If a worker truncates its memory, a copy returns false and the process survives.
 #include "common/fault_guard.h"
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// Large requests: their memory is bounded, in all and by user, and goes back.
+// The memory of large requests is bounded, in total and per user, and is released.
 #include "ipc/frame_memory.h"
 
 #include "ipc/frame_stream.h"
@@ -15,7 +15,7 @@ class LargeRequests : public IpcTest {
  protected:
   static constexpr uint32_t kLarge = 8 << 20;
 
-  // A request for which there is never room in one piece, but for its last byte.
+  // A request without its last byte, so that it keeps its memory. It never fits in one piece.
   std::string large(RawWorker& worker) {
     return worker.head(Op::exists, kLarge, 1) + std::string(kLarge - 1, 'x');
   }
@@ -31,7 +31,7 @@ class LargeRequests : public IpcTest {
 };
 
 TEST_F(LargeRequests, RequestMemoryOfAUserIsBoundedAndExcessRefused) {
-  restart(5 * kLarge);  // a user has half of that: room for two
+  restart(5 * kLarge);  // one user may have half: room for two
   std::vector<std::unique_ptr<RawWorker>> holders;
   for (int i = 0; i < 2; ++i) {
     holders.push_back(attached());
@@ -42,7 +42,7 @@ TEST_F(LargeRequests, RequestMemoryOfAUserIsBoundedAndExcessRefused) {
     worker = attached();
     const auto reply = worker->ask(Op::exists, std::string(kLarge, 'x'), 1);
     EXPECT_TRUE(reply);
-    if (!reply || reply->error() != ErrorCode::limit) return false;  // they are not read yet
+    if (!reply || reply->error() != ErrorCode::limit) return false;  // not all read yet
     EXPECT_NE(reply->body.find("no memory for a request of 8388632 bytes"), std::string::npos)
         << reply->body;
     return true;
@@ -51,18 +51,18 @@ TEST_F(LargeRequests, RequestMemoryOfAUserIsBoundedAndExcessRefused) {
   EXPECT_EQ(server->stats().requests_refused, 1u);
   EXPECT_FALSE(notices.take().empty());
   expect_bystander_served();
-  // Whoever goes leaves room.
+  // Closing the holders makes room.
   holders.clear();
   EXPECT_TRUE(eventually([&] {
     const auto reply = attached()->ask(Op::exists, std::string(kLarge, 'x'), 1);
-    return reply && reply->error() == ErrorCode::bad_frame;  // read whole: its columns are wrong
+    return reply && reply->error() == ErrorCode::bad_frame;  // read whole, but its columns are bad
   }));
 }
 
 TEST_F(LargeRequests, TheirMemoryGoesBackWhenAConnectionIsQuiet) {
   restart(2 * kLarge);
   auto first = attached(), second = attached();
-  // A key of the largest kind, often: well formed, and large.
+  // Many keys of the largest size: well formed and large.
   const std::vector<std::string> keys(2000, std::string(4000, 'k'));
   ASSERT_EQ(first->ask(Op::exists, pack_keys(keys), 2000)->error(), ErrorCode::none);
   EXPECT_TRUE(eventually([&] {

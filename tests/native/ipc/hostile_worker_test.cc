@@ -1,4 +1,4 @@
-// What a broken or malicious worker can do: get a clear error. Nobody else may notice.
+// A broken or malicious worker gets a clear error, and no other worker notices.
 #include <sys/types.h>
 #include <sys/wait.h>
 
@@ -34,7 +34,7 @@ class HostileWorker : public IpcTest {
 };
 
 TEST_F(HostileWorker, ATruncatedMemfdCostsOnlyItsOwnRegion) {
-  // Without MFD_ALLOW_SEALING nothing can stop the worker from shrinking it.
+  // Without MFD_ALLOW_SEALING, the daemon cannot stop the worker from shrinking the file.
   Memory loose(kBytes, 0);
   const uint32_t loose_region = worker->share(loose.fd, kBytes);
   ASSERT_NE(loose_region, 0u);
@@ -213,7 +213,7 @@ TEST_F(HostileWorker, ATokenInAnotherUsersHandsOpensNothing) {
   config.socket_mode = 0666;
   server.reset();
   start();
-  // The socket's directory is private to its owner.
+  // By default, only its owner may enter the socket's directory.
   ASSERT_EQ(::chmod((dir / "").c_str(), 0755), 0);
   worker = attached();
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// A server on a socket of its own, and the bystander: a second worker that must never notice
-// what the first one does.
+// A server on its own socket, and the bystander: a second worker that must never notice the first
+// one's actions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ class IpcTest : public ::testing::Test {
     return worker;
   }
 
-  // Sets and gets a page as if nothing had happened.
+  // The bystander sets and gets a page, as if nothing had happened.
   void expect_bystander_served() {
     std::memset(bystander_memory.at, 'b', 4096);
     std::memset(bystander_memory.at + 4096, 0, 4096);

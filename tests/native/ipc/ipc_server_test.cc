@@ -1,4 +1,4 @@
-// What a well-behaved worker may rely on.
+// The guarantees for a well-behaved worker.
 #include "ipc/frame_stream.h"
 #include "ipc_fixture.h"
 
@@ -25,7 +25,7 @@ TEST_F(IpcTest, APageSetIsReadBackByteForByte) {
   EXPECT_EQ(worker->last->header.count, 3u);
 }
 
-// As after SIGSTOP, or when the machine stood still.
+// This happens after SIGSTOP, or when the machine was paused.
 TEST(FrameStream, HelloAlreadyReceivedIsReadAfterItsTimeout) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -111,7 +111,7 @@ TEST_F(IpcTest, AConnectionWithTheTokenSharesTheRegions) {
   ASSERT_EQ(second.hello("test", worker->token)->error(), ErrorCode::none);
   EXPECT_EQ(second.token, worker->token);
   EXPECT_EQ(second.pages(Op::set, {{"k", region, 0, 100}}), status_bytes({PageStatus::ok}));
-  // Also when the connection that began it all is gone.
+  // The attachment outlives the connection that created it.
   worker->socket.reset();
   ASSERT_TRUE(eventually([&] { return server->stats().connections == 2; }));
   EXPECT_EQ(second.pages(Op::get, {{"k", region, 0, 100}}), status_bytes({PageStatus::ok}));
@@ -186,7 +186,7 @@ TEST_F(IpcTest, GivenUpRequestIsCountedAndReportedWhileItLasts) {
   const auto body = pack_pages({{"k", region, 500, 1}});
   worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
   handler.wait_for_visitor();
-  worker->gate_page().writers = 1;  // as if a thread were in the middle of a piece
+  worker->gate_page().writers = 1;  // as if a thread were in the middle of a copy
   EXPECT_EQ(told().stuck, 0u) << "the worker waits for it";
   worker->gate_page().fence = 1;
   EXPECT_EQ(told().stuck, 1u);
@@ -231,7 +231,7 @@ TEST_F(IpcTest, StopWaitsForARunningGetAndItsReply) {
   worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
   handler.wait_for_visitor();
   std::thread stopper([&] { server.reset(); });
-  // The bystander is idle: its end of stream shows that the stop is under way.
+  // The idle bystander is closed first, which shows that the stop is in progress.
   EXPECT_TRUE(bystander->closed_by_daemon());
   handler.open_door();
   const auto reply = worker->receive();

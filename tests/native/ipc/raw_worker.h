@@ -1,4 +1,4 @@
-// A worker that can say anything, well formed or not.
+// A worker that can send any bytes, well formed or not.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ inline UniqueFd make_memfd(size_t bytes, unsigned flags = MFD_ALLOW_SEALING) {
   return fd;
 }
 
-// A memfd and this process's view of it.
+// A memfd and its mapping in this process.
 struct Memory {
   explicit Memory(size_t bytes_, unsigned flags = MFD_ALLOW_SEALING)
       : fd(make_memfd(bytes_, flags)), bytes(bytes_) {
@@ -128,7 +128,7 @@ class RawWorker {
     return out;
   }
 
-  // Empty when the daemon closed instead.
+  // Empty if the daemon closed the connection.
   std::optional<Reply> receive() {
     Reply reply;
     if (!read_all(&reply.header, sizeof(reply.header))) return std::nullopt;
@@ -145,7 +145,7 @@ class RawWorker {
     auto reply = receive();
     if (reply) {
       EXPECT_EQ(reply->header.op, static_cast<uint16_t>(op) | ipc::kReplyBit);
-      // Who is refused at the door was not asked what he wants.
+      // A connection refused on arrival gets a reply without a request id.
       const bool at_door = reply->error() == ipc::ErrorCode::limit && reply->header.request_id == 0;
       EXPECT_EQ(reply->header.request_id, at_door ? 0 : request_id);
     }
@@ -171,7 +171,7 @@ class RawWorker {
     return reply;
   }
 
-  // The region's id; 0 when refused.
+  // Returns the region's id, or 0 if refused.
   uint32_t share(const UniqueFd& fd, uint64_t bytes) {
     std::string body;
     append(body, bytes);
@@ -179,7 +179,7 @@ class RawWorker {
     return last && last->error() == ipc::ErrorCode::none ? last->header.value : 0;
   }
 
-  // One status per page; empty when refused.
+  // Returns one status per page, or nothing if refused.
   std::string pages(ipc::Op op, const std::vector<Page>& list, const std::string& parent = "") {
     last = ask(op, pack_pages(list, parent), static_cast<uint32_t>(list.size()),
                parent.empty() ? 0 : ipc::kFlagParent);

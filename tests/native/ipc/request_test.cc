@@ -1,4 +1,4 @@
-// The parser alone: what the columns say, and that nothing outside the body is believed.
+// The request parser alone: it reads the columns, and trusts no offset outside the body.
 #include "ipc/request.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who may have a socket path.
+// Which process may take over a socket path.
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -40,7 +40,7 @@ TEST_F(SocketPathTest, ADeadDaemonsSocketIsTakenOver) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const IpcServer server(config, handler);
-    ::_exit(0);  // as abruptly as a kill: nothing is cleaned up
+    ::_exit(0);  // like a kill: nothing is cleaned up
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -1,5 +1,5 @@
-// What an operation costs, without the bytes: run with --gtest_also_run_disabled_tests
-// --gtest_filter='*Bench*'. Prints, asserts nothing.
+// The cost of one operation, without the copy of its bytes. Prints, asserts nothing. Run with
+// --gtest_also_run_disabled_tests --gtest_filter='*Bench*'.
 #include <chrono>
 #include <cstdio>
 

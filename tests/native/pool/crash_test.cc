@@ -1,5 +1,5 @@
-// kill -9 at any moment, thousands of times: what was committed is there, what was removed is not,
-// and nothing ever has a wrong byte. PEERCACHED_CRASHES=5000 for the long run.
+// kill -9 at any moment, thousands of times. Committed pages are there, removed pages are not, and
+// no page has a wrong byte. For a long run, set PEERCACHED_CRASHES=5000.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,18 +19,18 @@ constexpr uint64_t kNumbersPerThread = 48;
 constexpr unsigned kThreads = 2;
 constexpr uint64_t kNumbers = kThreads * kNumbersPerThread;
 
-// What the child has promised; outlives it.
+// The child's promises, in memory that outlives it.
 struct Promises {
   std::atomic<uint32_t> ready;
   std::atomic<uint64_t> operations;
   struct Key {
-    std::atomic<uint32_t> wanted;     // the version that is being set, or was
-    std::atomic<uint32_t> committed;  // 0: it was removed, or never set
-    std::atomic<uint32_t> in_doubt;   // an operation is under way
+    std::atomic<uint32_t> wanted;     // version of the last set, even if unfinished
+    std::atomic<uint32_t> committed;  // 0: removed, or never set
+    std::atomic<uint32_t> in_doubt;   // an operation is in progress
   } keys[kNumbers];
 };
 
-// The version is part of the content, the length follows from both.
+// The content contains the version. Number and version determine the length.
 uint64_t content_of(uint64_t number, uint32_t version) { return number | uint64_t{version} << 8; }
 uint32_t length_of(uint64_t number, uint32_t version) {
   constexpr uint32_t kLengths[] = {4096, 5000, 16 * kKiB, 40 * kKiB, 100 * kKiB};
@@ -94,7 +94,7 @@ class PoolCrash : public PoolFileFixture {
     std::abort();
   }
 
-  // `full`: pages may have been evicted as well.
+  // `full`: pages may also have been evicted.
   void check(bool full) {
     reopen();
     const RecoveryReport& report = pool->recovery();
@@ -141,7 +141,7 @@ class PoolCrash : public PoolFileFixture {
       const pid_t child = fork();
       if (child == 0) live(random());
       while (promises->ready == 0) std::this_thread::yield();
-      // Some die at once, most in full work.
+      // Some children die at once, most of them under full load.
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 8000));
       kill(child, SIGKILL);
       int status = 0;
@@ -171,7 +171,7 @@ TEST_F(PoolCrash, RecoversWhileEvictionMovesMemoryBetweenSizes) {
   crash(true);
 }
 
-// Recovery itself may be killed: nothing more is lost by it than the page in hand.
+// Recovery itself may be killed. That loses at most the page that it is moving.
 TEST_F(PoolCrash, DuringRecovery) {
   config.size_bytes = 16 * kMiB;
   reopen();

@@ -1,4 +1,4 @@
-// What is evicted, in which order, and how little.
+// Eviction: the choice of pages, their order, and no more of them than needed.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -10,7 +10,7 @@ namespace {
 
 class PoolEviction : public PageFixture {
  protected:
-  // Sets pages of one length from `first` on until one is evicted; returns how many were set.
+  // Sets pages of one length from `first` on until one is evicted. Returns the number of sets.
   uint64_t fill(uint64_t first, uint32_t length) {
     const size_t before = evicted_rows().size();
     uint64_t number = first;
@@ -81,7 +81,7 @@ TEST_F(PoolEviction, EvictRemovesNamedUnpinnedPages) {
   const PinnedPage pinned = pin(7);
   std::vector<Digest> named;
   for (uint64_t i = 0; i < 150; ++i) named.push_back(digest_for(i));
-  named.push_back(digest_for(999));  // not here
+  named.push_back(digest_for(999));  // not in the pool
   const Evicted left = pool->evict(named);
   EXPECT_EQ(left.pages, 149u);
   EXPECT_EQ(left.bytes, 149u * 16 * kKiB);
@@ -181,7 +181,7 @@ TEST_F(PoolEviction, PartsCommittedInAnyOrderStillGoTailFirst) {
   for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(rows[i].digest, digest_for(3 - i));
 }
 
-// W8: in a pool of exact-size free lists one page of a new size emptied the pool, in vain.
+// With free lists for exact sizes, one page of a new size would flush the whole pool for nothing.
 TEST_F(PoolEviction, PageOfANewSizeDoesNotFlushAFullPool) {
   for (uint32_t old_length : {16 * kKiB, 128 * kKiB, 1 * kMiB}) {
     for (uint32_t new_length : {4 * kKiB, 20 * kKiB, 132 * kKiB, 3 * kMiB}) {
@@ -191,7 +191,7 @@ TEST_F(PoolEviction, PageOfANewSizeDoesNotFlushAFullPool) {
       const uint64_t evictions_before = pool->stats().evictions;
       set(1'000'000, new_length);
       const uint64_t evictions = pool->stats().evictions - evictions_before;
-      // A span of the new class is 1 MiB at most here; either end may cut into a span.
+      // A span of the new class has at most 1 MiB here, and either end may cut into another span.
       const uint64_t need_bytes = std::max<uint64_t>(new_length, 1 * kMiB) + 2 * kMiB;
       EXPECT_LE(evictions, need_bytes / old_length + 2)
           << old_length << " -> " << new_length << ", of " << keys_before;
@@ -298,7 +298,7 @@ TEST_F(PoolChurn, MixedSizesUse95PercentOfThePool) {
   EXPECT_GE(least, 0.93);
 }
 
-// Evicting more than room is needed for would show as evictions without sets.
+// Evicting more than needed would raise the evicted bytes above the bytes set.
 TEST_F(PoolChurn, EvictedBytesFollowTheBytesSet) {
   open(128 * kMiB);
   uint64_t set_bytes = 0, evicted_bytes = 0;
@@ -313,7 +313,7 @@ TEST_F(PoolChurn, EvictedBytesFollowTheBytesSet) {
   EXPECT_GE(held_bytes, 128 * kMiB * 93 / 100);
 }
 
-// A page of another size may cost a younger neighbour its place, but rarely a fresh one.
+// A page of another size may evict a younger neighbour, but rarely a fresh one.
 TEST_F(PoolChurn, EvictedPagesOfMixedSizesAreMostlyOld) {
   open(128 * kMiB);
   std::map<Digest, uint64_t> set_at_bytes;

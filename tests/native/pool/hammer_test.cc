@@ -1,5 +1,5 @@
-// Many threads on a pool that is far too small: what is pinned keeps its bytes, and every
-// number adds up at the end. Worth most under ThreadSanitizer.
+// Many threads on a far too small pool: pinned pages keep their bytes, and all counts match at the
+// end. Most useful under ThreadSanitizer.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -110,7 +110,7 @@ TEST_F(PoolHammer, ThreadsNeverSeeEachOthersBytes) {
   EXPECT_EQ(stats.pins, 0u);
   EXPECT_EQ(stats.reserved, 0u);
   EXPECT_EQ(stats.sets, sets);
-  // The background may still be evicting; once it rests, its sink has been told of everything.
+  // The background may still be evicting. Once it rests, the sink has heard of all evictions.
   const auto told = [this] { return sets - withdrawn - evicted_rows().size(); };
   const Deadline deadline = Deadline::after_ms(10'000);
   while ((scanned().size() != pool->stats().keys || told() != pool->stats().keys) &&

@@ -147,7 +147,7 @@ TEST_F(PoolLifecycle, RemovedPinnedPageIsInvisibleAndFreedByTheLastUnpin) {
   EXPECT_FALSE(sealed(header));
   EXPECT_TRUE(painted(one.payload(), 4096, 1)) << "the pin protects the bytes";
 
-  // Set anew while the old bytes are still pinned: it is another slot.
+  // Set again while the old bytes are pinned: the page gets another slot.
   const RecordRow again = set(1, 4096);
   EXPECT_NE(again.offset, row.offset);
 
@@ -170,7 +170,7 @@ TEST_F(PoolLifecycle, PageRemovedWhilePinnedIsWithdrawnAfterItsRecord) {
 
   std::vector<RecordRow> removed;
   ASSERT_EQ(remove(1, removed), 1u);
-  // A later page of the same key must not be hit by the withdrawal of the earlier one.
+  // The withdrawal of the earlier page must not hit a later page of the same key.
   const RecordRow later = set(1, 4096);
   pool->withdrawals_of(pins, again);
   ASSERT_EQ(again.size(), 1u);

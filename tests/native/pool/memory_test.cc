@@ -1,4 +1,4 @@
-// The pool's memory: what cannot be had is refused at the start, in words to act on.
+// The pool's memory: an impossible request is refused at startup, with a remedy.
 #include "pool/memory.h"
 
 #include <gtest/gtest.h>

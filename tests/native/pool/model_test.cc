@@ -1,4 +1,4 @@
-// The pool against a plain map, over random operations: it may forget a page only by saying so.
+// The pool against a plain map, over random operations. It may drop a page only if it reports that.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -20,7 +20,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
     uint64_t number = 0;
   };
 
-  // Applies what the sink was told since the last call.
+  // Applies the evictions reported to the sink since the last call.
   void apply_evictions() {
     const auto rows = evicted_rows();
     for (; evictions_seen < rows.size(); ++evictions_seen) forget(rows[evictions_seen]);
@@ -170,7 +170,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
 TEST_P(PoolModel, AgreesWithAMapOverRandomOperations) {
   open(4 * kMiB);
   for (int step = 0; step < 3000 && !HasFailure(); ++step) {
-    // Pins pile up and melt away in turns.
+    // Pins accumulate in some phases and are released in others.
     const unsigned calm = step / 300 % 2 ? 4 : 1;
     switch (random() % 12) {
       case 0:
@@ -200,7 +200,7 @@ TEST_P(PoolModel, AgreesWithAMapOverRandomOperations) {
   std::vector<RecordRow> rows;
   for (uint64_t number = 0; number < kNumbers; ++number) remove(number, rows);
   EXPECT_EQ(pool->stats().used_bytes, 0u);
-  set(1, 4 * kMiB - 4096);  // all free runs have become one again
+  set(1, 4 * kMiB - 4096);  // succeeds only if all free runs have merged
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, PoolModel, ::testing::Range(1, 7));

@@ -1,4 +1,4 @@
-// A pool and short ways to fill it, for the tests of this folder.
+// A pool and helpers to fill it, for the tests of this folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline Digest digest_for(uint64_t number) {
   return {mixed * 0xbf58476d1ce4e5b9ULL, mixed};
 }
 
-// A page's bytes follow from its number, and no two pages have a common 8-byte word.
+// A page's bytes follow from its number. No two pages share an 8-byte word.
 inline void paint(std::byte* payload, uint32_t length, uint64_t number) {
   uint64_t word = number << 32;
   for (uint32_t at = 0; at < length; at += 8, ++word)
@@ -45,7 +45,7 @@ class PageFixture : public ::testing::Test {
     config.size_bytes = size_bytes;
     config.incarnation = kIncarnation;
     config.prefault_threads = 1;
-    // By default above 1: nothing is evicted in the background, so that tests can count.
+    // The defaults are above 1, so nothing is evicted in the background and tests can count.
     config.high_watermark = high_watermark;
     config.low_watermark = low_watermark;
     pool = std::make_unique<Pool>(config, [this](std::span<const RecordRow> rows) {
@@ -54,7 +54,7 @@ class PageFixture : public ::testing::Test {
     });
   }
 
-  uint32_t namespace_slot = 1;  // of the pages that are set
+  uint32_t namespace_slot = 1;  // of pages set from now on
 
   Reservation reserve(uint64_t number, uint32_t length, const Digest* parent = nullptr) {
     const PageRequest request{digest_for(number), length};
@@ -72,7 +72,7 @@ class PageFixture : public ::testing::Test {
     return row;
   }
 
-  // Reserve, fill, commit, unpin; fails the test if the page is not taken.
+  // Reserve, fill, commit, unpin. Fails the test if the pool refuses the page.
   RecordRow set(uint64_t number, uint32_t length, const Digest* parent = nullptr) {
     const Reservation reservation = reserve(number, length, parent);
     EXPECT_EQ(reservation.outcome, ReserveOutcome::reserved) << "page " << number;
@@ -82,7 +82,7 @@ class PageFixture : public ::testing::Test {
     return row;
   }
 
-  // The same without the bytes, where only their place matters.
+  // The same without writing the bytes, for tests of placement only.
   RecordRow set_unpainted(uint64_t number, uint32_t length) {
     const Reservation reservation = reserve(number, length);
     EXPECT_EQ(reservation.outcome, ReserveOutcome::reserved) << "page " << number;
@@ -94,7 +94,7 @@ class PageFixture : public ::testing::Test {
     return row;
   }
 
-  // The pages in one batch, as a chain.
+  // Sets the pages in one batch, as a chain.
   void set_batch(const std::vector<uint64_t>& numbers, uint32_t length,
                  const Digest* parent = nullptr) {
     std::vector<PageRequest> requests;
@@ -159,7 +159,7 @@ class PageFixture : public ::testing::Test {
 
   std::mutex evicted_mutex;
   std::vector<RecordRow> evicted;
-  std::unique_ptr<Pool> pool;  // last: its thread may call the sink until it is gone
+  std::unique_ptr<Pool> pool;  // last: its thread may call the sink until its destructor ends
 };
 
 }  // namespace peercached

@@ -1,4 +1,4 @@
-// A pool in a file on tmpfs that is closed and opened again.
+// A pool in a file on tmpfs that tests close and reopen.
 #pragma once
 
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ class PoolFileFixture : public PageFixture {
     unlink(path.c_str());
   }
 
-  // Opens the pool under the next incarnation; pages of `epoch` and later are served again.
+  // Reopens the pool under the next incarnation. Only pages of `epoch` or later are served again.
   void reopen(uint64_t epoch = 0) {
     pool.reset();
     ++config.incarnation;
@@ -46,7 +46,7 @@ class PoolFileFixture : public PageFixture {
         });
   }
 
-  // One page as a set makes it, of the given epoch.
+  // Sets one page of the given epoch.
   RecordRow set_page(uint64_t number, uint32_t length, uint64_t epoch = 0) {
     const PageRequest request{digest_for(number), length};
     Reservation reservation;
@@ -58,7 +58,7 @@ class PoolFileFixture : public PageFixture {
     return row;
   }
 
-  // Whether it is held with its right bytes; a wrong byte fails the test.
+  // Returns whether the page is held. Wrong bytes fail the test.
   bool right(uint64_t number) {
     const PinnedPage page = pin(number);
     if (!page) return false;

@@ -1,4 +1,4 @@
-// The file of a warm pool: who may use it, and whose content counts.
+// The file of a warm pool: it has one owner, and unsuitable content is dropped or refused.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 class PoolFileJudged : public PoolFileFixture {
  protected:
-  // Fresh for a reason that says so, and working.
+  // The pool starts empty, names `word` in its reason, and works.
   void expect_fresh(const std::string& word) {
     reopen();
     const RecoveryReport& report = pool->recovery();

@@ -1,4 +1,4 @@
-// A namespace's quota: kept at its own cost, and at nobody else's.
+// A namespace's quota: only its own pages pay for it.
 #include <random>
 
 #include "pool/page_fixture.h"
@@ -38,7 +38,7 @@ TEST_F(PoolQuota, NamespaceAtItsQuotaEvictsItsOwnColdestPages) {
 TEST_F(PoolQuota, TheTailOfAChainGoesBeforeItsHead) {
   open(8 * kMiB);
   namespace_slot = kOurs;
-  pool->set_quota(kOurs, kMiB);  // from now on in the order of use
+  pool->set_quota(kOurs, kMiB);  // from now on, pages are listed by last use
   set_batch({0, 1, 2, 3}, kLength);
   pool->set_quota(kOurs, bytes(kOurs));
   set_batch({4, 5}, kLength);

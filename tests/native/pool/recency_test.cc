@@ -1,4 +1,4 @@
-// Who is older than whom: chains that are read in part, and pages that were used elsewhere.
+// Eviction order of chains that are read in part, and of pages last used on another node.
 #include <cstdint>
 
 #include "pool/page_fixture.h"
@@ -11,7 +11,7 @@ constexpr uint32_t kLongAgo = UINT32_MAX;
 
 class PoolRecency : public PageFixture {
  protected:
-  // Pages that come from elsewhere, where they were last used that long ago.
+  // Adopts pages that another node last used `idle_ms` ago.
   void adopt(const std::vector<uint64_t>& numbers, uint32_t idle_ms) {
     for (uint64_t number : numbers) {
       const Reservation reservation = reserve(number, kPage);
@@ -22,7 +22,7 @@ class PoolRecency : public PageFixture {
       unpin(reservation.page);
     }
   }
-  // Until a page set now is younger than the pool.
+  // Waits until a page set now counts as younger than the pool.
   void let_a_moment_pass() {
     const TimePoint until = Clock::now() + std::chrono::milliseconds(5);
     while (Clock::now() < until) {

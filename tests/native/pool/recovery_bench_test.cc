@@ -1,5 +1,5 @@
-// How fast a pool in a file comes back, beside what the memory gives in the same run: with
-// --gtest_also_run_disabled_tests --gtest_filter='*RecoveryBench*'. Prints, asserts nothing.
+// Recovery speed of a pool in a file, beside the memory speed of the same run. Prints, asserts
+// nothing. Run with --gtest_also_run_disabled_tests --gtest_filter='*RecoveryBench*'.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace {
 
 class DISABLED_RecoveryBench : public PoolFileFixture {
  protected:
-  // Bytes a second of `body(begin, end)` over the pool's memory, by all threads.
+  // Bytes per second of `body(begin, end)` over the pool's memory, on all threads.
   template <class Body>
   double rate(Body body) {
     const unsigned threads = std::max(1u, std::thread::hardware_concurrency());

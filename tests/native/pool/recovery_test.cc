@@ -1,4 +1,4 @@
-// What a pool in a file serves after a restart: the right pages, under new names, and no others.
+// A pool in a file serves the right pages after a restart, under new names, and no others.
 #include "pool/page_note.h"
 #include "pool/pool_file_fixture.h"
 
@@ -38,7 +38,7 @@ TEST_F(Recovery, RecoveredPageIsSealedWithTheNewIncarnation) {
   for (uint64_t i = 2; i < 40; ++i) set_page(i, others[i % 2]);
   reopen();
   ASSERT_TRUE(right(1));
-  // A generation may repeat in another incarnation: the header names both.
+  // A generation may repeat in another incarnation, so the header holds both.
   const RecordRow now = scanned().at(digest_for(1));
   SlotHeader header;
   std::memcpy(&header, pool->base() + now.offset, sizeof header);
@@ -51,7 +51,7 @@ TEST_F(Recovery, RecoveredPageIsSealedWithTheNewIncarnation) {
 TEST_F(Recovery, RecoveredPoolSetsEvictsAndReopens) {
   for (uint64_t i = 0; i < 60; ++i) set_page(i, length_of(i));
   reopen();
-  // Twice its size, of one length and then of another: recovered spans move between classes.
+  // Set twice the pool's size, in two lengths, so that recovered spans move between size classes.
   for (uint64_t i = 100; i < 180; ++i) set_page(i, 100 * kKiB);
   for (uint64_t i = 200; i < 700; ++i) set_page(i, 16 * kKiB);
   EXPECT_GT(pool->stats().evictions, 0u);
@@ -86,7 +86,7 @@ TEST_F(Recovery, PagesOfAClearedEpochAreDroppedAndStayDropped) {
   EXPECT_EQ(pool->recovery().pages, 6u);
   EXPECT_EQ(pool->recovery().cleared, 4u);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(right(i), i >= 4) << i;
-  reopen(0);  // even if the next one forgot the epoch
+  reopen(0);  // still cleared, even without the epoch
   EXPECT_EQ(pool->recovery().pages, 6u);
 }
 
@@ -185,7 +185,7 @@ TEST_F(Recovery, ADamagedSpanIsFreeRoom) {
   for (uint64_t i = 0; i < 60; ++i) set_page(i, length_of(i));
   const uint64_t pool_bytes = pool->size_bytes();
   pool.reset();
-  // Every word of the table, in one way or another.
+  // Damages every word of the table, at varying bytes.
   for (uint64_t word = 0; word < pool_bytes / 4096; ++word) flip(pool_bytes + word * 8 + word % 8);
   reopen();
   EXPECT_EQ(pool->recovery().pages, 0u);
@@ -196,7 +196,7 @@ TEST_F(Recovery, ADamagedSpanIsFreeRoom) {
   for (uint64_t i = 0; i < 60; ++i) EXPECT_TRUE(right(i)) << i;
 }
 
-// A worker that stores what looks like a slot, where a later span's slot will be.
+// A worker stores forged slots in its payload, where a later span will have its slots.
 TEST_F(Recovery, AForgedSlotInAPayloadIsNoPage) {
   constexpr uint32_t kBig = 1 * kMiB, kSmall = 4096;
   const PageRequest request{digest_for(1), kBig};
@@ -205,7 +205,7 @@ TEST_F(Recovery, AForgedSlotInAPayloadIsNoPage) {
   std::byte* payload = reservation.page.payload();
   std::vector<std::byte> content(kSmall, std::byte{'F'});
   const uint64_t stride = 64 + kSmall + 64;
-  // At every offset that a slot of 4 KiB may have in a span that begins where this one does.
+  // At every offset of a 4 KiB slot, in a span that begins where this one does.
   for (uint64_t at = stride; at + stride + 64 <= kBig; at += stride) {
     std::byte* slot = payload - 64 + at;
     SlotHeader header{
@@ -232,7 +232,7 @@ TEST_F(Recovery, AForgedSlotInAPayloadIsNoPage) {
   EXPECT_EQ(pool->recovery().pages, 1u);
 }
 
-// Where a hugetlbfs is mounted that we may write to, and pages of it are free.
+// Returns a mounted hugetlbfs that we may write to, or "".
 std::string huge_folder() {
   std::ifstream mounts("/proc/mounts");
   std::string device, folder, type, rest;

@@ -1,5 +1,5 @@
-// A one-sided reader against a pool that reuses its slots all the time: header,
-// payload, header again. What it accepts must be right, with no checksum to help.
+// A one-sided reader against a pool that constantly reuses its slots. It reads header, payload, and
+// header again. Each accepted payload must be right, without the help of a checksum.
 #include <array>
 #include <atomic>
 #include <random>
@@ -11,9 +11,9 @@
 namespace peercached {
 namespace {
 
-// A network card reads memory that is being written: a data race by design, which no lock
-// could end. So this one function is hidden from ThreadSanitizer, and copies by itself, since
-// memcpy would be watched. Volatile keeps the order of the loads, x86 does too.
+// A network card may read memory while it is written: a data race by design, which no lock can
+// prevent. So this function is hidden from ThreadSanitizer. It copies by itself, because memcpy
+// would be watched. Volatile keeps the order of the loads, and so does x86.
 __attribute__((no_sanitize("thread"))) void read_remotely(void* dest, const void* source,
                                                           size_t bytes) {
 #ifdef __aarch64__
@@ -35,7 +35,7 @@ class RemoteReader : public PageFixture {
     uint64_t version = 0;
   };
 
-  // Sets pages of changing lengths under few numbers; each setting has bytes of its own.
+  // Sets pages of changing lengths under few numbers. Each set has different bytes.
   void churn(uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<std::byte> source(kLengths.back());
@@ -70,7 +70,7 @@ class RemoteReader : public PageFixture {
       Known target;
       {
         std::lock_guard lock(known_mutex);
-        // Half of them still warm, half probably gone.
+        // Half of the targets are fresh; the others are probably gone.
         target = known[random() % 2 ? newest : random() % kNumbers];
       }
       if (target.version == 0) continue;
@@ -118,7 +118,7 @@ TEST_F(RemoteReader, NeverAcceptsWrongBytesFromAReusedSlot) {
   EXPECT_EQ(wrong, 0u);
 }
 
-// The test above is worth something: without the invalidation it fails.
+// Proves the test above: without the invalidation, the reader accepts wrong bytes.
 TEST_F(RemoteReader, WouldAcceptWrongBytesIfHeadersStayedValid) {
   skip_header_invalidation_for_test = true;
   run(1, 1);
@@ -126,7 +126,7 @@ TEST_F(RemoteReader, WouldAcceptWrongBytesIfHeadersStayedValid) {
   EXPECT_GE(wrong, 1u);
 }
 
-// Without threads: at no moment between two uses is the old header there with new bytes.
+// Without threads: the old header never appears with new bytes, at any moment between two uses.
 TEST_F(RemoteReader, HeaderIsInvalidBeforeThePayloadCanChange) {
   open(1 * kMiB);
   std::vector<RecordRow> live;

@@ -1,4 +1,4 @@
-// Channels that cannot be made, break or are forgotten, over soft-RoCE.
+// Channels that fail to open, break or are forgotten, over soft-RoCE.
 #include <algorithm>
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ class RdmaChannels : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { install_fault_guard(); }
 
-  // What became of one page, read now.
+  // Reads one page and returns its status.
   static PageStatus one_read(RdmaReader& reader, const RecordRow& row,
                              int deadline_ms = patient_ms(10'000)) {
     Reading reading({row});
@@ -26,7 +26,7 @@ TEST_F(RdmaChannels, RefusedChannelFailsReadsBeforeTheDeadline) {
   RdmaReader reader({"rxe1"});
   reader.knows(holder);
   reader.refuse = true;
-  // At the deadline it would be PageStatus::deadline.
+  // A read that waited for its deadline would end as PageStatus::deadline.
   EXPECT_EQ(one_read(reader, holder.set(0, 5000), patient_ms(60'000)), PageStatus::error);
 }
 
@@ -36,7 +36,7 @@ TEST_F(RdmaChannels, FailedExtraChannelCastsNoDoubtOnOpenOnes) {
   reader.knows(holder);
   ASSERT_EQ(one_read(reader, holder.set(0, 5000)), PageStatus::ok);
   reader.unreachable = true;
-  Reading many(holder.set_many(100, 20, 1 << 20));  // wants two
+  Reading many(holder.set_many(100, 20, 1 << 20));  // wants two channels
   reader.read(many);
   expect_pages(many, 100);
   EXPECT_TRUE(eventually([&] { return reader.connects > 1; }));
@@ -77,7 +77,7 @@ TEST_F(RdmaChannels, ClosedChannelsAreReportedUntilTheHolderHears) {
   reader.knows(holder);
   const RecordRow row = holder.set(0, 5000);
   ASSERT_EQ(one_read(reader, row), PageStatus::ok);
-  // The idle channel goes with its rail; the rail is there again at once.
+  // The idle channel closes with its rail. The rail itself is usable again at once.
   reader.unreachable = true;
   reader.fabric.engine().leave_rail(*reader.fabric.rails()[0]);
   EXPECT_EQ(one_read(reader, row), PageStatus::error);
@@ -98,11 +98,11 @@ TEST_F(RdmaChannels, LostGoodbyesDoNotLockAReaderOut) {
   rdma::Responder& responder = holder.fabric.responder();
   for (uint32_t number = 1; number <= 100; ++number) {
     offer.channel = number;
-    offer.rail = number;  // whatever it says: there is one rail here
+    offer.rail = number;  // ignored: this holder has one rail
     responder.accept("reader", kReaderIncarnation, offer, {});
   }
   EXPECT_EQ(responder.channels(), 64u);
-  // The newest are alive.
+  // The newest channels are still open.
   const std::vector<uint32_t> closed{36, 37};
   offer.channel = 100;
   EXPECT_THROW(responder.accept("reader", kReaderIncarnation, offer, {}), std::invalid_argument);
@@ -137,12 +137,12 @@ TEST_F(RdmaChannels, BrokenChannelIsFencedAtOnce) {
   }));
   const TimePoint start = Clock::now();
   channel.fence();
-  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(80));  // it gives up waiting at 100
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(80));  // its timeout is 100 ms
   regions.remove(reading.memory.data());
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
 }
 
-// In this scope a network device sends no larger packets.
+// While it lives, a network device sends no larger packets.
 class SmallMtu {
  public:
   explicit SmallMtu(std::string netdev) : netdev_(std::move(netdev)) { set(1500); }
@@ -184,7 +184,7 @@ TEST_F(RdmaChannels, HeaderIsReadAgainAfterThePayloadLanded) {
     const std::vector<rdma::Slice> slices{{0, 0, 5000}};
     channel.post(slices, reading.ops, *regions.find(reading.memory.data()));
     EXPECT_TRUE(eventually([&] { return is_page(reading.memory.data(), 5000, 0); }));
-    // The slot is evicted when all of the payload is here, and before it has been looked at.
+    // Evicts the slot after the payload has arrived and before the channel is polled.
     invalidate_header(holder.pool.base() + row.offset);
     EXPECT_TRUE(eventually([&] { return channel.poll() == 1; }));
     EXPECT_TRUE(sealed(channel.before(0)));

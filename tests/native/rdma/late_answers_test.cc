@@ -1,4 +1,4 @@
-// Bytes that come when the read is over already, over soft-RoCE and a wire that is slow one way.
+// Bytes that arrive after their read has ended, over soft-RoCE with a delay in one direction.
 #include <algorithm>
 
 #include "rdma/rdma_fixture.h"
@@ -6,7 +6,7 @@
 namespace peercached::testing {
 namespace {
 
-// In this scope, what is sent from a network device comes so much later.
+// While it lives, all packets from a network device are delayed.
 class SlowWire {
  public:
   SlowWire(std::string netdev, int ms) : netdev_(std::move(netdev)) {
@@ -30,7 +30,7 @@ class RdmaLateAnswers : public ::testing::TestWithParam<bool> {
 TEST_P(RdmaLateAnswers, AreNotWritten) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   rdma::LinkSettings patient;
-  patient.timeout = 18;  // a second until anything is sent again
+  patient.timeout = 18;  // a second until a retransmission
   RdmaReader reader({"rxe1"}, 8, patient);
   reader.knows(holder);
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
@@ -39,8 +39,8 @@ TEST_P(RdmaLateAnswers, AreNotWritten) {
     reader.read(reading);
     return reading.count(PageStatus::ok) == rows.size();
   };
-  ASSERT_TRUE(eventually(arrives));  // there is a channel
-  // The same on slow machines: a rail that says nothing for longer is taken for dead.
+  ASSERT_TRUE(eventually(arrives));  // now there is a channel
+  // Not scaled for slow machines: a rail that is silent for longer counts as dead.
   const SlowWire wire("rdma0", 800);
   Reading late(rows);
   reader.fabric.regions().add(late.memory.data(), late.memory.size());
@@ -53,18 +53,18 @@ TEST_P(RdmaLateAnswers, AreNotWritten) {
   fencing.join();
   EXPECT_EQ(late.count(PageStatus::deadline), rows.size());
   EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
-  // What comes behind it on the wire is here: so it was, too.
+  // Packets keep their order. As this later answer has arrived, so had the late bytes.
   EXPECT_TRUE(eventually(arrives));
   EXPECT_TRUE(is_painted(late.memory.data(), late.memory.size()));
   reader.fabric.regions().remove(late.memory.data());
 }
 
-// The call went on by another rail meanwhile, and the memory is the worker's again.
+// Meanwhile the call has continued on another rail, and the worker may reuse its memory.
 TEST(RdmaLateAnswersElsewhere, AreNotWrittenWhenAnotherRailHasBroughtThePages) {
   install_fault_guard();
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
   rdma::LinkSettings patient;
-  patient.timeout = 18;  // a second until anything is sent again
+  patient.timeout = 18;  // a second until a retransmission
   RdmaReader reader({"rxe1", "rxe3"}, 8, patient);
   reader.knows(holder);
   const std::vector<RecordRow> rows = holder.set_many(0, 24, 200'000);
@@ -77,11 +77,11 @@ TEST(RdmaLateAnswersElsewhere, AreNotWrittenWhenAnotherRailHasBroughtThePages) {
   const SlowWire wire("rdma0", 800);
   Reading late(rows);
   reader.fabric.regions().add(late.memory.data(), late.memory.size());
-  late.read(reader.fabric.engine(), 1500);  // late after a quarter of it
+  late.read(reader.fabric.engine(), 1500);  // the rail is late after a quarter of that
   expect_pages(late, 0);
   EXPECT_EQ(reader.troubles().size(), 1u);
   std::fill(late.memory.begin(), late.memory.end(), kPaint);
-  // What comes behind it on the wire is here: so it was, too.
+  // Packets keep their order. As this later answer has arrived, so had the late bytes.
   rdma::Channel behind(*rails[0], 1000);
   behind.connect(
       holder.fabric.responder().accept("other", kReaderIncarnation, behind.own_end(), {}));

@@ -1,4 +1,4 @@
-// What a peer with all keys in its hands still cannot do, over soft-RoCE.
+// The limits of a peer that has all keys, over soft-RoCE.
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -7,14 +7,14 @@ namespace {
 using rdma::ChannelEnd;
 using rdma::Verbs;
 
-// A queue pair of somebody who keeps to no rules.
+// A queue pair that follows no rules.
 class Intruder {
  public:
   explicit Intruder(const rdma::Rail& rail) : rail_(rail) {
     queue_ = rdma::CompletionQueue(Verbs::get().create_cq(rail.context(), 4, nullptr, nullptr, 0));
     qp_ = rail.make_queue_pair(queue_.get(), 4, 1, false);
     own_ = rail.describe(*qp_.get(), rdma::random_psn());
-    own_.channel = own_.qpn;  // a new number
+    own_.channel = own_.qpn;  // a fresh channel number
     key_ = rdma::Registration(
         Verbs::get().reg_mr(rail.pd(), bytes_.data(), bytes_.size(), IBV_ACCESS_LOCAL_WRITE));
   }
@@ -45,8 +45,7 @@ class Intruder {
   ChannelEnd own_;
 };
 
-// An end on `rail` whose queue pair lets all through, so that only registrations stand before
-// the memory.
+// A queue pair on `rail` that permits all access. Only the registrations still protect the memory.
 class OpenEnd {
  public:
   OpenEnd(const rdma::Rail& rail, const ChannelEnd& other) {
@@ -140,7 +139,7 @@ TEST_F(RdmaLeastPrivilege, AWorkersRegionIsNeverRemotelyAccessible) {
 }
 
 TEST_F(RdmaLeastPrivilege, ReadersEndRefusesRemoteReads) {
-  // Its queue pair was made without any remote access: the pool's keys are of no use there.
+  // The reader's queue pair grants no remote access, so the pool's keys do not work there.
   rdma::Channel channel(*holder.fabric.rails()[0], 1);
   Intruder intruder(*other.fabric.rails()[0]);
   channel.connect({intruder.own(), {}});

@@ -1,4 +1,4 @@
-// Devices that say they are lost, over soft-RoCE, whose devices never do: so the test says it.
+// Lost RDMA devices. Soft-RoCE never loses one, so the test sends the event.
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -14,7 +14,7 @@ TEST(RdmaLostDevice, StaysDownForATimeThoughItsPortIsActive) {
   EXPECT_NE(rail.why_down(), "");
   EXPECT_TRUE(eventually([&] { return rail.up(); }));
   EXPECT_GE(Clock::now() - failed, std::chrono::milliseconds(1000));
-  // Again, and it is trusted less.
+  // After a second loss, the device must wait longer.
   failed = Clock::now();
   reader.fabric.happened(rail, IBV_EVENT_DEVICE_FATAL);
   EXPECT_TRUE(eventually([&] { return rail.up(); }));

@@ -1,14 +1,13 @@
-// Prints what the RDMA engine moves between two soft-RoCE devices in one process, beside bare READs
-// of the same sizes over one queue pair, in turns of a fraction of a second: the machine may be
-// busy. Not a test; built with the tests, run in tests/rdma/vm (docs/performance.md):
+// Prints the speed of the RDMA engine between two soft-RoCE devices in one process, beside bare
+// READs of the same sizes on one queue pair. They alternate several times a second, as the machine
+// may be busy. Not a test; built with the tests, run in tests/rdma/vm (docs/performance.md):
 //
 //   rdma_bench [--threads N] [--batch PAGES] [--rails N] [--only KIB] [--pages N] [--set MIB]
 //              [--turns N]
 //
-// "one place": bare READs of the same page again and again, as ib_read_bw makes them; "bare": of as
-// many places as the engine reads, --set in all (64 MiB). The shares are those of the latter.
-// With --pages exactly that many pages of each size are read, and nothing is bare, for counting
-// instructions.
+// "one place" repeats bare READs of one page, like ib_read_bw. "bare" READs as many places as the
+// engine, --set in total (64 MiB); the shares refer to it. --pages reads exactly that many pages of
+// each size and no bare ones, for counting instructions.
 
 #include <cstdio>
 #include <cstdlib>
@@ -49,7 +48,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Each thread reads its own batches in turns.
+// The threads take turns over all batches; each has its own.
 Figures measure(RdmaReader& reader, std::vector<std::unique_ptr<Reading>>& readings,
                 const Options& options, Verify verify, size_t batches_max) {
   std::atomic<size_t> next{0}, done{0}, bad{0};
@@ -108,7 +107,7 @@ void run(const Options& options) {
       reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
     }
     uint64_t first = 0;
-    for (auto& reading : readings) {  // connects, registers, and is checked byte by byte
+    for (auto& reading : readings) {  // connects, registers, and checks each byte
       reading->read(reader.fabric.engine());
       expect_pages(*reading, first);
       first += reading->ops.size();

@@ -53,7 +53,7 @@ class RdmaHolder : public PagePool {
   rdma::Fabric fabric;
 };
 
-// Connects to one holder, from a thread of its own as the control plane does.
+// A reader that connects on its own threads, like the control plane.
 class RdmaReader : public rdma::Connector {
  public:
   RdmaReader(std::vector<std::string> names, unsigned channels_max = 8,
@@ -91,7 +91,7 @@ class RdmaReader : public rdma::Connector {
         if (unreachable) throw std::runtime_error("unreachable");
         auto answer = holders_.at(peer)->fabric.responder().accept("reader", kReaderIncarnation,
                                                                    own, numbers);
-        // A queue pair that is none: what is sent there is lost, and nobody says so.
+        // No such queue pair exists, so packets to it are lost without an error.
         if (peer == kPeer && (deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
         fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
       } catch (const std::exception& error) {
@@ -100,7 +100,7 @@ class RdmaReader : public rdma::Connector {
     });
     return true;
   }
-  // Of rails that are doubted, by rail: why.
+  // The reasons why rails are doubted, by rail.
   std::vector<std::string> troubles() {
     std::vector<std::string> all;
     for (const auto& one : fabric.engine().troubles()) all.push_back(one.what);
@@ -112,7 +112,7 @@ class RdmaReader : public rdma::Connector {
     threads_.clear();
   }
 
-  // Of closed channels, with the last connect.
+  // The closed channels that the last connect reported.
   std::vector<uint32_t> told() const {
     std::lock_guard lock(told_mutex_);
     return told_;
@@ -120,7 +120,7 @@ class RdmaReader : public rdma::Connector {
 
   std::atomic<bool> refuse{false}, hang{false}, slow{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
-  std::atomic<unsigned> deaf_rails{0};  // to kPeer; bits: by rail of ours
+  std::atomic<unsigned> deaf_rails{0};  // to kPeer; a bit for each rail of the reader
 
  private:
   static rdma::FabricConfig config(std::vector<std::string> names,

@@ -1,4 +1,4 @@
-// The reader and the holder together, over soft-RoCE.
+// Reader and holder together, over soft-RoCE.
 #include "rdma/rdma_fixture.h"
 
 namespace peercached::testing {
@@ -38,7 +38,7 @@ TEST_F(RdmaRead, LargePagesAreStripedOverTheRails) {
   RdmaReader reader({"rxe1", "rxe3"});
   reader.knows(holder);
   const std::vector<RecordRow> rows = holder.set_many(0, 2, 16 << 20);
-  // A channel that is not connected yet leaves the work to the others.
+  // A channel that is not connected yet leaves its work to the others.
   const auto both = [&] {
     Reading reading(rows);
     reader.read(reading);
@@ -113,15 +113,15 @@ TEST_F(RdmaRead, FenceEndsTheReadAndItsWrites) {
   std::thread fencing([&] {
     EXPECT_TRUE(eventually([&] { return !is_painted(reading.memory.data(), 64); }));
     reading.gate.fence();
-    // From here on the worker takes its memory for its own, whatever the daemon answers.
+    // From here on, the worker may reuse its memory, whatever the daemon answers.
     EXPECT_TRUE(eventually([&] { return reading.gate.quiet(); }));
     then = reading.memory;
   });
   reading.read(reader.fabric.engine(), 60'000);
   fencing.join();
   EXPECT_GT(reading.count(PageStatus::deadline), 0u);
-  // The channel was given up; the next read makes another. When so much has come over the same
-  // wire, what was under way would have come, too.
+  // The channel was given up, so the next read opens another. After this many bytes on the same
+  // wire, any bytes in flight would have arrived.
   Reading again(rows);
   reader.read(again, patient_ms(60'000));
   expect_pages(again, 0);
@@ -142,7 +142,7 @@ TEST_F(RdmaRead, DeadlineEndsTheReadAndItsWrites) {
   EXPECT_GT(reading.count(PageStatus::deadline), 0u);
   EXPECT_EQ(reading.count(PageStatus::error), 0u);
   const std::vector<std::byte> then = reading.memory;
-  // As much again over the same wire.
+  // As many bytes again over the same wire, so that late ones would have arrived.
   EXPECT_TRUE(eventually([&] {
     Reading again({rows[0], rows[1], rows[2]});
     reader.read(again);

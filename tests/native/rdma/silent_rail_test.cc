@@ -1,4 +1,4 @@
-// Rails on which packets are lost and no device reports an error, over soft-RoCE.
+// Rails that lose packets while no device reports an error, over soft-RoCE.
 #include <functional>
 
 #include "rdma/rdma_fixture.h"
@@ -12,14 +12,14 @@ class RdmaSilentRail : public ::testing::Test {
   const int short_ms = patient_ms(150);
   const int long_ms = patient_ms(10'000);
 
-  // A device that sends again for ever and reports nothing.
+  // A device that retransmits for ever and reports nothing.
   static rdma::LinkSettings for_ever() {
     rdma::LinkSettings link;
     link.retry_count = 7;
     return link;
   }
 
-  // For tests that have a right to wait for it.
+  // Returns whether `action` takes less than `ms`.
   static bool takes_less(const std::function<void()>& action, int ms) {
     const TimePoint started = Clock::now();
     action();
@@ -40,12 +40,12 @@ TEST_F(RdmaSilentRail, MakesOnlyTheFirstReadWaitForItsDeadline) {
   reader.knows(holder);
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
-  // At its deadline once; or twice if most of the first one went by before there was a channel.
+  // The first read ends at its deadline; so does a second if the channel opened late.
   ASSERT_TRUE(eventually([&] { return one_read(reader, row, short_ms) == PageStatus::error; }));
-  // Its channels are tried all the while, and no read waits for that.
+  // Its channels are retried all the while, and no read waits for that.
   const unsigned before = reader.connects;
   ASSERT_TRUE(eventually([&] {
-    EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::error);  // and not at its deadline
+    EXPECT_EQ(one_read(reader, row, long_ms), PageStatus::error);  // before its deadline
     return HasFailure() || reader.connects > before + 1;
   }));
   ASSERT_EQ(reader.troubles().size(), 1u);
@@ -60,7 +60,7 @@ TEST_F(RdmaSilentRail, CostsNoPageWithASecondRail) {
   RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
   reader.knows(holder);
   reader.deaf_rails = 1;
-  // Far more than may be on its way by one rail, and each other lane begins with the silent one.
+  // More than one rail may have in flight. Every other lane starts on the silent rail.
   const std::vector<RecordRow> rows = holder.set_many(0, 24, 1 << 20);
   Reading reading(rows);
   EXPECT_TRUE(takes_less([&] { reader.read(reading, 2 * long_ms); }, long_ms));
@@ -96,7 +96,7 @@ TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
   RdmaReader reader({"rxe1"}, 8, for_ever(), true);
   reader.knows(holder);
   const RecordRow row = holder.set(0, 5000);
-  // Eight reads wait for a channel each, and none comes in time.
+  // Eight reads each wait for a channel, and no channel opens in time.
   reader.slow = true;
   std::vector<std::thread> reads;
   for (int i = 0; i < 8; ++i) reads.emplace_back([&] { one_read(reader, row, 2 * long_ms); });
@@ -106,7 +106,7 @@ TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
   reader.wait();
   ASSERT_TRUE(eventually([&] { return reader.fabric.engine().reaches(kPeer); }));
   EXPECT_EQ(reader.fabric.rails()[0]->counters.channels, 1u);
-  // It falls silent again: nothing of before speaks for it.
+  // The rail falls silent again. Earlier proof must not count.
   reader.deaf_rails = 1;
   reader.fabric.engine().leave_rail(*reader.fabric.rails()[0]);
   EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error);
@@ -119,7 +119,7 @@ TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   reader.knows(holder);
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
-  const auto four_arrive = [&] {  // of which two would begin with the silent rail
+  const auto four_arrive = [&] {  // two of them start on the silent rail
     for (int i = 0; i < 4; ++i) {
       if (one_read(reader, row, short_ms) != PageStatus::ok) return false;
     }
@@ -142,7 +142,7 @@ TEST_F(RdmaSilentRail, ToOnePeerDoesNotDelayReadsOfOthers) {
   reader.knows(hung);
   reader.knows(other, other.endpoint(), kOther);
   reader.deaf_rails = 1;
-  Reading waiting(hung.set_many(0, 20, 1 << 20));  // more than may be on its way
+  Reading waiting(hung.set_many(0, 20, 1 << 20));  // more than may be in flight
   reader.fabric.regions().add(waiting.memory.data(), waiting.memory.size());
   std::thread hanging([&] { waiting.read(reader.fabric.engine(), 6 * long_ms); });
   EXPECT_TRUE(eventually([&] { return !waiting.gate.quiet(); }));
@@ -165,7 +165,7 @@ TEST_F(RdmaSilentRail, ToOnePeerCostsOthersNoPageOfTheSameRead) {
   reader.knows(hung);
   reader.knows(other, other.endpoint(), kOther);
   reader.deaf_rails = 1;
-  Reading silent(hung.set_many(0, 20, 1 << 20));  // more than may be on its way
+  Reading silent(hung.set_many(0, 20, 1 << 20));  // more than may be in flight
   Reading answered(other.set_many(100, 20, 1 << 20), kOther);
   for (Reading* one : {&silent, &answered}) {
     reader.fabric.regions().add(one->memory.data(), one->memory.size());

@@ -1,4 +1,4 @@
-// The journal of removals: what it says after any end of the process, and what it refuses.
+// The journal of removals: its content after any end of the process, and the files that it refuses.
 
 #include "removals/journal.h"
 

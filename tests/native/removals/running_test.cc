@@ -1,4 +1,4 @@
-// Removals that run: who sets, and whose copies on their way are doomed.
+// Running removals: which sets they refuse, and which copies in flight they doom.
 
 #include "removals/running.h"
 
@@ -26,7 +26,7 @@ TEST(Running, ADigestRunsUntilEachOfItsRemovalsIsOver) {
   EXPECT_TRUE(running.has(key_of(1)));
   EXPECT_FALSE(running.has(key_of(2)));
   running.end(one);
-  running.end(one);  // nothing runs: ignored
+  running.end(one);  // not running: ignored
   EXPECT_FALSE(running.any());
   EXPECT_EQ(running.changes(), before + 5);
 }
@@ -50,12 +50,12 @@ TEST(Running, CopyIsDoomedByAnyRemovalOverlappingIt) {
   Running running;
   const Digest digests[] = {key_of(1), key_of(2), key_of(3), key_of(4)};
   const std::span<const Digest> all = digests;
-  running.begin(all.subspan(0, 1));  // runs already
+  running.begin(all.subspan(0, 1));  // began before the copy
   Running::Taking taking(running, all);
   running.end(all.subspan(0, 1));
   running.begin(all.subspan(1, 1));
-  running.end(all.subspan(1, 1));    // is over again
-  running.begin(all.subspan(2, 1));  // runs still
+  running.end(all.subspan(1, 1));    // begins and ends during the copy
+  running.begin(all.subspan(2, 1));  // begins during the copy and still runs
   EXPECT_TRUE(taking.doomed(digests[0]));
   EXPECT_TRUE(taking.doomed(digests[1]));
   EXPECT_TRUE(taking.doomed(digests[2]));
@@ -80,8 +80,8 @@ TEST(Running, NoCopyFromBeforeARemovalOutlivesIt) {
   Running running;
   const Digest one[] = {key_of(1)};
   std::mutex pool;
-  std::atomic<uint64_t> removals{0};  // what a copy READ after so many of them may be
-  uint64_t held = 0;                  // guarded by pool; the copy of after `held - 1` removals
+  std::atomic<uint64_t> removals{0};  // number of the last removal
+  uint64_t held = 0;                  // guarded by pool; the copy read after removal `held - 1`
   std::atomic<uint64_t> committed{0};
   std::atomic<bool> stop{false};
   std::thread taker([&] {

@@ -58,7 +58,7 @@ TEST(PackedRecord, out_of_range_record_is_not_representable) {
   EXPECT_FALSE(with([](RecordRow& row) { row.length = kPageBytesMax + 1; }));
   EXPECT_FALSE(with([](RecordRow& row) { row.generation = PackedRecord::kGenerationMax + 1; }));
   EXPECT_FALSE(with([](RecordRow& row) { row.flags = 4; }));
-  // A withdrawal names no place.
+  // A withdrawal has no place in the pool.
   EXPECT_TRUE(with([](RecordRow& row) { row = {.digest = {1, 2}, .flags = kRecordWithdraw}; }));
 }
 

@@ -36,7 +36,7 @@ Ring ring_of(const Table& table, unsigned replicas) {
   return Ring(table.positions, table.nodes, replicas);
 }
 
-// The definition, word for word.
+// The ring's definition, implemented literally.
 std::vector<HolderIndex> naive_owners(const Table& table, uint64_t place, unsigned replicas) {
   std::vector<HolderIndex> owners;
   const size_t count = table.positions.size();

@@ -1,4 +1,4 @@
-// Prints the shard's figures; not run by default:
+// Prints the shard's speed and memory. Not run by default:
 //   shard_test --gtest_also_run_disabled_tests --gtest_filter='*Bench*'
 #include <gtest/gtest.h>
 #include <unistd.h>

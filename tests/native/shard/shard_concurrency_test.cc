@@ -1,4 +1,4 @@
-// Readers without locks beside everything that changes the table. Run under ThreadSanitizer.
+// Lock-free readers while every kind of change alters the table. Run under ThreadSanitizer.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ using test::random_records;
 using test::record;
 using test::withdrawal;
 
-// Every field follows from digest and generation, so a row mixed from two states shows.
+// Digest and generation determine every field, so a row mixed from two states is noticed.
 bool whole(const RecordRow& row) {
   const RecordRow expected = record(row.digest, row.generation, row.flags);
   return row.offset == expected.offset && row.length == expected.length &&
@@ -57,8 +57,8 @@ TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
         ++lookups;
       } while (!done);
     });
-  // The table grows from nothing to 50 000 records and back, twice, while the stable records
-  // themselves change all the time.
+  // The table grows from nothing to 50 000 records and shrinks back, twice. Meanwhile the stable
+  // records change all the time.
   Generation generation = 1000;
   for (int round = 0; round < 2; ++round) {
     auto rows = random_records(50'000, 2);
@@ -75,7 +75,7 @@ TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
     }
     shard.add_holder(2);
   }
-  // On a busy machine the writer may be through before the readers had a turn.
+  // On a busy machine, the writer may finish before the readers had a turn.
   while (lookups < 50) std::this_thread::yield();
   done = true;
   for (auto& reader : readers) reader.join();
@@ -154,7 +154,7 @@ TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
 TEST(ShardConcurrency, reused_cell_is_never_seen_half) {
   Shard shard(1000);
   shard.add_holder(1);
-  // Of one piece, so that each takes the cell that another one gave back.
+  // All in one piece of the table, so that each record reuses a cell that another has released.
   auto hot = random_records(3, 1);
   for (auto& row : hot) row.digest.hi &= ~uint64_t{0xff};
   std::atomic<bool> done{false};
@@ -192,7 +192,7 @@ TEST(ShardConcurrency, a_piece_being_rebuilt_never_hides_a_record) {
   Shard shard(4'000'000);
   shard.add_holder(1);
   shard.add_holder(2);
-  // All in one piece, which is small, then large, then small again.
+  // All in one piece of the table, which is small, then large, then small again.
   const auto in_one_piece = [](std::vector<RecordRow> rows) {
     for (auto& row : rows) row.digest.hi = (row.digest.hi & ~uint64_t{0xff}) | 0x33;
     return rows;
@@ -235,10 +235,10 @@ TEST(ShardConcurrency, a_reused_index_never_shows_its_former_holder) {
 
   std::atomic<bool> done{false};
   std::atomic<uint64_t> revived{0}, mixed{0};
-  // The caller's part: a batch is applied only while its incarnation has the index. Drop and sweep
-  // come in the middle of it all the same.
+  // Like the real caller, apply a batch only while its incarnation owns the index. Drop and sweep
+  // may still come in the middle of the batch.
   std::mutex index_mutex;
-  std::atomic<bool> index_wanted{false};  // mutexes are not fair
+  std::atomic<bool> index_wanted{false};  // needed because mutexes are not fair
   std::thread publisher([&] {
     std::mt19937_64 random(5);
     Generation step = 0;

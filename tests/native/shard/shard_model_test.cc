@@ -1,4 +1,4 @@
-// The shard against a model that says the rules in the plainest words, under random operations.
+// The shard against a simple model of its rules, over random operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class Model {
       RecordRow said = row;
       said.holder = holder;
       if (own && own->generation <= as_of && key(*own) != key(said))
-        own->generation = 0;  // overruled
+        own->generation = 0;  // the answer to a resync overrules it
       apply_one(holder, row, applied);
     }
     return applied;
@@ -110,8 +110,8 @@ auto counts(const ShardApplied& a) {
 class ShardModel : public ::testing::TestWithParam<uint64_t> {
  protected:
   ShardModel() : random_(GetParam()), ring_(random_ring(random_)) {
-    // Few summary buckets, so that pieces grow; some digests that share all but the low half,
-    // so that buckets overflow.
+    // Few summary buckets, so that pieces grow. Some digests differ only in the low half, so that
+    // hash buckets overflow.
     for (int i = 0; i < 3000; ++i)
       digests_.push_back({(random_() & ~uint64_t{0xff}) | random_() % 3, random_()});
     for (int i = 0; i < 60; ++i) digests_.push_back({0x77ff00ff00ff0001, random_()});
@@ -142,12 +142,12 @@ class ShardModel : public ::testing::TestWithParam<uint64_t> {
     std::vector<RecordRow> expected;
     if (auto at = model_.records.find(digest); at != model_.records.end()) expected = at->second;
     ASSERT_LE(found.size(), std::min<size_t>(expected.size(), kHoldersPerDigestMax));
-    // Until they are swept, dead holders are in the way of further ones.
+    // Until a sweep, dead holders may hide further ones.
     const size_t least = shard_.stats().dead_entries > 0 ? 1 : kHoldersPerDigestMax;
     ASSERT_GE(found.size(), std::min<size_t>(expected.size(), least));
     for (const RecordRow& row : found) {
       ASSERT_EQ(row.digest, digest);
-      // Each once: it is taken out.
+      // Erase it, so that a row named twice fails.
       ASSERT_EQ(std::erase_if(expected, [&](const auto& e) { return key(e) == key(row); }), 1u);
     }
   }
@@ -198,7 +198,7 @@ class ShardModel : public ::testing::TestWithParam<uint64_t> {
         const auto self = static_cast<HolderIndex>(random_() % 4);
         const auto bucket = static_cast<unsigned>(random_() % 3);
         const Generation as_of = generation_ + random_() % 50;
-        std::map<Digest, RecordRow> rows;  // a holder names a digest once
+        std::map<Digest, RecordRow> rows;  // a holder names each digest once
         for (size_t i = random_() % 200; i > 0; --i) {
           const RecordRow row = random_row();
           if (bucket_of(row.digest) == bucket && !(row.flags & kRecordWithdraw))

@@ -58,7 +58,7 @@ TEST(ShardResync, summaries_are_equal_exactly_when_the_records_are) {
   auto shuffled = rows;
   std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(2));
   shard.apply(4, shuffled);
-  shard.apply(5, random_records(500, 3));  // other holders do not show
+  shard.apply(5, random_records(500, 3));  // other holders must not count
   EXPECT_EQ(summary_of(shard, 4, ring), summary_of(rows, ring));
 
   const auto mine = std::find_if(rows.begin(), rows.end(), [&](const RecordRow& row) {
@@ -84,8 +84,8 @@ TEST(ShardResync, summaries_are_equal_exactly_when_the_records_are) {
 TEST(ShardResync, replacing_the_buckets_that_differ_repairs_any_difference) {
   const Ring ring = two_node_ring();
   std::mt19937_64 random(1);
-  // What the holder has, and what the shard believes: missing, surplus, older, newer (it was told
-  // wrongly), and otherwise resident.
+  // The holder's records, and the shard's wrong belief: missing, surplus, older, newer (never
+  // valid), or with another residency.
   auto truth = random_records(3000, 1);
   std::vector<RecordRow> believed = random_records(300, 2);
   for (const RecordRow& row : truth) {
@@ -124,7 +124,7 @@ TEST(ShardResync, replacing_the_buckets_that_differ_repairs_any_difference) {
 
 TEST(ShardResync, replace_leaves_newer_records_other_holders_and_other_ranges_alone) {
   const Ring ring = two_node_ring();
-  Shard shard(100'000);  // 300 of them in one summary bucket
+  Shard shard(100'000);  // 300 records share one summary bucket
   shard.add_holder(4);
   shard.add_holder(5);
   std::vector<RecordRow> mine, foreign;
@@ -134,7 +134,7 @@ TEST(ShardResync, replace_leaves_newer_records_other_holders_and_other_ranges_al
     if (list.size() < 100) list.push_back(row);
   }
   for (auto& row : mine) row.generation = 50;
-  mine[0].generation = 51;  // published while the holder was scanning
+  mine[0].generation = 51;  // published during the holder's scan
   shard.apply(4, mine);
   shard.apply(4, foreign);
   shard.apply(5, mine);

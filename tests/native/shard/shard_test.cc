@@ -125,7 +125,7 @@ TEST(Shard, a_holder_changes_only_its_own_records) {
   shard.add_holder(2);
   RecordRow claim = record(kDigest, 100);
   apply(shard, 1, record(kDigest, 5));
-  claim.holder = 1;  // says so, but comes from 2
+  claim.holder = 1;  // claims holder 1, but comes from holder 2
   EXPECT_EQ(apply(shard, 2, claim).added, 1u);
   EXPECT_EQ(apply(shard, 2, withdrawal(kDigest, 200)).withdrawn, 1u);
   const auto rows = lookup(shard, kDigest);
@@ -141,11 +141,11 @@ TEST(Shard, three_of_many_holders_are_named_and_all_are_kept) {
     EXPECT_EQ(apply(shard, holder, record(kDigest, 10)).added, 1u);
   EXPECT_EQ(shard.stats().entries, 6u);
   std::set<HolderIndex> left{1, 2, 3, 4, 5, 6};
-  // Whoever is named goes: there is always somebody else, until there is nobody.
+  // Each named holder leaves, and another must be named until none is left.
   for (size_t size = 6; size > 0; --size) {
     const auto named = holders_of(shard, kDigest);
     ASSERT_TRUE(std::ranges::includes(left, named));
-    // Until they are swept, dead holders are in the way of further ones.
+    // Until a sweep, dead holders may hide further ones.
     ASSERT_GE(named.size(), 1u);
     if (size % 3 == 0) {
       sweep_all(shard);
@@ -220,7 +220,7 @@ TEST(Shard, widely_held_pages_survive_table_growth_and_shrinking) {
   }
   EXPECT_EQ(shard.stats().entries, kHolders * hot.size());
   EXPECT_LT(shard.stats().bytes, kHolders * hot.size() * 48 + 256 * 2 * 4096 + hot.size() * 100);
-  // Those in the table die, and what comes then rebuilds it many times before any sweep.
+  // The table's named holders die. Later records rebuild it many times before any sweep.
   for (HolderIndex holder = 1; holder <= 3; ++holder) shard.drop_holder(holder);
   auto others = random_records(100'000, 2);
   for (size_t at = 0; at < others.size(); at += 500)
@@ -265,7 +265,7 @@ TEST(Shard, a_dropped_holder_is_gone_at_once_and_for_ever) {
   shard.add_holder(1);
   EXPECT_FALSE(shard.swept(1));
   for (size_t i = 1000; i < rows.size(); ++i) ASSERT_TRUE(lookup(shard, rows[i].digest).empty());
-  // Nor does an old generation of the former holder stand in the new one's way.
+  // An old generation of the former holder must not block the new one's record.
   EXPECT_EQ(apply(shard, 1, record(rows[0].digest, 1)).added, 1u);
 }
 
@@ -275,7 +275,7 @@ TEST(Shard, an_index_in_use_is_not_given_twice) {
   EXPECT_THROW(shard.add_holder(3), std::invalid_argument);
   EXPECT_THROW(shard.add_holder(kNoHolder), std::invalid_argument);
   shard.drop_holder(3);
-  shard.drop_holder(3);  // harmless
+  shard.drop_holder(3);  // no effect
   EXPECT_TRUE(shard.swept(3));
   shard.add_holder(3);
 }
@@ -303,7 +303,7 @@ TEST(Shard, a_full_table_refuses_and_counts) {
   EXPECT_EQ(shard.stats().full, 500u);
   EXPECT_EQ(shard.stats().entries, 1000u);
   EXPECT_EQ(apply(shard, 2, record(kDigest, 1)).full, 1u);
-  // What is there can still change and go, and then there is room.
+  // Existing records can still change and be withdrawn, which makes room.
   for (const RecordRow& row : rows) {
     if (lookup(shard, row.digest).empty()) continue;
     EXPECT_EQ(apply(shard, 1, record(row.digest, 5000)).changed, 1u);
@@ -337,7 +337,7 @@ TEST(Shard, records_cost_48_bytes_at_most) {
     shard.apply(1, std::span(rows).subspan(at, 5000));
     const auto stats = shard.stats();
     if (stats.entries < 100'000) continue;
-    // In a small table, also a page for each piece.
+    // A small table also needs a memory page for each piece.
     ASSERT_LE(stats.bytes, 48 * stats.entries + 256 * 4096) << stats.entries;
   }
 }
@@ -348,14 +348,14 @@ TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
   Shard shard(2'000'000, [&] { ++calls; });
   shard.add_holder(1);
   const auto rows = random_records(900'000, 1);
-  size_t grown_in_updates = 0, grown_in_sweeps = 0;  // how often some piece was
+  size_t grown_in_updates = 0, grown_in_sweeps = 0;  // batches and sweeps that grew a piece
   for (size_t at = 0; at < rows.size(); at += kBatch) {
     const uint64_t bytes_before = shard.stats().index_bytes;
     const size_t calls_before = calls;
     shard.apply(1, std::span(rows).subspan(at, kBatch));
     const uint64_t bytes = shard.stats().index_bytes;
     sweep_all(shard);
-    if (at < 500'000) continue;  // pieces are small at first
+    if (at < 500'000) continue;  // small pieces do not grow ahead
     grown_in_updates += bytes > bytes_before;
     if (shard.stats().index_bytes > bytes) {
       ++grown_in_sweeps;
@@ -363,7 +363,7 @@ TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
     }
     EXPECT_LE(shard.stats().bytes, 48 * shard.stats().entries) << at;
   }
-  // Now and then a record finds no slot within its reach, which nobody could foresee.
+  // Occasionally a record finds no slot within reach, which a sweep cannot foresee.
   EXPECT_LT(grown_in_updates, grown_in_sweeps / 10);
   EXPECT_GT(grown_in_sweeps, 100u);
   EXPECT_EQ(shard.stats().entries, rows.size());
@@ -380,7 +380,7 @@ TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
   Shard shard(kRecords);
   shard.add_holder(1);
   auto rows = random_records(kRecords, 1);
-  shard.apply(1, rows);  // the index is as large as it gets
+  shard.apply(1, rows);  // the index has its final size
   const auto some = std::span(rows).first(kRecords / 2);
   for (auto& row : some) row.flags = kRecordWithdraw;
   shard.apply(1, some);
@@ -390,7 +390,7 @@ TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
   while (at < some.size()) {
     sweep_all(shard);
     const uint64_t bytes = shard.stats().bytes;
-    // A quarter of what has memory at the least, for some pieces get more rows than others.
+    // A sweep prefaults 1/64 more cells per piece. Use a quarter of it: pieces fill unevenly.
     const size_t batch = std::min(shard.stats().entries / 256, some.size() - at);
     shard.apply(1, some.subspan(at, batch));
     at += batch;
@@ -436,7 +436,7 @@ TEST(Shard, digests_made_to_collide_cannot_grow_the_table_without_bound) {
   EXPECT_EQ(applied.added + applied.full, rows.size());
   EXPECT_GT(applied.full, 0u);
   EXPECT_LT(shard.stats().bytes, 3'000'000u);
-  // Others do not suffer, unless by chance in that very place; those that were taken are there.
+  // Other digests suffer only if they happen to fall into the same place. Accepted ones are found.
   EXPECT_LT(shard.apply(1, random_records(100'000, 2)).full, 1000u);
   size_t found = 0;
   for (const auto& row : rows) found += lookup(shard, row.digest).size();

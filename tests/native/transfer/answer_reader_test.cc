@@ -15,7 +15,7 @@ using testing::kPaint;
 
 constexpr uint64_t kRequest = 5;
 
-// What a holder sends for pages of these lengths and statuses, and where it should go.
+// A holder's answer for pages of these lengths and statuses, with the places of its payloads.
 struct Exchange {
   explicit Exchange(std::vector<uint32_t> lengths, std::vector<PageStatus> statuses_in)
       : statuses(std::move(statuses_in)) {
@@ -45,7 +45,7 @@ struct Exchange {
     }
   }
 
-  // Plays the stream to `reader`, at most `piece()` bytes at a time.
+  // Feeds the stream to `reader`, at most `piece()` bytes at a time.
   template <typename Piece>
   const char* play(AnswerReader& reader, Piece piece) {
     size_t at = 0;

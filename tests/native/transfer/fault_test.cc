@@ -48,7 +48,7 @@ TEST_F(Faults, NoDamagedPageIsEverOkWhenChecksumsAreVerified) {
 }
 
 TEST_F(Faults, LargePageDamagedAfterItsChecksumIsNeverOk) {
-  // Large pages come in pieces, and are summed by the engine before the injector sees them.
+  // Large pages come in pieces. The engine sums each one before the injector damages it.
   rows.clear();
   for (uint64_t i = 0; i < 6; ++i) rows.push_back(holder.set(1000 + i, 2'000'000));
   auto engine = engine_with("seed=1,corrupt=0.4,truncate=0.4");
@@ -68,7 +68,7 @@ TEST_F(Faults, LargePageDamagedAfterItsChecksumIsNeverOk) {
 }
 
 TEST_F(Faults, DamagedPayloadsGetThroughWhenOnlyHeadersAreVerified) {
-  // What makes the claim above worth something: without checksums it is false.
+  // Proves the test above: without checksums, damaged pages count as ok.
   auto engine = engine_with("seed=1,corrupt=0.4,truncate=0.4");
   Reading reading(rows);
   reading.read(*engine, 10'000, Verify::header);

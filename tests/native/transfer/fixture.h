@@ -1,4 +1,4 @@
-// What all engines are tested with: pages whose bytes follow from their number, a pool that holds
+// Shared by the tests of all engines: pages whose bytes follow from their number, a pool that holds
 // them, and reads of them.
 #pragma once
 
@@ -27,7 +27,7 @@ inline Digest digest_of_page(uint64_t number) {
   return {number * 0x9e3779b97f4a7c15ull, number ^ 0x5bd1e995ull};
 }
 
-// The byte at `at` of page `number`; never 0xee, which is what tests paint destinations with.
+// Bytes that follow from `number`. They are at most 0x7f, so never kPaint.
 inline void fill_page(std::byte* to, size_t bytes, uint64_t number) {
   uint64_t state = number * 0x2545f4914f6cdd1dull + 1;
   size_t at = 0;
@@ -52,13 +52,13 @@ inline bool is_painted(const std::byte* at, size_t bytes) {
   return true;
 }
 
-// For something that is bound to come: longer where tests/rdma/vm emulates every instruction.
+// For events that must come: longer where tests/rdma/vm emulates each instruction.
 inline int patient_ms(int ms) {
   static const char* machine = std::getenv("RDMA_VM");
   return machine != nullptr && std::strcmp(machine, "qemu") == 0 ? ms * 10 : ms;
 }
 
-// Waits for a condition that is bound to come; a fixed sleep would be too short or too long.
+// Waits for an event that must come. A fixed sleep would be too short or too long.
 inline bool eventually(const std::function<bool()>& condition) {
   const Deadline deadline = Deadline::after_ms(patient_ms(20'000));
   while (!condition()) {
@@ -95,7 +95,7 @@ class RecordingWatcher : public PeerWatcher {
   std::vector<std::string> troubles_;
 };
 
-// Sets pages into a pool and keeps their records.
+// A pool that sets pages and returns their records.
 class PagePool {
  public:
   explicit PagePool(uint64_t bytes, Incarnation incarnation_ = kHolderIncarnation)
@@ -113,7 +113,7 @@ class PagePool {
     pool.unpin({&reserved.page, 1});
     return row;
   }
-  // Pages `first` and so on, all of one length.
+  // Sets `count` pages of one length, from number `first` on.
   std::vector<RecordRow> set_many(uint64_t first, size_t count, uint32_t length) {
     std::vector<RecordRow> rows;
     for (uint64_t i = 0; i < count; ++i) rows.push_back(set(first + i, length));
@@ -133,7 +133,7 @@ class PagePool {
   }
 };
 
-// The destination of a read, painted, with one op per record.
+// A read's painted destination, with one op per record.
 class Reading {
  public:
   explicit Reading(const std::vector<RecordRow>& rows, HolderIndex peer = kPeer,
@@ -175,8 +175,8 @@ class Reading {
   Gate gate;
 };
 
-// Batches of pages of all sizes, from one byte up and evenly over the powers of two, and one of
-// 64 MiB among them. `read(rows, first)` reads those whose numbers begin with `first`.
+// Batches with pages of all sizes, evenly over the powers of two from 1 byte, and one page of 64
+// MiB. `read(rows, first)` reads one batch, whose page numbers start at `first`.
 inline void read_mixes(PagePool& holder,
                        const std::function<void(const std::vector<RecordRow>&, uint64_t)>& read) {
   std::mt19937_64 random(1);
@@ -193,7 +193,7 @@ inline void read_mixes(PagePool& holder,
   }
 }
 
-// `work` on so many threads, five times each.
+// Runs `work` five times on each of `count` threads.
 inline void on_threads(int count, const std::function<void()>& work) {
   std::vector<std::thread> threads;
   for (int t = 0; t < count; ++t) {
@@ -204,7 +204,7 @@ inline void on_threads(int count, const std::function<void()>& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// That each page of a read has its own bytes.
+// Checks that each page of a read has its own bytes.
 inline void expect_pages(const Reading& reading, uint64_t first_number) {
   for (size_t i = 0; i < reading.ops.size(); ++i) {
     const ReadOp& op = reading.ops[i];

@@ -106,7 +106,7 @@ TEST(TransferFrames, ALookupAndItsAnswersArriveAsTheyWereSent) {
   frame.clear();
   append_located(frame, 78, answer);
   EXPECT_LE(header_of(frame, FrameKind::located).body_bytes, located_body_bytes_max(1));
-  // Several answers become one.
+  // Several answers merge into one.
   Located found{.final = true, .holders = {}, .rows = {}};
   ASSERT_EQ(parse_located(body_of(frame), 78, found), nullptr);
   answer.final = false;
@@ -277,7 +277,7 @@ TEST(TransferFrames, NoDamagedFrameIsReadBeyondItsEnd) {
         frame[random() % frame.size()] ^= static_cast<std::byte>(1u << random() % 8);
       }
       frame.resize(random() % (frame.size() + 1));
-      frame.shrink_to_fit();  // so that the address sanitizer sees every byte beyond
+      frame.shrink_to_fit();  // so that the address sanitizer detects any read beyond the frame
       FrameHeader header;
       Hello parsed_hello;
       HelloReply reply;

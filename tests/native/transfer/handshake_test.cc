@@ -1,4 +1,4 @@
-// What the other end of a channel may say, and what is refused with the reason.
+// Handshakes of an RDMA channel: which answers are accepted, and why others are refused.
 #include "transfer/rdma/handshake.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ ChannelAnswer answer() {
   return made;
 }
 
-// What an answer is refused with, after `change`; empty: it is taken.
+// Returns why a changed answer is refused, or "" if it is accepted.
 std::string refusal(const std::function<void(ChannelAnswer&)>& change) {
   ChannelAnswer changed = answer();
   change(changed);
@@ -74,7 +74,7 @@ TEST(Handshake, InvalidEndIsRefusedByField) {
 }
 
 TEST(Handshake, PoolChunksMustBeMultiplesOfTwoMiB) {
-  // Each crumb would be a request of its own: more than a doorbell has room for.
+  // Each tiny chunk would need its own request, more than one doorbell has room for.
   const auto in_pieces_of = [](uint64_t chunk_bytes) {
     return refusal([=](ChannelAnswer& a) {
       a.pool.bytes = 65536 * std::min<uint64_t>(chunk_bytes, 64);
@@ -100,7 +100,7 @@ TEST(Handshake, APoolWithoutAKeyForEveryChunkIsRefused) {
                      a.pool.rkeys.assign(65537, 1);
                    }),
                    "with 65537 keys"));
-  // The last chunk_bytes there is, so that rounding up overflows.
+  // The largest chunk_bytes, so that rounding up overflows.
   EXPECT_FALSE(refusal([](A& a) {
                  a.pool.bytes = UINT64_MAX - 4096;
                  a.pool.address = 0;

@@ -65,7 +65,7 @@ TEST(InFlight, GrantOfALeavingSenderGoesToTheNext) {
   rail.leave(leaving.place);
   EXPECT_TRUE(next.woken());
   EXPECT_TRUE(rail.take(next.place, kAll));
-  rail.leave(leaving.place);  // nothing to give back any more
+  rail.leave(leaving.place);  // the grant has already moved on
   EXPECT_FALSE(rail.take(leaving.place, 1));
   rail.leave(leaving.place);
 }

@@ -1,4 +1,4 @@
-// Which ports become rails, which of their addresses, and what is said when there are none.
+// Selection of RDMA ports as rails and of their addresses, and the errors if there are none.
 #include "transfer/rdma/ports.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@ Gid gid(const char* address) {
   return made;
 }
 
-// As RoCE devices list them: link-local and IPv4, each as version 1 and 2.
+// GIDs in the order of RoCE devices: link-local and IPv4, each as version 1 and 2.
 std::vector<GidEntry> roce_gids(const char* address) {
   return {{gid("fe80::1"), 0, false, "eth0"},
           {gid("fe80::1"), 1, true, "eth0"},
@@ -65,7 +65,7 @@ TEST(Ports, AGidIsRoceV2AndIpv4BeforeIpv6BeforeLinkLocal) {
   EXPECT_EQ(chosen_gid(port), 1);
   port.gids.pop_back();
   EXPECT_EQ(chosen_gid(port), 0);
-  // An IPv4 address may be link-local, too.
+  // An IPv4 address may also be link-local.
   port.gids.push_back({gid("169.254.7.7"), 1, true, ""});
   EXPECT_EQ(chosen_gid(port), 1);
   port.gids.push_back({gid("fd00::1"), 2, true, ""});
@@ -80,7 +80,7 @@ TEST(Ports, UsedGidIsKeptUnlessBetterExistsOrItVanishes) {
   EXPECT_EQ(choose_gid(port, {.device_names = {}, .host = "10.0.0.2"}, &used)->index, 1);
   port.gids.pop_back();
   EXPECT_EQ(choose_gid(port, {}, &used)->index, 1);
-  port.gids = {{gid("10.0.0.1"), 9, true, "eth0"}};  // removed and added again
+  port.gids = {{gid("10.0.0.1"), 9, true, "eth0"}};  // the address was removed and added again
   EXPECT_EQ(choose_gid(port, {}, &used)->index, 9);
   port.gids.clear();
   EXPECT_FALSE(choose_gid(port, {}, &used));

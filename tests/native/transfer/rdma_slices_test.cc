@@ -1,4 +1,4 @@
-// How a batch is cut into slices and put together again: no device has a part in that.
+// Cutting a batch into slices and reassembling it, without a device.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ class RdmaSlices : public ::testing::Test {
  protected:
   RdmaSlices() { table.add(memory.data(), memory.size()); }
 
-  // A page at its own place in pool and region, with a header for its record.
+  // Adds a page at its own place in pool and region, with a header that matches its record.
   ReadOp& page(uint32_t length) {
     ReadOp& op = ops.emplace_back();
     op.digest = testing::digest_of_page(ops.size());
@@ -51,7 +51,7 @@ class RdmaSlices : public ::testing::Test {
     read->split_for(lanes);
     return *read;
   }
-  // All that is left to read, in the order it would be asked for.
+  // All remaining slices, in the order of their requests.
   std::vector<Slice> claim_all(uint64_t pool_bytes = kPoolBytes) {
     std::vector<Slice> all, chain;
     while (read->claim(pool_bytes, chain) != nullptr) {
@@ -182,7 +182,7 @@ TEST_F(RdmaSlices, DestinationOutsideARegionIsAnError) {
 }
 
 TEST_F(RdmaSlices, TheLargestPageIsCutIntoSlicesThatAddUp) {
-  // A region that nobody touches: addresses are all it takes.
+  // A region that is never touched: only its addresses matter.
   auto* far = reinterpret_cast<std::byte*>(1ull << 40);
   table.add(far, 2ull * kPageBytesMax);
   ReadOp& op = page(1);

@@ -1,4 +1,4 @@
-// Each peer by its way, in one call.
+// One call that reads from several peers, each over its own transport.
 #include <pthread.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace peercached::testing {
 namespace {
 
-// Answers every page but some, and remembers of which peers.
+// Answers every page with ok, except chosen ones, and remembers the peers.
 template <typename Engine>
 class Answering : public Engine {
  public:
@@ -45,7 +45,7 @@ class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
   bool reached = true;
 };
 
-// In this scope every new thread asks for more stack than there are addresses.
+// While it lives, each new thread asks for more stack than the address space has, and so fails.
 class NoMoreThreads {
  public:
   NoMoreThreads() {

@@ -1,5 +1,5 @@
-// Two ends that do what a test says, byte by byte: a holder for the engine to meet, and a
-// reader for the server to meet.
+// Two ends that follow a test's script, byte by byte: a holder for the engine, and a reader for the
+// server.
 #pragma once
 
 #include <poll.h>
@@ -15,7 +15,7 @@
 
 namespace peercached::testing {
 
-// A connected socket with blocking whole-buffer transfers; false when the other end is gone.
+// A connected socket with blocking transfers of whole buffers; false if the other end is gone.
 class Wire {
  public:
   explicit Wire(tcp::Socket socket) : socket_(std::move(socket)) {}
@@ -36,7 +36,7 @@ class Wire {
     }
     return true;
   }
-  // One frame; empty at the end of the connection.
+  // Returns one frame, or nothing at the end of the connection.
   std::vector<std::byte> receive_frame() const {
     std::vector<std::byte> frame(sizeof(tcp::FrameHeader));
     if (!receive(frame)) return {};
@@ -46,7 +46,7 @@ class Wire {
     if (!receive(std::span(frame).subspan(sizeof header))) return {};
     return frame;
   }
-  // Waits for the end; what comes before is thrown away.
+  // Waits for the end of the connection and drops all earlier bytes.
   bool ends() const {
     std::byte sink[4096];
     ssize_t n;
@@ -57,7 +57,7 @@ class Wire {
     } while (n > 0);
     return true;
   }
-  // The other end finds its connection reset.
+  // Resets the connection at the other end.
   void reset() {
     const linger at_once{1, 0};
     setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -78,7 +78,7 @@ inline std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
   return std::span(frame).subspan(sizeof(tcp::FrameHeader));
 }
 
-// A holder that runs `script` for each connection, on a thread of its own, after the hello.
+// A holder that runs `script` after the hello of each connection, on its own thread.
 class ScriptedHolder {
  public:
   explicit ScriptedHolder(std::function<void(Wire&, int connection)> script)
@@ -125,7 +125,7 @@ class ScriptedHolder {
     EXPECT_EQ(tcp::parse_read(body_of(frame), request.id, request.pages), nullptr);
     return true;
   }
-  // The right answer: every page is ok, page i of the request being number `first + i`.
+  // The correct answer: all pages ok, where page i of the request has number `first + i`.
   static std::vector<std::byte> answer(const Request& request, uint64_t first) {
     std::vector<std::byte> out;
     uint64_t following_bytes = 0;
@@ -179,7 +179,7 @@ inline Wire connect_to(uint16_t port) {
   return Wire(std::move(socket));
 }
 
-// The hello of a reader that has been challenged on that connection.
+// The hello of a reader, with the proof for this connection's challenge.
 inline std::vector<std::byte> hello_frame(
     const Wire& wire, const std::string& token = kToken,
     tcp::Hello hello = {"reader", kReaderIncarnation, kHolderIncarnation, {}}) {

@@ -1,4 +1,4 @@
-// What somebody between the two ends, or somebody at one of them, can do to a sealed connection.
+// Attacks on a sealed connection, by someone between the two ends or at one of them.
 #include "transfer/tcp/seal.h"
 
 #include <poll.h>
@@ -17,7 +17,7 @@ TcpServerConfig sealed(TcpServerConfig config = {}) {
   return config;
 }
 
-// Somebody between a reader and a holder: hears what both say, and may change it.
+// A man in the middle between reader and holder: hears both, and may change their bytes.
 class Wiretap {
  public:
   explicit Wiretap(const Holder& holder)
@@ -33,7 +33,7 @@ class Wiretap {
     std::lock_guard lock(mutex_);
     return std::search(heard_.begin(), heard_.end(), what.begin(), what.end()) != heard_.end();
   }
-  // A bit of what the holder says behind so many bytes.
+  // Flips a bit at this offset of the holder's bytes; 0: none.
   std::atomic<size_t> flip_at{0};
 
  private:
@@ -133,7 +133,7 @@ TEST_F(Sealed, MismatchedSealingFailsTheConnection) {
   reading.read(*reader_of(endpoint), 60'000);
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
   EXPECT_TRUE(says(watcher.troubles().at(0), "TLS: ")) << watcher.troubles()[0];
-  // Garbage, and silence.
+  // A connection that sends garbage instead of TLS.
   const Wire garbage = connect_to(holder.server->port());
   EXPECT_TRUE(garbage.send(std::vector<std::byte>(100, std::byte{'G'})));
   EXPECT_TRUE(garbage.ends());
@@ -167,7 +167,7 @@ TEST_F(Sealed, StallingPeerIsCutOff) {
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
 }
 
-// A holder that greets as it should, and then changes its key for ever.
+// A holder that greets correctly, and then changes its key for ever.
 TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
   const tcp::Seal::TokenOf token_of = [](auto&, Incarnation) { return kToken; };
   ScriptedHolder holder([&](Wire& wire, int) {

@@ -1,5 +1,5 @@
-// Prints what the TCP engine moves over loopback, beside what bare sockets move in the same run.
-// Not a test.
+// Prints the speed of the TCP engine over loopback, beside bare sockets in the same run. Not a
+// test.
 //
 //   .venv/bin/cmake --build build/native --target tcp_bench
 //   build/native/tcp_bench [lanes [movers]]
@@ -40,7 +40,7 @@ std::byte* prefaulted(size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// The same memory, sent in 1 MiB pieces and received in pieces of a gate, with no protocol.
+// The same memory without a protocol: sent in 1 MiB pieces, received in pieces of a gate.
 struct Raw {
   double gigabytes_per_second, cpu_seconds_per_gigabyte;
 };

@@ -1,4 +1,4 @@
-// Who only connects to the data port keeps no reader out.
+// Clients that only connect to the data port must not keep readers out.
 #include "transfer/scripted_peer.h"
 
 namespace peercached::testing {

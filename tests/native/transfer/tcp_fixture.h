@@ -47,7 +47,7 @@ class Holder : public PagePool {
   std::atomic<uint32_t> last_hold_ms{0};
   std::atomic<bool> serves{true};
   bool sealed = false;
-  // Set before it is asked.
+  // Set before the first request.
   TcpServer::Lookup lookup;
   TcpServer::Publish publish;
   std::unique_ptr<TcpServer> server;

@@ -1,4 +1,4 @@
-// Holds: pages that a reader asks holders to keep, on the channels that reads use.
+// Holds: a reader asks holders to keep pages, on the channels that reads use.
 #include <algorithm>
 
 #include "transfer/scripted_peer.h"
@@ -10,7 +10,7 @@ class TcpHold : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { install_fault_guard(); }
 
-  // Which of the pages with these numbers are held; `ms`: the time there is.
+  // Returns which pages with these numbers are held. `ms` is the deadline.
   std::vector<uint8_t> hold(TcpEngine& engine, std::span<const uint64_t> numbers,
                             int64_t ms = 20'000) {
     std::vector<Digest> digests;
@@ -42,7 +42,7 @@ TEST_F(TcpHold, HoldAnswersEveryPageAcrossSeveralFrames) {
   EXPECT_EQ(held[7] + held.back(), 2);
   EXPECT_EQ(holder.last_hold_ms, 1234u);
   EXPECT_TRUE(watcher.troubles().empty());
-  // The channel is as good for a read as before.
+  // The channel still works for reads.
   Reading reading({holder.set(20'000, 1000)});
   reading.read(*engine);
   EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
@@ -93,7 +93,7 @@ TEST_F(TcpHold, ASilentHolderCostsTheDeadlineAndIsReported) {
 }
 
 TEST_F(TcpHold, ABadAnswerHoldsNothingAndIsReported) {
-  // The right answer to two pages, and what is wrong with it.
+  // Ways to damage the correct answer for two pages.
   using Spoil = std::function<void(std::vector<std::byte>&)>;
   constexpr size_t kBody = sizeof(tcp::FrameHeader);
   const std::vector<Spoil> spoils = {

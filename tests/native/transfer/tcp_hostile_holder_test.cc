@@ -1,4 +1,4 @@
-// What the reader does when a holder hangs, lies, resets or goes away.
+// The reader's behaviour when a holder hangs, lies, resets or goes away.
 #include <sys/mman.h>
 
 #include "transfer/scripted_peer.h"
@@ -19,7 +19,7 @@ class TcpHostileHolder : public ::testing::Test {
   }
 };
 
-constexpr uint32_t kLength = 60'000;  // several fit into one request
+constexpr uint32_t kLength = 60'000;  // several pages fit into one request
 
 TEST_F(TcpHostileHolder, LateBytesAfterTheDeadlineAreNotWritten) {
   std::promise<void> painted;
@@ -29,7 +29,7 @@ TEST_F(TcpHostileHolder, LateBytesAfterTheDeadlineAreNotWritten) {
     Request request;
     if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
     const auto bytes = ScriptedHolder::answer(request, 0);
-    // Stops in the middle of the second page; then sends all the rest.
+    // Stops in the middle of the second page, then sends the rest.
     const size_t half = bytes.size() / 2;
     wire.send(std::span(bytes).first(half));
     go_on.wait();
@@ -61,7 +61,7 @@ TEST_F(TcpHostileHolder, LateBytesAfterTheDeadlineAreNotWritten) {
   }
 }
 
-// Drops a peer once as many pages as expected have landed.
+// Drops a peer once the expected number of pages has landed.
 class DroppingSink : public PageSink {
  public:
   DroppingSink(TransferEngine& engine, HolderIndex peer, size_t pages)
@@ -80,7 +80,7 @@ class DroppingSink : public PageSink {
 };
 
 TEST_F(TcpHostileHolder, HungPeerDoesNotDelayPagesOfOthers) {
-  ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });  // not even a hello
+  ScriptedHolder hung([](Wire& wire, int) { wire.ends(); });  // never sends a hello
   Holder holder(32 << 20);
   for (unsigned movers : {0u, 2u}) {
     TcpEngineConfig config;
@@ -96,8 +96,8 @@ TEST_F(TcpHostileHolder, HungPeerDoesNotDelayPagesOfOthers) {
     }
     Reading lost(hung_rows, 1), found(rows, 2);
     std::vector<ReadBatch> batches = {lost.batch, found.batch};
-    // The hung peer is given up when the other's pages are all there: were they to wait for it,
-    // they would find the deadline passed.
+    // The sink drops the hung peer once all the other's pages are there. If those pages waited for
+    // the hung peer, the deadline would pass.
     DroppingSink sink(*engine, 1, rows.size());
     const Deadline deadline = Deadline::after_ms(60'000);
     engine->read(batches, deadline, lost.gate.gate, sink);
@@ -166,7 +166,7 @@ TEST_F(TcpHostileHolder, ResetMidPayloadKeepsOnlyPagesAlreadyLanded) {
     if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
     const auto bytes = ScriptedHolder::answer(request, 0);
     wire.send(std::span(bytes).first(bytes.size() / 2));
-    // A reset may overtake bytes that the reader has not taken: the test waits for page 0.
+    // A reset may overtake bytes that the reader has not received, so wait for page 0.
     first_landed.get_future().wait();
     wire.reset();
   });
@@ -183,8 +183,7 @@ TEST_F(TcpHostileHolder, ResetMidPayloadKeepsOnlyPagesAlreadyLanded) {
   EXPECT_EQ(watcher.troubles().size(), 1u);
 }
 
-// Greets, and answers one request: `at_once` bytes, then one byte now and then until nobody
-// listens.
+// Greets and answers one request: `at_once` bytes, then single bytes until the reader hangs up.
 ScriptedHolder dribbling_holder(size_t at_once) {
   return ScriptedHolder([=](Wire& wire, int) {
     Request request;
@@ -209,7 +208,7 @@ TEST_F(TcpHostileHolder, DribblingHolderIsReportedAsTrouble) {
 }
 
 TEST_F(TcpHostileHolder, SlowHolderIsNotReportedAsTrouble) {
-  constexpr uint32_t kLarge = 4 << 20;  // 4 MB/s would bring it within the deadline
+  constexpr uint32_t kLarge = 4 << 20;  // at 4 MB/s, it would arrive before the deadline
   ScriptedHolder holder = dribbling_holder(kLarge / 2);
   auto engine = reader_of(holder.endpoint());
   Reading reading({made_up_record(0, kLarge)});
@@ -240,11 +239,11 @@ TEST_F(TcpHostileHolder, AnIdleChannelThatDiedIsReplacedOnce) {
     if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
     if (connection == 0) {
       wire.send(ScriptedHolder::answer(request, 0));
-      // Takes the second request and dies without a word.
+      // Receives the second request, then resets.
       ScriptedHolder::receive_request(wire, request);
       wire.reset();
     } else {
-      wire.reset();  // and so does every later one
+      wire.reset();  // later connections are reset too
     }
   });
   auto engine = reader_of(holder.endpoint());
@@ -303,7 +302,7 @@ TEST_F(TcpHostileHolder, PageOfAnotherGenerationOrPayloadIsStale) {
     if (!ScriptedHolder::greet(wire)) return;
     while (ScriptedHolder::receive_request(wire, request)) {
       auto pages = ScriptedHolder::answer(request, 0);
-      // The sealed header of another generation, then payload that is not the header's.
+      // First the sealed header of another generation, then a payload unlike its header.
       for (auto& page : request.pages) ++page.generation;
       if (request.pages.size() == 1) pages = ScriptedHolder::answer(request, 0);
       if (request.pages.size() == 2) pages.back() ^= std::byte{1};

@@ -1,4 +1,4 @@
-// What the holder does when a reader lies, dribbles, floods or does not take its bytes.
+// The holder's behaviour when a reader lies, dribbles, floods or does not receive its bytes.
 #include <algorithm>
 #include <random>
 
@@ -12,7 +12,7 @@ class TcpHostileReader : public ::testing::Test {
   static void SetUpTestSuite() { install_fault_guard(); }
   RecordingWatcher watcher;
 
-  // An honest reader that is connected before the trouble and must not notice it.
+  // Checks an honest reader that connected before the trouble and must not notice it.
   void expect_served(Holder& holder, TransferEngine& engine, uint64_t number) {
     Reading reading({holder.set(number, 10'000)});
     reading.read(engine);
@@ -49,14 +49,14 @@ TEST_F(TcpHostileReader, BadHellosAreRefusedAndCountedAndOthersGoOn) {
     bad.push_back([=](const Wire& wire) { return hello_frame(wire, kToken, hello); });
   }
   const RecordRow row = made_up_record(1, 10);
-  bad.push_back([&](const Wire&) { return read_frame({&row, 1}); });  // no hello at all
+  bad.push_back([&](const Wire&) { return read_frame({&row, 1}); });  // without a hello
   bad.push_back([](const Wire& wire) {
     std::vector<std::byte> huge = hello_frame(wire);
     const uint32_t body_bytes = 0xffffffff;
     std::memcpy(huge.data() + offsetof(tcp::FrameHeader, body_bytes), &body_bytes, 4);
     return huge;
   });
-  // What opened another connection, and was overheard.
+  // A replay of a valid hello overheard on another connection.
   Wire overheard = connect_to(holder.server->port());
   std::vector<std::byte> once = hello_frame(overheard);
   EXPECT_TRUE(overheard.send(once));
@@ -175,7 +175,7 @@ TEST_F(TcpHostileReader, StallingReaderIsCutOffAndUnpinned) {
   config.stall_timeout_ms = 50;
   Holder holder(128 << 20, config);
   Wire wire = connect_and_greet(holder);
-  const RecordRow row = holder.set(1, 96 << 20);  // more than any socket buffer
+  const RecordRow row = holder.set(1, 96 << 20);  // larger than any socket buffer
   wire.send(read_frame({&row, 1}));
   EXPECT_TRUE(eventually([&] { return holder.pins() == 1; }));
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
@@ -199,7 +199,7 @@ TEST_F(TcpHostileReader, ReaderLeavingMidAnswerLeavesNoPins) {
 
 TEST_F(TcpHostileReader, AnIdleChannelEndsAndItsReaderConnectsAgain) {
   TcpServerConfig config;
-  config.idle_timeout_ms = 200;  // room for a busy machine between connecting and asking
+  config.idle_timeout_ms = 200;  // time for a busy machine between connect and request
   Holder holder(4 << 20, config);
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
@@ -238,7 +238,7 @@ TEST_F(TcpHostileReader, ConnectionsBeyondTheBoundAreRefusedAndCounted) {
   ASSERT_EQ(tcp::parse_hello_reply(tcp::FrameKind::refused, body_of(refusal), reply), nullptr);
   EXPECT_EQ(reply.reason, static_cast<uint16_t>(tcp::Refusal::full));
   EXPECT_EQ(holder.server->stats().refused, 1u);
-  // A place that becomes free is given again.
+  // A slot that becomes free is used again.
   wires.pop_back();
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 2; }));
   EXPECT_TRUE(eventually([&] {

@@ -1,4 +1,4 @@
-// Lookups: digests that a reader asks owners for, on the channels that reads use.
+// Lookups: a reader asks owners for digests, on the channels that reads use.
 #include "transfer/scripted_peer.h"
 
 namespace peercached::testing {
@@ -15,7 +15,7 @@ class TcpLookup : public ::testing::Test {
   static LookupBatch batch_of(HolderIndex peer, std::span<const Digest> digests) {
     return {peer, kHolderIncarnation, digests};
   }
-  // An owner that knows who holds each digest whose `lo` is even.
+  // An owner that knows the holder of each digest whose `lo` is even.
   static void answer_even(std::span<const Digest> digests, uint64_t view_number,
                           tcp::Located& located) {
     located.holders = {71, 72};
@@ -43,7 +43,7 @@ TEST_F(TcpLookup, EachOwnerAnswersAllItsDigests) {
   first.lookup = second.lookup = answer_even;
   engine->add_peer(kPeer, first.endpoint());
   engine->add_peer(kOther, second.endpoint());
-  // More than one frame for the one, one for the other.
+  // More than one frame for the first owner, one frame for the second.
   const auto many = some_digests(tcp::kDigestsPerRequestMax + 100), few = some_digests(3);
   std::vector<LookupBatch> batches{batch_of(kPeer, many), batch_of(kOther, few)};
   engine->lookup(batches, 5, Deadline::after_ms(20'000));

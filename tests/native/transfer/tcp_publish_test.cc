@@ -1,4 +1,4 @@
-// Publishes: records that a holder tells owners of, on the channels that reads use.
+// Publishes: a holder sends its records to owners, on the channels that reads use.
 #include "transfer/scripted_peer.h"
 
 namespace peercached::testing {
@@ -52,7 +52,7 @@ TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {
   second.publish = keep_in(at_second);
   engine->add_peer(kPeer, first.endpoint());
   engine->add_peer(kOtherOwner, second.endpoint());
-  // More than one frame for the one, one for the other.
+  // More than one frame for the first owner, one frame for the second.
   const auto many = some_rows(tcp::kRowsPerRequestMax + 100), few = some_rows(3);
   std::vector<PublishBatch> batches{batch_of(kPeer, many), batch_of(kOtherOwner, few)};
   engine->publish(batches, fence, Deadline::after_ms(20'000));
@@ -101,7 +101,7 @@ TEST_F(TcpPublish, ResentRecordsCarryTheNextFence) {
       const auto body = std::span(asked).subspan(sizeof(tcp::FrameHeader));
       ASSERT_EQ(tcp::parse_publish(body, request, with_fence, rows), nullptr);
       lines.at(heard++) = with_fence;
-      if (session == 0 && frame == 1) return;  // dies with the second in its hands
+      if (session == 0 && frame == 1) return;  // dies without an answer to the second frame
       std::vector<std::byte> answer;
       tcp::append_published(answer, request, true);
       wire.send(answer);

@@ -1,11 +1,11 @@
-// The reader and the holder together, over 127.0.0.1.
+// Reader and holder together, over 127.0.0.1.
 #include "says.h"
 #include "transfer/tcp_fixture.h"
 
 namespace peercached::testing {
 namespace {
 
-// In clear and sealed.
+// Plain and sealed connections.
 class TcpRead : public ::testing::TestWithParam<bool> {
  protected:
   static void SetUpTestSuite() { install_fault_guard(); }
@@ -123,14 +123,14 @@ TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   Holder holder(4 << 20, port());
   auto engine = make_reader(watcher);
   engine->add_peer(kPeer, holder.endpoint());
-  // Half of the pool is rewritten in every round, so records go stale all the time.
+  // Each round rewrites half of the pool, so records become stale all the time.
   constexpr size_t kPages = 30;
   std::mutex mutex;
   std::vector<RecordRow> rows(kPages);
   std::vector<uint64_t> numbers(kPages);
   for (size_t i = 0; i < kPages; ++i) rows[i] = holder.set(numbers[i] = i, 60'000);
   std::atomic<bool> stop{false};
-  std::atomic<uint64_t> allowed{0};  // never all of them between two looks of the reader
+  std::atomic<uint64_t> allowed{0};  // the writer never replaces all pages between two reads
   std::thread writer([&] {
     uint64_t number = 1000;
     for (size_t i = 0; !stop; i = (i + 7) % kPages) {
@@ -222,8 +222,8 @@ TEST_P(TcpRead, AFencedGateStopsAllWriting) {
   EXPECT_TRUE(watcher.troubles().empty()) << "the worker gave up, not the peer";
 }
 
-// The order of this and of what the holder sends goes through a socket: the thread sanitizer does
-// not see it.
+// The bytes on the socket order this write against the holder's send. The thread sanitizer cannot
+// see that.
 __attribute__((no_sanitize("thread"))) void turn_bit(std::byte* at) {
   *at = static_cast<std::byte>(static_cast<uint8_t>(*at) ^ 1u);
 }
@@ -249,7 +249,7 @@ TEST_P(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
   }
 }
 
-// Fences the gate when the first page has landed.
+// Fences the gate once the first page has landed.
 class FencingSink : public PageSink {
  public:
   explicit FencingSink(Gate& gate) : gate_(gate) {}
@@ -287,7 +287,7 @@ TEST_P(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
   Reading first({row});
   first.read(*engine);
   EXPECT_EQ(first.ops[0].status, PageStatus::ok);
-  // Only the server goes and comes back on its port: the idle channel is dead, the peer is not.
+  // Only the server restarts on its port: the idle channel is dead, the peer is not.
   TcpServerConfig config = port();
   config.host = "127.0.0.1";
   config.port = holder->server->port();
@@ -342,7 +342,7 @@ TEST_P(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
   Holder holder(1 << 20, port(), kHolderIncarnation + 1);
   auto engine = make_reader(watcher);
   PeerEndpoint endpoint = holder.endpoint();
-  endpoint.incarnation = kHolderIncarnation;  // what the old record says
+  endpoint.incarnation = kHolderIncarnation;  // from an old record
   engine->add_peer(kPeer, endpoint);
   Reading reading({holder.set(1, 1000)});
   reading.read(*engine);

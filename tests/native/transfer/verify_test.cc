@@ -1,4 +1,4 @@
-// What the verifier takes for the page that the record names: one field off is another page.
+// The verifier accepts only the page of its record: one different field means another page.
 
 #include "transfer/verify.h"
 
@@ -32,7 +32,7 @@ class Verifier : public ::testing::Test {
     seal(op.header);
     op.again = op.header;
   }
-  // After `change`, in a header that is sealed again: a true header, of something else.
+  // The result after `change`, in a newly sealed header: valid, but of something else.
   PageStatus landed(Verify mode, const std::function<void(SlotHeader&)>& change) {
     ReadOp landing = op;
     change(landing.header);
