@@ -1,4 +1,4 @@
-"""Clusters for tests: real daemons, small pools, short heartbeats."""
+"""Cluster fixtures: real daemons, small pools, short heartbeats."""
 
 import os
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ make_cluster = cluster_fixture(FAST, START_S)
 
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[Cluster]:
-    """One cluster for all tests of a file that do it no harm. So nobody has to be found dead soon,
-    and a busy machine does not make anybody look so."""
+    """One cluster for all tests of a file that do no harm to it. Its TTL is long, because no test
+    waits for a death, and a busy machine must not look dead."""
     with ExitStack() as stack:
         make = cluster_maker(stack, FAST, START_S)
         yield make(3, member_ttl_s=15, rpc_timeout_ms=5000)
@@ -45,13 +45,13 @@ def pool_files() -> Iterator[PoolFiles]:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Hosts a, b and c with networks of their own."""
+    """Hosts a, b and c in separate network namespaces."""
     yield from _network("abc")
 
 
 @pytest.fixture
 def network_of_five() -> Iterator[Network]:
-    """Hosts a to e."""
+    """Hosts a to e in separate network namespaces."""
     yield from _network("abcde")
 
 
@@ -65,7 +65,7 @@ def _network(hosts: str) -> Iterator[Network]:
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[real_etcd.Etcd]:
-    """A real one, with one member."""
+    """A real etcd with one member."""
     if reason := real_etcd.reason_to_skip():
         pytest.skip(reason)
     made = real_etcd.Etcd(tmp_path)

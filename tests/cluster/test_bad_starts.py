@@ -1,4 +1,4 @@
-"""Daemons that cannot start say why, and do the others no harm."""
+"""Daemons that cannot start report why, and do not disturb the others."""
 
 import threading
 
@@ -29,7 +29,7 @@ def test_node_with_duplicate_id_refuses_to_start_and_names_the_first(
     assert code == 1
     assert cluster[1].host in log
     assert "node_id" in log or "node id" in log
-    # The first of each is a connection of the data planes that did not exist before the twin.
+    # These first reads open data-plane connections that did not exist before the twin started.
     assert head.has(at_first)
     assert first.has(at_head)
     assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
@@ -131,7 +131,7 @@ def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeClu
 def test_pages_keep_their_owner_when_readers_and_writers_share_threads(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """One client used by many threads: answers must not be mixed up."""
+    """Many threads share one client, and their answers must not be mixed up."""
     cluster = make_cluster(2)
     shared = attach(cluster[0], page_bytes=4096)
     assert all(shared.set(keys_of("shared", 32)))

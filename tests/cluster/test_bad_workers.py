@@ -1,4 +1,4 @@
-"""Whatever a worker does, it gets a clear answer, and nobody else notices."""
+"""A misbehaving worker gets a clear answer, and other workers are not affected."""
 
 import os
 import random
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def daemon(three_nodes: Cluster, attach: Attach) -> Iterator[Daemon]:
-    """A daemon that others use too: they must be served before, while and after."""
+    """A shared daemon. It must serve other workers before, during and after each test."""
     witness, reader = attach(three_nodes[0]), attach(three_nodes[1])
     keys = keys_of("witness", 8)
     assert all(witness.set(keys))
@@ -53,7 +53,7 @@ def test_health_reports_a_copy_still_running_after_the_worker_gave_up(
     assert not any("still copying" in sentence for sentence in sentences())
 
 
-# --- frames that are none -----------------------------------------------------------------------
+# --- malformed frames ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -138,7 +138,7 @@ def test_a_made_up_token_joins_nobody(daemon: Daemon) -> None:
 
 
 def test_a_truncated_region_is_lost_and_the_daemon_lives(daemon: Daemon) -> None:
-    """Unsealable memory: a plain file on tmpfs cannot be sealed against shrinking."""
+    """The memory cannot be sealed, like a plain file on tmpfs."""
     with RawWorker(daemon.socket_path) as worker:
         file = os.memfd_create("unsealable", os.MFD_CLOEXEC)  # no MFD_ALLOW_SEALING
         try:

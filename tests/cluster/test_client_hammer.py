@@ -1,4 +1,4 @@
-"""A program with threads, forks, signals and asyncio, and a daemon that is killed and frozen."""
+"""A program with threads, forks, signals and asyncio, while its daemon is killed and frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.clock import now_s, seconds
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
-# tools/client_pythons makes others.
+# tools/client_pythons builds other versions.
 PYTHON = os.environ.get("PEERCACHED_CLIENT_PYTHON", sys.executable)
 HAMMER = Path(__file__).parent.parent / "client" / "hammer.py"
 
@@ -45,7 +45,7 @@ def test_a_program_with_everything_gets_the_right_bytes(
         else:
             daemon.kill()
             daemon.start()
-        daemon.wait_ready()  # or it might never be there
+        daemon.wait_ready()  # otherwise the daemon might never come up
     out, err = program.communicate(timeout=seconds(60))
     print(f"{troubles} kills and freezes: {out}")
     assert (program.returncode, err) == (0, "")

@@ -1,5 +1,5 @@
-"""A daemon that is stopped and goes on, again and again, in the middle of gets: what engines use
-their memory for meanwhile stays as it is, and their hits are back as soon as the daemon is."""
+"""A daemon is stopped and resumed again and again during gets. Memory that the engine reuses after
+a get stays unchanged, and hits return soon after the daemon."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from peercached.demo.cluster import Daemon
 PAGES = 32
 PAGE_BYTES = 65_536
 TIMEOUT_S = 0.5
-# From the moment at which the daemon goes on, as a rule: a test must not depend on one moment.
+# Median time from the resume until all hits are back. The maximum may be larger.
 BACK_WITHIN_S = 1.0
 
 
 class Engine:
-    """Gets the same pages over and over. As with SGLang its memory is used for something else at
-    once, whatever has become of a get."""
+    """Gets the same pages over and over. As in SGLang, it reuses its memory right after every get,
+    even a failed one."""
 
     def __init__(self, socket_path: Path, keys: list[bytes], seed: int) -> None:
         self._client = Client(
             str(socket_path), "test", timeout_s=seconds(TIMEOUT_S), silence_timeout_s=None
         )
-        self._pages = Pages(socket_path, room_pages=PAGES)  # which knows what is right
+        self._pages = Pages(socket_path, room_pages=PAGES)  # it verifies the bytes
         self._pages.client = self._client  # type: ignore[assignment]
         self._pages.region = self._client.alloc(PAGES * PAGE_BYTES)
         self._keys = keys
         self._dice = random.Random(seed)
-        self.all_hit_at = 0.0  # when a get that brought all of them began
+        self.all_hit_at = 0.0  # start of the latest get that hit all pages
         self.interrupted = 0
 
     def step(self) -> None:
@@ -48,7 +48,7 @@ class Engine:
             return
         self.interrupted += 1
         self._pages.paint(0x3C)
-        time.sleep(seconds(self._dice.uniform(0.0, 0.02)))  # of use
+        time.sleep(seconds(self._dice.uniform(0.0, 0.02)))  # uses the memory meanwhile
         assert self._pages.painted(0x3C), "it was written once the get had ended"
 
 
@@ -79,7 +79,7 @@ def test_pauses_cost_no_hits_afterwards_and_no_late_write(
 
 
 def pause(daemon: Daemon, engines: list[Engine], length_s: float) -> float:
-    """After what time all engines have all hits again."""
+    """Freezes the daemon. Returns the time from the thaw until all engines hit all pages again."""
     daemon.freeze()
     threading.Event().wait(seconds(length_s))
     daemon.thaw()

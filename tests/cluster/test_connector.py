@@ -1,4 +1,4 @@
-"""The remote KV connector, from node to node: the right bytes, or a smaller number."""
+"""The remote KV connector between nodes: it returns the right bytes, or fewer tokens."""
 
 import mmap
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ MakeEngine = Callable[..., Engine]
 
 @pytest.fixture
 def engine() -> Iterator[MakeEngine]:
-    """`engine(daemon, tp_rank=1, ...)`: registered, closed after the test."""
+    """`engine(daemon, tp_rank=1, ...)` makes a registered engine, which is closed after the
+    test."""
     with ExitStack() as stack:
 
         def make(daemon: Daemon, **options: Any) -> Engine:
@@ -42,14 +43,14 @@ def test_one_engine_retrieves_pages_stored_by_another(
     reader = engine(three_nodes[1], shared=shared, model_name=name)
     tokens = tokens_of(name, 8, more=5)
     assert reader.connector.num_external_matched_tokens("r", tokens) == 0
-    # Pages in any order, and the last one is not full.
+    # Page slots in any order. The prompt's last page is not full.
     pages = [9, 3, 60, 1, 2, 40, 7, 0]
     writer.compute(tokens, pages)
     mapping = [*mapping_of(pages), (20, slice(8 * PAGE_SIZE, 8 * PAGE_SIZE + 5))]
     future, end = writer.connector.store_kv_async("w", mapping, tokens)
     assert end == 8 * PAGE_SIZE
     assert future.result() == end
-    writer.blank()  # the pages are somebody else's now
+    writer.blank()  # the engine reuses the slots for other data
     assert reader.connector.num_external_matched_tokens("r", tokens) == end
     assert reader.retrieve("r", tokens, [5, 6, 30, 8, 9, 63, 62, 61]) == end
 
@@ -116,7 +117,8 @@ def test_eagle_stores_a_page_only_once_its_next_token_exists(
     assert reader.connector.num_external_matched_tokens("r", tokens) == 4 * PAGE_SIZE
     assert reader.connector.num_external_matched_tokens("r", tokens[:-1]) == 3 * PAGE_SIZE
     assert reader.retrieve("r", tokens, range(8, 12)) == 4 * PAGE_SIZE
-    # The KV of a page's last token comes of the token behind it: another one, another page.
+    # With EAGLE the KV of a page's last token depends on the next token. Another next token
+    # therefore means another page.
     other = [*tokens[:-1], tokens[-1] + 1]
     assert reader.connector.num_external_matched_tokens("o", other) == 3 * PAGE_SIZE
     plain = engine(three_nodes[1], model_name="eagle")
@@ -143,7 +145,7 @@ def test_many_requests_at_once(three_nodes: Cluster, engine: MakeEngine) -> None
         list(threads.map(one, range(32)))
 
 
-# --- who shares -------------------------------------------------------------------------------
+# --- which engines share pages ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_engines_that_differ_never_meet(
 
 
 def test_ranks_of_one_model_never_meet(three_nodes: Cluster, engine: MakeEngine) -> None:
-    """Sizes alike, so that the rank alone tells them apart."""
+    """Both ranks have pages of the same size, so only the rank differs."""
     tokens = tokens_of("ranks", 2)
     for kind in ("tp", "pp", "attn_cp", "dcp"):
         size = {f"{kind}_size": 2, "model_name": f"ranks {kind}"}
@@ -208,14 +210,14 @@ def test_a_salt_separates_requests(three_nodes: Cluster, engine: MakeEngine) -> 
     future, end = one.connector.store_kv_async("w", mapping_of([0, 1]), tokens, cache_salt="a")
     assert future.result() == end
     matched = one.connector.num_external_matched_tokens
-    # Also with the same request's name: what is kept for it is not taken for another salt's.
+    # Even for the same request name: state kept for one salt must not serve another.
     assert matched("w", tokens, cache_salt="b") == 0
     assert matched("w", tokens) == 0
     assert matched("w", tokens, extra_key="a") == 0
     assert matched("w", tokens, cache_salt="a") == end
 
 
-# --- what is wrong is told by the future ------------------------------------------------------
+# --- errors arrive through the future ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -279,11 +281,11 @@ def test_calls_before_registration_and_after_close_fail_their_futures(
 
 
 def test_inaccessible_memory_is_refused_with_the_remedy(three_nodes: Cluster) -> None:
-    """Addresses of a GPU lie in ranges that nobody may touch: reading one would be a crash."""
+    """GPU addresses lie in ranges without access rights: reading one would crash the process."""
     untouchable = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
     with Engine(three_nodes[0].socket_path) as one:
         args = one.kv_args
-        # prot=0 gives Python no buffer to ask for its address; the mapping's line has it.
+        # With prot=0 Python offers no buffer, so the address comes from the process's mappings.
         mapping = next(
             each
             for each in memory.read_mappings()
@@ -299,7 +301,7 @@ def test_calls_beyond_calls_max_fail_as_busy(make_cluster: MakeCluster, engine: 
     cluster = make_cluster(1)
     one = engine(cluster[0], calls_max=3, timeout_s=seconds(1.0))
     tokens = tokens_of("busy", 1)
-    one.store("first", tokens, [0])  # connected
+    one.store("first", tokens, [0])  # makes the connection
     cluster[0].freeze()
     under_way = [one.connector.store_kv_async("r", mapping_of([i]), tokens)[0] for i in range(3)]
     future, end = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
@@ -327,7 +329,8 @@ def test_invalid_metadata_is_refused_by_field(field: str, value: object) -> None
 def test_only_a_hold_keeps_matched_pages_until_the_retrieve(
     make_cluster: MakeCluster, engine: MakeEngine, hold_s: float
 ) -> None:
-    """Between the two, others set four times what the holder's pool has room for."""
+    """Between match and retrieve, other workers set four times the capacity of the holder's
+    pool."""
     cluster = make_cluster(2, pool_size="8MiB")
     writer = engine(cluster[0], page_bytes=65536)
     reader = engine(cluster[1], page_bytes=65536, hold_s=hold_s)
@@ -369,7 +372,7 @@ def test_retrieve_that_timed_out_writes_nothing_afterwards(
     tokens = tokens_of("silence", 32)
     writer.store("w", tokens, range(32))
     reader.blank()
-    for frozen in cluster.daemons:  # the holder, then the reader's own
+    for frozen in cluster.daemons:  # the holder, then the reader's own daemon
         frozen.freeze()
         future, end = reader.connector.retrieve_kv_async("r", mapping_of(range(32)), tokens)
         assert future.result() < end
@@ -387,7 +390,7 @@ def test_finish_future_resolves_only_after_the_requests_stores_end(
     cluster = make_cluster(1)
     one = engine(cluster[0], chunk_pages=1, timeout_s=seconds(5.0))
     tokens = tokens_of("finished", 8)
-    one.store("first", tokens[:PAGE_SIZE], [0])  # connected
+    one.store("first", tokens[:PAGE_SIZE], [0])  # makes the connection
     one.compute(tokens, range(8))
     cluster[0].freeze()
     future, end = one.connector.store_kv_async("r", mapping_of(range(8)), tokens)
@@ -397,7 +400,7 @@ def test_finish_future_resolves_only_after_the_requests_stores_end(
     silent.result()
     assert future.done()
     if drop_stores:
-        # At most the chunk that was under way: the others have not begun.
+        # Only the chunk in flight: the others had not begun.
         assert future.result() <= PAGE_SIZE < end
     else:
         assert future.result() == end

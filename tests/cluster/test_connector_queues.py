@@ -1,4 +1,4 @@
-"""Prefetches and stores of many requests, which end alike on all TP ranks."""
+"""Prefetches and stores of many requests, which must end the same way on all TP ranks."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ def engine() -> Iterator[MakeEngine]:
 
 
 class Pages:
-    """An engine's allocator of pages."""
+    """An engine's page allocator."""
 
     def __init__(self, count: int) -> None:
         self.free = list(range(count))
@@ -44,7 +44,7 @@ class Pages:
 
 
 def drain(queue: Any, count: int) -> list[Any]:
-    """Polls until so many are done."""
+    """Polls until `count` requests are done, and returns them."""
     done: list[Any] = []
 
     def enough() -> bool:
@@ -57,7 +57,7 @@ def drain(queue: Any, count: int) -> list[Any]:
 
 
 def on_all_ranks(work: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Runs each rank's part on a thread of its own; what they return."""
+    """Runs each rank's part on its own thread, and returns their results."""
     results: list[Any] = [None] * len(work)
     failures: list[BaseException] = []
 
@@ -87,7 +87,7 @@ def test_prefetch_loads_cached_pages_for_a_waiting_request(
     tokens = tokens_of("prefetch", 8, more=3)
     writer.store("w", tokens[: 6 * PAGE_SIZE], range(6))
     queue = AsyncKVPrefetchQueue(reader.connector, Pages(64), threshold_tokens=32)
-    # The engine has a part of the second page.
+    # The engine has already computed part of the second page.
     assert queue.add("r", tokens, computed_tokens=2 * PAGE_SIZE - 1)
     assert not queue.add("r", tokens)
     (done,) = drain(queue, 1)
@@ -167,7 +167,7 @@ def test_stopped_prefetch_returns_only_correct_pages_and_can_restart(
     cluster[0].thaw()
     (done,) = drain(queue, 1)
     assert one.right_pages(tokens, done.pages) >= done.end // PAGE_SIZE
-    # It can come again, and then without being stopped.
+    # The same request may start again, and is then not stopped.
     assert queue.add("r", tokens)
     (done,) = drain(queue, 1)
     assert done.end == 8 * PAGE_SIZE
@@ -186,7 +186,7 @@ def test_without_a_daemon_a_prefetch_is_a_miss(
     assert (done.end, done.pages) == (0, [])
 
 
-# --- on all ranks alike -----------------------------------------------------------------------
+# --- the same on all ranks --------------------------------------------------------------------
 
 
 def test_all_ranks_prefetch_the_shortest_prefix_any_rank_has(
@@ -218,7 +218,7 @@ def test_all_ranks_prefetch_the_shortest_prefix_any_rank_has(
         return done
 
     first, second = on_all_ranks([lambda: rank(0), lambda: rank(1)])
-    assert first == second  # the same requests, lengths and pages, in the same order
+    assert first == second  # same requests, lengths and pages, in the same order
     assert {each.req_id: each.end // PAGE_SIZE for each in first} == {
         "whole": 6,
         "short": 4,
@@ -233,7 +233,7 @@ def test_all_ranks_prefetch_the_shortest_prefix_any_rank_has(
 def test_page_lost_on_one_rank_after_match_is_dropped_by_all(
     three_nodes: Cluster, engine: MakeEngine, lost_pages: int
 ) -> None:
-    """The allocator is called between match and retrieve."""
+    """The pages vanish during the allocator call, which comes between match and retrieve."""
     ranks: dict[str, Any] = {"model_name": f"lost {lost_pages}", "tp_size": 2}
     engines = [engine(three_nodes[0], tp_rank=rank, **ranks) for rank in range(2)]
     tokens = tokens_of("lost", 6)
@@ -262,13 +262,13 @@ def test_a_rank_without_room_keeps_in_step(three_nodes: Cluster, engine: MakeEng
         each.store("w", tokens, range(6))
     first, second = prefetched_by_ranks(engines, [Pages(5), Pages(64)], tokens)
     assert first.end == second.end == 0
-    assert (first.pages, second.pages) == ([], list(range(6)))  # each frees its own
+    assert (first.pages, second.pages) == ([], list(range(6)))  # each rank frees its own pages
 
 
 def prefetched_by_ranks(
     engines: Sequence[Engine], allocators: Sequence[Any], tokens: list[int]
 ) -> list[Any]:
-    """What each rank's queue says of one request."""
+    """The result of one request from each rank's queue."""
     agreement = Agreement(len(engines))
 
     def rank(number: int) -> Any:
@@ -355,7 +355,7 @@ def test_store_queue_drops_and_counts_tokens_above_its_limit(
     assert queue.dropped_tokens == 2 * PAGE_SIZE
     cluster[0].thaw()
     drain(queue, 2)
-    # There is room again, but a hole in this request; not in another one.
+    # There is room again, but this request has a gap. Another request is accepted.
     assert not queue.add("w", mapping_of(range(10, 12), first=10), tokens, last=True)
     other = tokens_of("another", 4)
     one.compute(other, range(20, 24))

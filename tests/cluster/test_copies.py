@@ -1,4 +1,4 @@
-"""Copies of other nodes' records: what they settle, and what they must not."""
+"""Copies of other nodes' records: which lookups they settle, and which they must not."""
 
 import itertools
 from functools import partial
@@ -15,13 +15,13 @@ PAGE_BYTES = 4096
 
 
 def asked(daemon: Daemon) -> tuple[int, int]:
-    """Batches for owners, and those that the control plane was asked for."""
+    """Counts lookups sent to owners, and those passed to the control plane."""
     operations = daemon.status()["operations"]
     return operations["lookups_asked"], operations["lookups_passed_on"]
 
 
 def copied(daemon: Daemon) -> int:
-    """Nodes of which there is a copy."""
+    """The number of nodes whose records this daemon has copied."""
     holders: int = daemon.status()["copies"]["holders"]
     return holders
 
@@ -33,7 +33,7 @@ def has_copies(daemon: Daemon, records: int) -> bool:
 def test_copies_answer_lookups_without_asking_owners(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Each digest has two owners of five; the fifth node joins behind the sets."""
+    """Each digest has two owners out of five nodes. The fifth node joins after the sets."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     newcomer = cluster[4]
     assert newcomer.stop(30) == 0
@@ -61,7 +61,8 @@ def test_copies_answer_lookups_without_asking_owners(
 def test_prefix_end_is_settled_by_asking_at_most_one_owner(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """The first page that no copy has decides, and what lies behind it is not asked for."""
+    """The first page without a copied record decides the prefix, so later pages need no
+    question."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
     writer = attach(cluster[0], page_bytes=PAGE_BYTES)
@@ -69,7 +70,8 @@ def test_prefix_end_is_settled_by_asking_at_most_one_owner(
     names = itertools.count()
 
     def is_settled_by_one(length: int) -> bool:
-        """Unless the copy, or the owner, was late, for the machine is busy."""
+        """False if the copy or the owner was late because the machine is busy. Then the caller
+        retries."""
         keys = keys_of(f"round {next(names)}", 128)
         assert all(writer.set(keys[:length]))
         before = cluster[1].status()["operations"]

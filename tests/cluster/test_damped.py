@@ -1,5 +1,5 @@
-"""A node that has come and gone too often waits until the others take it in. Their removals do not
-reach it meanwhile, so nothing may be set there."""
+"""A node that flapped too often has to wait until the others admit it. Removals do not reach it
+meanwhile, so it must accept no sets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def waits(daemon: Daemon) -> bool:
     try:
         health = daemon.status()["health"]
     except Unreachable:
-        return False  # it starts
+        return False  # still starting
     return any("Not a member yet" in entry["sentence"] for entry in health)
 
 
 def joined(daemon: Daemon, at: Daemon) -> bool:
-    """This start of it, not the one before."""
+    """Whether `at` has the present incarnation among its members, not an earlier one."""
     try:
         incarnation = daemon.status()["node"]["incarnation"]
     except Unreachable:
@@ -43,7 +43,7 @@ def without_a_memory(daemon: Daemon) -> None:
 def test_damped_node_confirms_no_removal_or_clear_until_admitted(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Even if it knows of no others by itself."""
+    """Even if its own state names no other nodes."""
     nodes = make_cluster(3)
     a, _, c = nodes.daemons
     pages = attach(a)
@@ -78,7 +78,7 @@ def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, atta
     answers: set[Status] = set()
     for _ in range(
         3 * int(FREE_JOINS)
-    ):  # each join makes it wait longer: in the end, longer than it takes to start
+    ):  # each join lengthens the wait, until it exceeds the start time
         c.kill()
         c.start()
         eventually(lambda: waits(c) or joined(c, at=a), 60)

@@ -1,4 +1,4 @@
-"""`make demo`, in small."""
+"""A small `make demo`."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def test_a_killed_daemon_costs_hits_and_returns() -> None:
     summary = demo("--requests=600", "--page-kib=16", "--kill")
     before, dead, back = summary["phases"]
     assert [phase["name"] for phase in (before, dead, back)] == ["before", "b dead", "b back"]
-    # Not 0: it is up for a moment before it is a member again.
+    # The rate is not 0, because the daemon runs for a moment before it is a member again.
     assert dead["hit_rate_by_node"]["b"] < before["hit_rate_by_node"]["b"]
     for phase in (before, dead, back):
         assert phase["hit_rate_by_node"]["a"] > 0

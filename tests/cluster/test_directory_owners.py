@@ -1,4 +1,4 @@
-"""Owners that die, are cut off, or have no room: what readers of others' pages notice."""
+"""Owners that die, are cut off, or have no room, as seen by readers of other nodes' pages."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def found(pages: Pages, keys: Sequence[bytes]) -> int:
 def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """More pages than the location cache has places: every round asks the owners anew."""
+    """More pages than the location cache can hold, so that every round asks the owners."""
     cluster = make_hosts(4, location_cache_entries=1024, directory_copies=0, rpc_timeout_ms=20_000)
     keys = keys_of("owned", 3072)
     writer = attach(cluster[1], page_bytes=4096)
@@ -111,7 +111,7 @@ def test_full_shard_counts_refusals_warns_and_recovers_once_it_has_room(
         )
         assert not final(daemon), "what is not in it may exist all the same"
     assert found(holder, keys) == 2048, "its holder finds every page"
-    # A digest's owners fill up in their own order, so a page refused by one may be at the other.
+    # A digest's owners fill up in different orders, so the other owner may have a refused record.
     assert found(reader, keys) >= shards[0]["entries"]
 
     for some in in_batches(keys[:1536]):

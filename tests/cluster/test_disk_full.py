@@ -1,4 +1,4 @@
-"""Real file systems that are full, or read-only, and real files that are not the daemon's own."""
+"""Real file systems that are full or read-only, and segment files that are damaged or foreign."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ def sentences(daemon: Daemon) -> str:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB of its own."""
+    """A separate file system of 24 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
@@ -41,7 +41,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def test_full_file_system_is_reported_and_used_again_once_freed(
     make_cluster: MakeCluster, attach: Attach, small: Path
 ) -> None:
-    """disk_size is more than there is; another program's file takes half of that."""
+    """disk_size exceeds the free space, because another program's file takes half of the file
+    system."""
     other = small / "ballast"
     other.write_bytes(bytes(12 << 20))
     cluster = make_cluster(1, pool_size=POOL, each=disk_options(small, "a", disk_size="20MiB"))
@@ -99,7 +100,7 @@ def test_foreign_and_truncated_segments_are_reported_and_cost_only_their_pages(
     cluster[0].start()
     cluster[0].wait_ready()
     with AdminClient(str(cluster[0].admin_path)) as admin:
-        admin.forget_node("b")  # it might know of removals
+        admin.forget_node("b")  # b may know of removals, and it will not return
     eventually(lambda: cluster[0].status()["removals"]["vouches"])
     disk = disk_of(cluster[0])
     assert disk["recovery_rejected"] == 1

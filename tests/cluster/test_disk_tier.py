@@ -1,4 +1,4 @@
-"""The disk tier in a cluster: what pools evict comes back, on every node, also after restarts."""
+"""The disk tier in a cluster: evicted pages come back, on every node, even after restarts."""
 
 import random
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_flipped_bits_under_a_live_cluster_are_misses_never_wrong_bytes(
 def test_no_wrong_byte_while_evictions_race_promotes(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path, rounds: int
 ) -> None:
-    """Two nodes set and get the same pages at random, four pools' worth, each way at once."""
+    """Two nodes set and get the same pages at random. The pages fill four pools."""
     cluster = make_cluster(
         2, pool_size="4MiB", rpc_timeout_ms=5000, each=disk_options(tmp_path, "ab")
     )
@@ -210,9 +210,9 @@ def test_start_fails_with_a_clear_error_for_an_unusable_disk_path(
     one, other = cluster.daemons
     one.start()
     one.wait_ready()
-    assert "a.disk" in refused_start(other)  # locked
+    assert "a.disk" in refused_start(other)  # locked by the running daemon
     one.kill()
-    assert "a.disk" in refused_start(other)  # another node's
+    assert "a.disk" in refused_start(other)  # belongs to another node
     other.options["disk-path"] = str(tmp_path / "nowhere" / "disk")
     assert "nowhere" in refused_start(other)
 
@@ -220,7 +220,7 @@ def test_start_fails_with_a_clear_error_for_an_unusable_disk_path(
 def test_cleared_namespace_is_written_to_disk_after_its_epoch_is_lost(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
-    """Without a `state_dir` only the disk remembers the clear."""
+    """Without a `state_dir`, only the disk remembers the clear."""
     cluster = make_cluster(1, pool_size=POOL, each=disk_options(tmp_path, "a", state_dir=""))
     node = cluster[0]
     with attach(node, timeout_s=10.0) as worker:

@@ -1,4 +1,4 @@
-"""Disks that hang, fail and are full, under real daemons: sets go on, and it is said."""
+"""Disks that hang, fail or are full, under real daemons: sets continue, and health reports it."""
 
 from pathlib import Path
 
@@ -36,7 +36,8 @@ def slowest_set_s(pages: Pages, keys: list[bytes]) -> float:
 def test_sets_do_not_wait_for_a_disk_that_hangs(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
-    """Eight pools' worth while no write comes back for a minute: none waits for one."""
+    """Sets eight pools of pages while every disk write hangs for a minute. No set waits for the
+    disk."""
     cluster = with_faults(make_cluster, tmp_path, "disk_write_stall=1,disk_stall_ms=60000")
     pages = attach(cluster[0], timeout_s=10.0)
     assert slowest_set_s(pages, keys_of("stall", 960)) < min(seconds(10), 30)
@@ -72,7 +73,7 @@ def test_unreadable_disk_pages_are_misses_never_wrong_bytes(
     keys = keys_of("unread", 240)
     fill(cluster[0], attach(cluster[0]), keys)
     wait_written(cluster[0])
-    got = found(attach(cluster[1], timeout_s=10.0), keys)  # compares the bytes
+    got = found(attach(cluster[1], timeout_s=10.0), keys)  # also compares the bytes
     assert 0 < got < 240
     disk = disk_of(cluster[0])
     assert disk["reads_failed"] + disk["reads_corrupt"] > 0
@@ -82,9 +83,9 @@ def test_unreadable_disk_pages_are_misses_never_wrong_bytes(
 def test_pages_on_a_hung_disk_are_errors_locally_and_at_peers(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
-    """Not `absent` or `stale`, as if nobody had them: the metrics are to point at a disk."""
+    """`absent` or `stale` would hide the disk problem in the metrics."""
     cluster = with_faults(make_cluster, tmp_path, "disk_read_stall=1,disk_stall_ms=60000")
-    keys = keys_of("asleep", 240)  # two pools' worth: the first of them are on disk only
+    keys = keys_of("asleep", 240)  # two pools of pages, so the first ones are only on disk
     fill(cluster[0], attach(cluster[0]), keys)
     reader = attach(cluster[1], timeout_s=2.0)
     eventually(lambda: reader.client.batch_exists(keys[:4]) == 4)

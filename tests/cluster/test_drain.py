@@ -1,4 +1,4 @@
-"""`peercachectl drain` with real daemons: no sets any more, warm pages move, nobody misses them."""
+"""`peercachectl drain` with real daemons: sets stop, warm pages move, and readers miss nothing."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 from peercached.demo.cluster import Cluster, Daemon
 
-# Of pages, for a drain that is not to stop early.
+# A byte budget that no drain exhausts.
 ALL_BYTES = 1 << 40
 FINAL = ("drained", "left")
 
@@ -29,7 +29,7 @@ def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
 def drain(
     daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False
 ) -> dict[str, Any]:
-    """Drains and waits for the end; the status document's `drain`."""
+    """Drains, waits for the end, and returns `drain` of the status document."""
     with AdminClient(str(daemon.admin_path)) as admin:
         admin.drain(bytes_max, seconds, stay)
     eventually(lambda: daemon.status()["drain"]["state"] in FINAL, seconds + 30)
@@ -44,7 +44,7 @@ def sentences(daemon: Daemon) -> str:
 def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Every byte that is got is compared: pages move, and they are the right ones."""
+    """The reader compares every byte, so moved pages must be the right ones."""
     cluster = make_cluster(3, rpc_timeout_ms=20_000)
     keys = keys_of("hot", 320)
     writer = attach(cluster[2])
@@ -151,7 +151,7 @@ def test_drain_reports_a_peer_full_of_warmer_pages(
     old = keys_of("old", 32)
     assert all(attach(cluster[1]).set(old))
     pages = attach(cluster[0])
-    eventually(  # filled until it evicts: all it has is newer
+    eventually(  # filled until it evicts, so that all its pages are newer
         lambda: pages.set(keys_of("new", 64)) and cluster[0].status()["pool"]["evictions"] > 0, 20
     )
     result = drain(cluster[1])

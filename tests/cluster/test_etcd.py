@@ -1,4 +1,4 @@
-"""Membership kept by a real etcd: it may be away, hang or restart, and leases may be lost."""
+"""Membership in a real etcd, which may be down, hang or restart, and may lose leases."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What membership asks of a real etcd, call by call."""
+"""Each call that membership makes, against a real etcd."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Nodes that come and go, in etcd mode: what the others see of it, on a real etcd."""
+"""Flapping nodes in etcd mode, and what the others see of them, with a real etcd."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from peercached.peer.membership.etcd.membership import EtcdMembership
 from peercached.peer.rpc.client import Peers
 
 TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
-FLAPS = b"7.000 0.0 0.0 1"  # joins, all of them a moment ago
+FLAPS = b"7.000 0.0 0.0 1"  # join count, all of them a moment ago
 
 
 class NothingCleared:
@@ -32,7 +32,7 @@ class NothingCleared:
 
 
 class Node:
-    """One membership; every start is a new incarnation."""
+    """One membership. Every start is a new incarnation."""
 
     def __init__(
         self, etcd: Etcd, node_id: str, endpoint: str = "", timing: Timing = TIMING
@@ -60,7 +60,7 @@ class Node:
         await self.membership.settle(0.0)
 
     async def kill(self) -> None:
-        """Its lease ends with it, so that no test has to wait for that."""
+        """Revokes the lease as well, so that no test has to wait for its expiry."""
         await self.membership.stop()
         if self.names_in_etcd:
             await in_thread(lambda: self.etcd.revoke_lease_of(self.node_id))
@@ -125,7 +125,7 @@ def test_repeatedly_killed_node_stops_changing_the_view(etcd: Etcd) -> None:
                 await b.start()
                 await until(lambda: b.waits or a.names == "ab", "it waits or may join at once")
                 free += not b.waits
-            assert FREE_JOINS <= free <= FREE_JOINS + 1  # the first may have lost some weight
+            assert FREE_JOINS <= free <= FREE_JOINS + 1  # the first join may have lost some weight
             made, joins = len(a.views), etcd.joins_of("b").split()[0]
             for _ in range(20):
                 await b.membership.stop()
@@ -133,7 +133,7 @@ def test_repeatedly_killed_node_stops_changing_the_view(etcd: Etcd) -> None:
                 assert b.waits
             assert len(a.views) == made
             await b.membership.stop()
-            assert etcd.joins_of("b").split()[0] == joins  # those of the wait do not count
+            assert etcd.joins_of("b").split()[0] == joins  # joins during the wait are not counted
             await b.start()
             began = time.monotonic()
             await until(lambda: a.names == "ab", "who stays is let in")
@@ -160,7 +160,8 @@ def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
 
 
 def test_leaving_node_is_out_within_half_a_heartbeat(etcd: Etcd) -> None:
-    """It says so first. Who is gone without a word has a heartbeat's time to come back."""
+    """A leaving node announces it. A node that vanished silently gets one heartbeat interval to
+    return."""
     patient = Timing(heartbeat_interval_s=seconds(10), member_ttl_s=seconds(40))
 
     async def claim() -> None:
@@ -186,7 +187,7 @@ def test_damped_node_that_loses_its_lease_waits_again(etcd: Etcd) -> None:
                 assert b.waits
                 proxy.cut()
                 await until(lambda: "etcd keeps no membership" in b.said, "it misses etcd")
-                await asyncio.sleep(2 * TTL_S)  # its wait would be over, and its lease is
+                await asyncio.sleep(2 * TTL_S)  # longer than its wait and its lease
                 made = len(a.views)
                 proxy.mend()
                 await until(lambda: b.waits, "it waits anew")
@@ -201,7 +202,7 @@ def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
         a, b = Node(etcd, "a"), Node(etcd, "b")
         async with cluster(a, b):
             await b.kill()
-            etcd.put_joins_of("b", FLAPS.replace(b"7", b"8"))  # 4 TTL
+            etcd.put_joins_of("b", FLAPS.replace(b"7", b"8"))  # a wait of 4 TTL
             await b.start()
             began = now_s()
             await asyncio.sleep(2 * TTL_S)

@@ -1,4 +1,4 @@
-"""What etcd knew is lost: all its data, a part of it, a lease; or it is out of reach for long."""
+"""etcd loses data: everything, a part, or a lease. Or etcd is unreachable for long."""
 
 import pytest
 from harness.cut_proxy import CutProxy
@@ -17,13 +17,14 @@ def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
 
 
 def stamped(cluster: Cluster) -> bytes:
-    """What the stamp in etcd is when all live nodes have one view."""
+    """The stamp in etcd once all live nodes agree on one view."""
     views = {view(daemon) for daemon in cluster.daemons if daemon.alive}
     return "; ".join(f"{number} {mark} " for number, mark in views).encode()
 
 
 def wait_healthy(cluster: Cluster, etcd: Etcd, timeout_s: float = 15.0) -> None:
-    """All agree with each other and with etcd, and nobody says anything about etcd."""
+    """Waits until all nodes agree with each other and with etcd, and no health sentence mentions
+    etcd."""
     eventually(lambda: etcd.stamp().startswith(stamped(cluster)), timeout_s, "one view")
     live = [daemon for daemon in cluster.daemons if daemon.alive]
     eventually(lambda: not any("etcd" in sentences(d) for d in live), timeout_s, "healthy")
@@ -68,7 +69,7 @@ def test_node_that_dies_during_an_etcd_wipe_is_reported_and_removed(
 def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd, attach: Attach) -> None:
     etcd.keep_backup()
     wait_healthy(nodes, etcd)
-    for _ in range(2):  # the views go on, and "c" is another process than in the backup
+    for _ in range(2):  # views advance, and "c" is a newer process than in the backup
         nodes[2].stop()
         eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
         nodes[2].start()

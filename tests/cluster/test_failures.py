@@ -1,4 +1,4 @@
-"""Processes die, hang and come back: misses, never wrong bytes, never a stall."""
+"""Processes die, hang and return: that may cost misses, but never wrong bytes or a stall."""
 
 import threading
 
@@ -63,7 +63,7 @@ def test_the_death_of_the_head_leaves_the_others_working(
 def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """kill -9 hits the holder while it takes pages that another node keeps reading."""
+    """kill -9 hits the holder while a worker sets pages that another node keeps reading."""
     cluster = make_hosts(2, pool_size="32MiB")
     page_bytes = 1 << 20
     keys = keys_of("torn", 8)
@@ -125,7 +125,7 @@ def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
 
     frozen_statuses: list[list[Status]] = []
     with Background(get) as readings:
-        readings.wait_rounds(2)  # so that some transfer is under way when it freezes
+        readings.wait_rounds(2)  # makes sure that a transfer is in flight at the freeze
         cluster[1].freeze()
         eventually(lambda: not any(frozen_statuses[-1]), 10)
     reader.paint(0x3C)
@@ -162,7 +162,8 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
 def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """Its time-out is longer than the workers' deadlines, so whoever waits for it misses."""
+    """The RPC timeout exceeds the workers' deadlines, so a lookup that waits for the owner
+    misses."""
     cluster = make_hosts(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
     batches = [keys_of(f"batch {number}", 16) for number in range(10)]
     writer = attach(cluster[0])
@@ -171,7 +172,7 @@ def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(
     reader = attach(cluster[2], timeout_s=10.0)
     cluster[1].freeze()
     for keys in batches:
-        # Where the machine is busy the holder may be suspect for a moment: a miss, and at once.
+        # On a busy machine the holder may be suspect for a moment, which causes an immediate miss.
         eventually(lambda: all(reader.get(keys)), what="got without the frozen owner")  # noqa: B023
     reader.calls.check_none_waited()
     cluster[1].thaw()
@@ -199,13 +200,14 @@ def test_thawed_daemon_writes_nothing_for_a_get_past_its_deadline(
 def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """Frozen between two pieces it must not write the next; within one, nobody can stop it."""
+    """A daemon frozen between two pieces must not write the next piece. Within a piece nothing can
+    stop the write."""
     cluster = make_hosts(1, pool_size="128MiB")
     page_bytes = 1 << 20
     keys = keys_of("own", 32)
     writer = attach(cluster[0], page_bytes=page_bytes, room_pages=32)
     assert all(writer.set(keys))
-    # The client waits so long for a daemon that is in the middle of a write.
+    # The client's longest wait for a daemon that hangs during a write.
     slack_s = SILENCE_TIMEOUT_S + SLACK_S
     for _ in range(3):
         pages = attach(
@@ -227,7 +229,7 @@ def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(
         if not pages.painted(0x3C):
             lost = [status for call in statuses for status in call if status == Status.region_lost]
             assert lost, "the memory was written to after the answer, and nobody said so"
-            # The daemon goes on, so the write is over soon: then the region is used again.
+            # The daemon resumes, so the write ends soon and the region becomes usable again.
             eventually(lambda: all(pages.get(keys)), 10)  # noqa: B023
             assert pages.has(keys)
         assert writer.has(keys)

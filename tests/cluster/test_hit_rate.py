@@ -1,6 +1,6 @@
-"""The hit rate of a steady reader while nodes come and go: what survives is found all the time.
+"""The hit rate of a steady reader while nodes come and go: surviving pages are always found.
 
-Readers have small location caches and no copies, so that every round asks the owners anew.
+Readers have small location caches and no copies, so every round asks the owners.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}
 
 
 def set_at(attach: Attach, daemon: Daemon, count: int) -> list[bytes]:
-    """Keys of pages that this node holds."""
+    """Sets pages at this node and returns their keys."""
     keys = keys_of(f"held by {daemon.node_id}", count)
     pages = attach(daemon, page_bytes=PAGE_BYTES)
     for at in range(0, count, 64):
@@ -80,7 +80,7 @@ def test_others_pages_stay_hits_through_a_partition_and_its_healing(
 def test_all_pages_are_found_again_after_new_masters_take_over(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """Every sixth page is owned by both of those that die."""
+    """Both dying nodes own every sixth page."""
     cluster = make_hosts(4, start=False, max_masters=2, **SMALL_CACHE)
     for daemon in cluster.daemons:
         daemon.heads = [cluster[0].address, cluster[1].address]
@@ -112,7 +112,7 @@ def test_join_drain_and_leave_cost_steady_readers_no_page(
         daemon.start()
     cluster.wait_complete()
     keys = set_at(attach, b, 1536) + set_at(attach, c, 1536)
-    # A call that waited for somebody's time-out would not miss, but stall.
+    # A long timeout, so that a wait for another node shows as a stall, not as a miss.
     readers = [attach(daemon, page_bytes=PAGE_BYTES, timeout_s=10.0) for daemon in (a, b)]
     with SteadyReader(readers[0], keys) as at_a, SteadyReader(readers[1], keys) as at_b:
 

@@ -1,4 +1,4 @@
-"""A hit of `exists` with `hold_s` is a promise: the page stays where it is for that long."""
+"""`exists` with `hold_s` promises that a hit stays in place for that long."""
 
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -14,7 +14,7 @@ def test_held_pages_survive_pool_turnover_until_their_hold_expires(
     writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)
     client = attach(reader, page_bytes=PAGE_BYTES)
     promised, usual = keys_of("promised", 12), keys_of("usual", 12)
-    for asker in (client, writer):  # over the network, and at home
+    for asker in (client, writer):  # over the network, and on the holder's own node
         assert all(writer.set(promised)) and all(writer.set(usual))
         assert asker.client.batch_exists(promised, hold_s=4) == 12
         for turn in range(3):

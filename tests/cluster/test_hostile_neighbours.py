@@ -1,4 +1,4 @@
-"""Floods and silence at every door of a node, and a reader beside them that misses nothing."""
+"""Floods and silent connections at every socket of a node, while a reader there misses nothing."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ KEYS = keys_of("beside a flood", 32)
 
 @contextmanager
 def reading(reader: Pages) -> Iterator[None]:
-    """Meanwhile these pages are read, over and over: all of them are hits."""
+    """Reads these pages over and over in the background. Every read must hit."""
     stop = threading.Event()
     rounds: list[int] = []
 
@@ -130,7 +130,7 @@ def test_a_worker_of_another_user_is_refused_with_its_name(
 ) -> None:
     nodes = make_cluster(1, socket_mode="0666", worker_users="12345")
     nodes.folder.chmod(0o755)
-    # It drops its rights itself: another user may not be let into this environment's folder.
+    # The process drops its rights itself, because another user may have no access to this folder.
     hello = """
 import os, socket, sys
 os.setgroups([])

@@ -1,4 +1,4 @@
-"""Who has the secret of the cluster, and says to be one of its members."""
+"""Impostors: processes with the cluster's secret that claim to be one of its members."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pair(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
 
 
 def address_of(daemon: Daemon, key: bytes = b"") -> NodeAddress:
-    """As anybody can see it in the views of a member."""
+    """The address as any member's view shows it."""
     [member] = [
         m for m in daemon.status()["membership"]["members"] if m["node_id"] == daemon.node_id
     ]
@@ -92,7 +92,7 @@ def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster, attach
             as_impostor(pair[0], says, key, lambda link: link.ready())
     assert "shows another key than b at" in pair[0].log_text()
     assert all(reader.get(KEYS))
-    # It is refused for what it lacks: who has the key gets a session.
+    # The impostor was refused for its missing key: with the key it gets a session.
     true = replace(b, key=key_of(pair[1]).public)
     as_impostor(pair[0], true, key_of(pair[1]), lambda link: link.ready())
 
@@ -117,7 +117,7 @@ def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(
 
 
 async def _tells(at: Daemon, change: Callable[[View], ViewUpdate]) -> None:
-    """A member that is no master tells `at` of the view after the one that it has."""
+    """A member that is not a master tells `at` of a forged next view."""
     key = NodeKey.make()
     own = NodeAddress("zz", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
     secret = Secret(SECRET.hex().encode(), key)
@@ -156,7 +156,7 @@ def without_b(view: View) -> ViewUpdate:
 
 @pytest.fixture
 def masters(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
-    """All three are masters, so that who joins them is none."""
+    """All three are masters, so that a node that joins is not."""
     path = tmp_path / "secret"
     path.write_bytes(SECRET.hex().encode())
     path.chmod(0o600)

@@ -16,7 +16,7 @@ SIGNS = 30
 
 
 def counted(daemon: Daemon) -> tuple[int, int]:
-    """Heartbeats sent, and signs of others."""
+    """Counts of heartbeats sent and signs received."""
     found = daemon.status()["membership"]
     return found["heartbeats_sent"], found["signs_counted"]
 
@@ -61,7 +61,7 @@ def test_master_with_hung_control_plane_is_replaced_despite_native_threads(
 def test_member_with_hung_control_plane_is_removed_despite_native_threads(
     make_cluster: MakeCluster,
 ) -> None:
-    """If signs did not expire it would take 3.5 TTL: until a heartbeat is overdue."""
+    """Without expiry of signs the removal would take 3.5 TTL, until a heartbeat is overdue."""
     cluster = make_cluster(3, max_masters=1, member_ttl_s=4)
     wait_settled(cluster.daemons)
     beats, _ = counted(cluster[2])

@@ -1,6 +1,7 @@
-"""Lookups at owners among several nodes: settled from native thread to native thread.
+"""Lookups at owners among several nodes, settled between native threads.
 
-Mostly without copies of records, which settle lookups before an owner is asked (test_copies.py).
+Most tests disable copies of records, which would settle lookups without the owners
+(test_copies.py).
 """
 
 import itertools
@@ -16,7 +17,7 @@ from peercached.demo.cluster import Cluster, Daemon
 
 
 def asked(daemon: Daemon) -> tuple[int, int]:
-    """Frames sent to owners, and keys that the control plane was asked for."""
+    """Counts of frames sent to owners, and keys passed to the control plane."""
     operations = daemon.status()["operations"]
     return operations["lookup_frames"], operations["lookup_keys_passed_on"]
 
@@ -24,14 +25,14 @@ def asked(daemon: Daemon) -> tuple[int, int]:
 def test_lookups_that_meet_no_trouble_are_settled_in_frames(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Of present keys and of absent ones; each digest has two owners of eight."""
+    """Looks up present and absent keys. Each digest has two owners out of eight nodes."""
     cluster = make_cluster(8, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=0)
     wait_settled(cluster.daemons)
     writer = attach(cluster[0], page_bytes=4096, room_pages=128)
     names = itertools.count()
 
     def is_settled_in_frames() -> bool:
-        """Unless an owner was late, for the machine is busy."""
+        """False if an owner was late because the machine is busy. Then the caller retries."""
         keys = keys_of(f"round {next(names)}", 128)
         assert all(writer.set(keys[:100]))
         before = asked(reader.daemon)
@@ -39,7 +40,7 @@ def test_lookups_that_meet_no_trouble_are_settled_in_frames(
         assert reader.pages.has(keys[:100])
         assert not any(reader.pages.get(keys[100:]))
         frames, passed_on = asked(reader.daemon)
-        # Exists and the get of what is absent ask seven owners each, or fewer.
+        # Exists, and the get of absent keys, each ask at most seven owners.
         assert 2 <= frames - before[0] <= 14
         return passed_on == before[1]
 
@@ -61,7 +62,7 @@ class Reader:
 def test_set_pages_are_found_at_once_during_membership_changes(
     make_cluster: MakeCluster, attach: Attach, nodes: int, rounds: int, copies: int
 ) -> None:
-    """Those that come and go own records and hold no pages; so seldom that they are not damped."""
+    """The restarting nodes own records but hold no pages. They restart too rarely to be damped."""
     cluster = make_cluster(nodes, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=copies)
     wait_settled(cluster.daemons)
     pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
@@ -78,7 +79,7 @@ def test_set_pages_are_found_at_once_during_membership_changes(
 def test_pages_set_during_a_join_are_found_with_one_replica(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Whether writer, owner and reader have heard of the new member or not."""
+    """Whether or not the writer, owner and reader know of the new member yet."""
     cluster = make_cluster(
         4, member_ttl_s=15, rpc_timeout_ms=5000, directory_replicas=1, directory_copies=0
     )
@@ -105,7 +106,7 @@ def test_pages_set_during_a_join_are_found_with_one_replica(
 
 
 class Visitors:
-    """The last two nodes: one leaves, and is back at the next change."""
+    """The last two nodes: at each change one leaves and the other returns."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,5 +1,5 @@
-"""A member with the secret puts every number of every message at its bounds. Everybody else goes
-on: reads within their deadlines, sets, removals and clears, new members, memory within bounds."""
+"""A member with the secret sends every number of every message at its limits. Others still work:
+reads meet their deadlines, and sets, removals, clears and joins succeed. Memory stays bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SECRET = os.urandom(32).hex().encode()
 KEYS = keys_of("of everybody", 64)
 GROWTH_MAX = 64 << 20
 _SERVICE = pb.DESCRIPTOR.services_by_name["Peer"]
-# Without a session; and what a member may well ask for: to forget a node, and what an operator may.
+# Handshake needs no session. The others are legitimate: a member may forget a node or relay an
+# operator's call.
 _LEFT_OUT = {"Handshake", "ForgetNode", "Operate"}
 CALLS = {
     method.name: getattr(pb, method.input_type.name)
@@ -49,7 +50,7 @@ async def tell(link: Any, call: str, lie: Any) -> None:
         else:
             await link.call(call, lie, timeout_s=5)
     except (grpc.aio.AioRpcError, Unreachable, asyncio.InvalidStateError):
-        pass  # refused, as it may be
+        pass  # a refusal is fine
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_no_number_of_a_member_harms_the_others(trio: Cluster, attach: Attach) -
         assert memory_of(daemon) - before[daemon.node_id] < GROWTH_MAX
         assert "Traceback" not in daemon.log_text()
 
-    # What was refused to the liar is not refused to others, then and afterwards.
+    # Limits that stop the liar must not stop others, during the lies or later.
     c.start()
     trio.wait_complete(60)
     late = attach(c, namespace="new")

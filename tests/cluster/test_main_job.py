@@ -120,7 +120,8 @@ def test_clear_empties_the_namespace_on_every_node_and_no_other(
 
 
 def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) -> None:
-    """Each reads what the others have set so far, of mixed sizes, while they go on setting."""
+    """Each worker reads pages that others have set so far, of mixed sizes, while all keep
+    setting."""
     sizes = [4096, 20_000, 65_536, 131_072]
 
     def sizes_of(keys: list[bytes]) -> list[int]:
@@ -128,13 +129,13 @@ def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) 
 
     def work(number: int) -> int:
         chance = random.Random(number)
-        # How long a call takes on a busy machine is not the point.
+        # Generous timeout: this test does not measure speed.
         node = three_nodes[number % 3]
         pages: Pages = attach(node, page_bytes=131_072, room_pages=16, timeout_s=20.0)
         hits = 0
         for round_number in range(15):
             mine = keys_of(f"worker {number} round {round_number}", 8)
-            # A daemon that was slow once is asked for 5 ms at a time until it answers.
+            # After one slow answer the client probes with 5 ms timeouts until the daemon answers.
             eventually(lambda: all(pages.set(mine, sizes_of(mine))))  # noqa: B023
             theirs = keys_of(f"worker {chance.randrange(6)} round {round_number}", 8)
             hits += sum(map(bool, pages.get(theirs, sizes_of(theirs))))
@@ -156,7 +157,7 @@ def test_evicted_pages_miss_everywhere_and_can_be_set_again(
         assert all(writer.set(keys_of(f"flood {number}", 32)))
     assert cluster[0].status()["pool"]["evictions"] >= 64
     assert not any(reader.get(first))
-    # Owners are told a moment later.
+    # Owners learn of evictions a moment later.
     eventually(lambda: reader.client.batch_exists(first) == 0, what="owners to be told")
     assert all(writer.set(first))
     assert reader.has(first)

@@ -1,4 +1,4 @@
-"""Pages that more nodes hold than a lookup names."""
+"""Pages with more holders than a lookup names."""
 
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -13,7 +13,7 @@ def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster, attach: At
     reader = attach(cluster[0])
     for holder in range(1, len(NODES)):
         assert all(attach(cluster[holder]).set(keys))
-    # In the order in which the directory heard of them, and then in the other one.
+    # First in the order in which the directory learned of them, then in reverse order.
     for dead in (1, 2, 5, 4):
         cluster[dead].kill()
         left = [name for at, name in enumerate(NODES) if cluster[at].alive]

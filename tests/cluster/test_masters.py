@@ -1,4 +1,4 @@
-"""Masters die, hang and come back, all of them at once or one by one: nobody else is thrown out."""
+"""Masters die, hang and return, all at once or one by one: no other member is removed."""
 
 import time
 
@@ -15,7 +15,7 @@ TTL_S = TIMING.member_ttl_s
 
 
 def with_heads(cluster: Cluster, count: int) -> None:
-    """The first `count` daemons are the heads of all, which are started then."""
+    """Starts all daemons with the first `count` as heads."""
     heads = [daemon.address for daemon in cluster.daemons[:count]]
     for daemon in cluster.daemons:
         daemon.heads = heads
@@ -61,7 +61,7 @@ def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
 def test_a_node_can_join_while_the_configured_head_is_dead(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """It knows the others from its last view, which a new one does not have (see below)."""
+    """It knows the others from its last view. A new node has none (see the next test)."""
     cluster = make_hosts(3, start=False)
     with_heads(cluster, 1)
     cluster[2].stop()
@@ -76,7 +76,7 @@ def test_a_node_can_join_while_the_configured_head_is_dead(
 def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    """Nobody that it knows of lives, though the others go on under new masters."""
+    """No node that it knows of is alive, though the others continue under new masters."""
     cluster = make_hosts(5, start=False)
     established, newcomer = cluster.daemons[:4], cluster[4]
     heads = [daemon.address for daemon in cluster.daemons[:2]]
@@ -112,7 +112,7 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
             assert waits_and_says_why()
             assert names(newcomer) == ["e"]
         reading.check_whole("a new node waited beside dead heads")
-    # Nothing in its own pool has to wait for the cluster, and an absence there is told at once.
+    # Lookups in its own pool must not wait for the cluster, and absences are answered at once.
     alone.calls.check_none_waited()
     assert names(cluster[3]) == ["c", "d"]
 
@@ -140,7 +140,7 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(
     assert all(attach(cluster[2]).set(keys))
     before = names(cluster[3])
     reader = attach(cluster[3])
-    # The last heartbeat may have been answered an interval before the masters died.
+    # The last answered heartbeat may be one interval older than the masters' death.
     nobody_acts_s = TIMING.takeover_after_s - TIMING.heartbeat_interval_s
     earliest, said = time.monotonic() + nobody_acts_s, ""
     for daemon in cluster.daemons[:2]:
@@ -196,7 +196,7 @@ def test_frozen_master_removes_nobody_while_frozen_or_after_thawing(
 
 def test_a_node_that_ends_is_out_of_the_view_at_once(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(3, member_ttl_s=20.0)
-    for victim in (2, 0):  # the second time it is the head
+    for victim in (2, 0):  # the second time the head
         assert cluster[victim].stop() == 0
         left = [d for d in cluster.daemons if d.alive]
         expected = [d.node_id for d in left]

@@ -1,4 +1,4 @@
-"""The numbers that Prometheus reads are those that a driver counts itself, exactly."""
+"""Prometheus metrics equal the counts that a driver makes itself, exactly."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ PAGE_BYTES = 65_536
 
 
 class Driver:
-    """A worker on one daemon that counts what it asks for and what it gets."""
+    """A worker on one daemon that counts its requests and their results."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._held: set[bytes] = set()  # by its daemon, as long as nothing is evicted
+        self._held: set[bytes] = set()  # pages that its daemon holds, as long as nothing is evicted
         self.requests: Counter[str] = Counter()
         self.set_pages: Counter[str] = Counter()
         self.get_pages: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class Driver:
         self.exists["hits"] += sum(map(bool, present))
 
     def agrees_with(self, daemon: Daemon) -> None:
-        """What the daemon of this driver, and of no other worker, has counted."""
+        """Compares the counts with the daemon's. This driver must be its only worker."""
         told = samples(daemon)
         for operation in ("set", "get", "exists"):
             assert told("requests_total", operation=operation) == self.requests[operation]
@@ -77,7 +77,7 @@ class Driver:
         assert sum(told.each("hits_total", "tier").values()) == self.get_pages["ok"]
         assert told("exists_keys_total") == self.exists["keys"]
         assert told("exists_hits_total") == self.exists["hits"]
-        # Every request is in one histogram.
+        # Every request is in exactly one histogram.
         assert told.total("get_seconds_count") == self.requests["get"]
         assert told("set_seconds_count") == self.requests["set"]
         assert told("exists_seconds_count") == self.requests["exists"]
@@ -95,12 +95,12 @@ def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
     shared, mine, dead = keys_of("shared", 40), keys_of("mine", 30), keys_of("dead", 20)
     a.set(shared)
     b.set(mine)
-    b.set(mine[:10])  # held already
+    b.set(mine[:10])  # already held
     c.set(dead)
 
     assert a.get(shared) == 40  # from the pool
     assert b.get(shared) == 40  # from a peer
-    assert b.get(shared[:20] + mine + keys_of("nobody has", 9)) == 50  # from both, and not at all
+    assert b.get(shared[:20] + mine + keys_of("nobody has", 9)) == 50  # from both, and misses
     b.has(shared[:5] + keys_of("nobody has", 3))
     for driver, place in ((a, 0), (b, 1), (c, 2)):
         driver.agrees_with(cluster[place])
@@ -120,7 +120,7 @@ def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
     assert holder("tcp_served_bytes_total") >= 60 * PAGE_BYTES  # with headers
     assert holder.each("get_seconds_count", "source") == {"pool": 1}
 
-    # A holder that dies: the first reader finds out, the next is told at once.
+    # A holder dies: the first reader finds out, and later reads miss at once.
     cluster[2].kill()
     assert b.get(dead) == 0
     assert b.get(dead) == 0
@@ -153,7 +153,7 @@ def test_the_view_its_streams_and_its_masters_are_there(
 ) -> None:
     cluster = make_cluster(3)
     for daemon in cluster.daemons:
-        # Ready, a node has heard from one master; from the others with its next heartbeat.
+        # A ready node has heard from one master. The others answer its next heartbeat.
         eventually(lambda: samples(daemon).each("masters", "answers") == {"yes": 3})  # noqa: B023
         told = samples(daemon)
         assert told.each("members", "state") == {"alive": 3}
@@ -174,12 +174,12 @@ def test_status_has_every_number_the_metric_families_read(make_cluster: MakeClus
         for path in _paths_in(part)
     ]
     assert len(paths) > 60
-    # What a disk tier counts is not there without one.
+    # Disk counters are absent without a disk tier.
     assert [path for path in paths if at(status, path) is None and "disk" not in path] == []
 
 
 def _paths_in(part: ModuleType) -> Iterator[str]:
-    """Of the tables of a module: lines with a path each, and labels with a path each."""
+    """Paths in a module's tables of metrics, by line or by label."""
     for name, table in vars(part).items():
         if name.startswith("__"):
             continue

@@ -1,4 +1,4 @@
-"""Hosts with networks of their own: a cut link costs misses until healed, never a stall."""
+"""Hosts in separate network namespaces: a cut link costs misses until healed, never a stall."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 4.0
 
 @pytest.fixture
 def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    """Three daemons, each on a host of its own."""
+    """Three daemons, each on its own host."""
     cluster = make_cluster(3, start=False)
     network.start(cluster)
     yield cluster

@@ -1,4 +1,4 @@
-"""An operator at one node of a real cluster: looks at others and steers them through it."""
+"""An operator at one node of a real cluster inspects and controls other nodes through it."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_a_get_is_followed_through_lookup_and_read(
         owner = [step for step in steps if step["name"] == "owner"]
         seen.update({step["node_id"] for step in owner} or {"a"})
     assert seen == {"a", "b", "c"}, "each owner was asked for its part"
-    # The second time its place is known; where it is, nobody is asked at all.
+    # The second time the location is cached, so no owner is asked.
     again = document(cluster[0], "trace", KEYS[0].decode(), "-n", "test")
     assert [s["name"] for s in again["steps"]] == ["pool", "location cache", "read"]  # type: ignore[attr-defined]
     local = document(cluster[1], "trace", KEYS[0].decode(), "-n", "test")
     assert [s["name"] for s in local["steps"]] == ["pool"]  # type: ignore[attr-defined]
     assert ctl(cluster[0], "trace", "no such key").exit_code == exits.ABSENT
-    # And from afar.
+    # The same from another node.
     assert document(cluster[2], "--node", "b", "trace", KEYS[0].decode(), "-n", "test") | {
         "total_us": 0, "steps": 0
     } == local | {"total_us": 0, "steps": 0}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every command of peercachectl against a live cluster, and against daemons that it cannot have."""
+"""Every peercachectl command against a live cluster, and against dead or incompatible daemons."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def nodes(cluster: Cluster, attach: Attach) -> Cluster:
-    """With KEYS at b."""
+    """The cluster, with KEYS at b."""
     assert all(attach(cluster[1]).set(KEYS))
     return cluster
 
@@ -58,7 +58,7 @@ def ctl(daemon: Daemon, *arguments: str) -> Result:
 
 
 def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path) -> None:
-    """What each is given here; in this order, for the last ones take pages away."""
+    """Runs each command with arguments, in this order, because the last ones remove pages."""
     page = tmp_path / "page"
     page.write_bytes(b"x" * 4096)
     test = ("-n", "test")
@@ -73,9 +73,9 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "evict": ("k", *test), "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
-    # The one measures daemons of its own, the other needs a dead node (test_removals_hold.py).
+    # `bench` starts daemons of its own, and `forget` needs a dead node (test_removals_hold.py).
     assert set(commands) | {"bench", "forget"} == set(main.commands)
-    # Those judge this host, which may lack what RDMA needs.
+    # These check this host, which may lack RDMA.
     judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}}
     for name, arguments in commands.items():
         result = ctl(nodes[1], name, *arguments, "--json")
@@ -122,7 +122,7 @@ def test_a_bundle_has_the_live_cluster_and_none_of_its_secrets(
         assert SECRET.hex().encode() not in content, name
 
 
-# It drops its rights itself: another user may not be let into this environment's folder.
+# The process drops its rights itself, because another user may have no access to this folder.
 _AS_NOBODY = """
 import os, pathlib, sys
 from peercached.cli.ctl import main
@@ -139,7 +139,7 @@ main([*sys.argv[1:], "status"])
 
 
 def told_to_nobody(*arguments: str) -> str:
-    """What another user is told who asks for the status."""
+    """The error message that another user gets when asking for the status."""
     done = subprocess.run(
         [sys.executable, "-c", _AS_NOBODY, *arguments],
         capture_output=True,
@@ -162,7 +162,7 @@ def test_unprivileged_user_is_told_how_to_open_the_admin_socket(nodes: Cluster) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_unprivileged_user_is_told_the_socket_folder_is_closed() -> None:
-    """As installed: /run/peercached is closed to who is not in its group."""
+    """As installed: /run/peercached is closed to users outside its group."""
     with tempfile.TemporaryDirectory() as name:
         closed = Path(name) / "run"
         closed.mkdir(mode=0o750)
@@ -185,7 +185,7 @@ def test_dead_daemon_and_missing_admin_socket_give_different_errors(
     assert "there is no admin socket at" in missing.output
 
 
-# A daemon of a later version, whose status this peercachectl may misunderstand.
+# A daemon of a later version, whose status this peercachectl may misread.
 _LATER = """
 import runpy, sys
 import peercached

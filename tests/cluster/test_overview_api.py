@@ -1,4 +1,4 @@
-"""The JSON of the monitoring port, of real daemons."""
+"""The JSON API of the monitoring port, with real daemons."""
 
 import json
 import urllib.error

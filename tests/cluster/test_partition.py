@@ -1,4 +1,4 @@
-"""A cluster of five in two parts, each with a head: both serve, and they become one again."""
+"""A partition of five nodes, with a head in each part: both parts serve, and they reunite."""
 
 import pytest
 from harness.directory import wait_settled
@@ -33,7 +33,7 @@ def view(daemon: Daemon) -> tuple[int, str, str]:
 
 
 def with_two_heads(network: Network, cluster: Cluster) -> None:
-    """On their hosts; a and d are the heads."""
+    """Starts each node on its host. The heads are a and d."""
     heads = [f"{network.address(d.node_id)}:{d.meta_port}" for d in (cluster[0], cluster[3])]
     for daemon in cluster.daemons:
         daemon.host = network.address(daemon.node_id)
@@ -46,8 +46,8 @@ def test_both_parts_serve_their_pages_and_agree_after_healing(
     network_of_five: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Some records have both owners in the other part. Their pages are found again once the part
-    has a view of its own and has told its owners. When the parts meet, nobody misses a page of its
-    own part for a moment."""
+    has its own view and has informed its owners. During healing no node misses a page of its own
+    part."""
     network = network_of_five
     cluster = make_cluster(5, start=False, location_cache_entries=1024)
     with_two_heads(network, cluster)

@@ -1,4 +1,4 @@
-"""Records of new pages, told to owners among several nodes: from native thread to native thread."""
+"""Records of new pages reach their owners among several nodes, between native threads."""
 
 import itertools
 from functools import partial
@@ -14,7 +14,8 @@ PAGE_BYTES = 64 << 10
 
 
 def told(daemon: Daemon) -> tuple[int, int, int]:
-    """Frames sent to owners, batches for the control plane, and those that it has seen."""
+    """Counts of frames sent to owners, batches for the control plane, and batches that it
+    handled."""
     operations = daemon.status()["operations"]
     return (
         operations["publish_frames"],
@@ -26,14 +27,15 @@ def told(daemon: Daemon) -> tuple[int, int, int]:
 def test_untroubled_set_publishes_its_records_in_frames(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """And is found by everybody when it has answered; each digest has two owners of eight."""
+    """All nodes find the pages once the set has answered. Each digest has two owners out of eight
+    nodes."""
     cluster = make_cluster(8, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
     pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons]
     names = itertools.count()
 
     def is_told_in_frames(writer: int) -> bool:
-        """Unless an owner was late, for the machine is busy."""
+        """False if an owner was late because the machine is busy. Then the caller retries."""
         before = told(cluster[writer])
         keys = keys_of(f"round {next(names)}", 32)
         assert all(pages[writer].set(keys))
@@ -49,7 +51,7 @@ def test_untroubled_set_publishes_its_records_in_frames(
 def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Frames lie in its sockets while their pages come and go."""
+    """Frames wait in the frozen owner's sockets while their pages are set and evicted."""
     cluster = make_cluster(3, member_ttl_s=15, rpc_timeout_ms=5000, pool_size="8MiB")
     wait_settled(cluster.daemons)
     frozen = cluster[2]
@@ -60,14 +62,14 @@ def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
     early = keys_of("early", 20)
     assert all(writer.set(early))
     assert readers[1].has(early), "the other owner has all of them, or asks the holder"
-    # Twice the pool: whatever was there before goes.
+    # Twice the pool's capacity, so that all earlier pages are evicted.
     later = keys_of("later", 250)
     for start in range(0, len(later), 50):
         assert all(writer.set(later[start : start + 50]))
     frozen.thaw()
     wait_settled(cluster.daemons)
     for reader in readers:
-        # A node may go by what it found within the last 200 ms.
+        # A node may use cached results for up to 200 ms.
         eventually(partial(found_none, reader, early))
         assert found(reader, later[-20:]) == 20
 

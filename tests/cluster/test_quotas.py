@@ -1,5 +1,5 @@
-"""A namespace that sets without end, beside one that fits: it evicts only its own pages, and takes
-no more of the disk than it may."""
+"""A namespace that sets without end, next to one within its quota. It evicts only its own pages,
+and uses no more of the disk than its quota."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from peercached.config import ConfigError, load
 from peercached.demo.cluster import Daemon
 
 PAGE = 64 << 10
-# Of the disk: whole blocks, one block and a footer's entry more (docs/security.md).
+# Disk space of a page: whole blocks, one more block, and a footer entry (docs/security.md).
 PAGE_ROOM = PAGE + 4096 + 80
 QUOTA = 4 << 20
 
@@ -44,7 +44,7 @@ def test_a_quota_breaker_evicts_only_its_own_pages(
     assert greedy.has(ours[-16:])
     assert not any(greedy.get(ours[:32]))
 
-    # It holds for what is set after a clear, too.
+    # The quota also applies after a clear.
     greedy.client.clear()
     for first in range(0, 128, 32):
         assert all(greedy.set(ours[first : first + 32]))
@@ -77,7 +77,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     assert found(modest, theirs) == len(theirs)
     assert found(greedy, ours[:room]) == room, "what was written is there"
 
-    # A restart finds what is there, and a clear makes room for as much again.
+    # A restart counts the pages on disk. A clear makes room for the same amount again.
     node.kill()
     node.start()
     cluster.wait_complete()

@@ -1,4 +1,4 @@
-"""A removal that has answered holds, whatever becomes of the daemon, its files and its disk."""
+"""A confirmed removal holds, whatever happens to the daemon, its files and its disk."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def test_a_removal_of_invalid_keys_alone_is_over_at_once(
 def test_page_evicted_just_before_its_removal_is_not_found_afterwards(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Owners are told of what is evicted some milliseconds later."""
+    """Owners learn of an eviction some milliseconds later."""
     cluster = make_cluster(3, directory_copies=0)
     holder, remover, reader = map(attach, cluster.daemons)
     with AdminClient(str(cluster[0].admin_path)) as admin:
@@ -50,7 +50,7 @@ def test_page_evicted_just_before_its_removal_is_not_found_afterwards(
 
 
 def restart(cluster: Cluster, stop: Callable[[Daemon], object], **options: Any) -> None:
-    """With other options; None is that of the default."""
+    """Restarts with other options. None restores an option's default."""
     [daemon] = cluster.daemons
     stop(daemon)
     for name, value in options.items():
@@ -69,7 +69,7 @@ ENDS = pytest.mark.parametrize("end", [stopped, Daemon.kill], ids=["stopped", "k
 
 
 def with_disk(make_cluster: MakeCluster, attach: Attach, folder: Path) -> Cluster:
-    """KEYS and OTHERS are on its disk."""
+    """A cluster with KEYS and OTHERS on its disk."""
     cluster = make_cluster(1, pool_size=POOL, each=disk_options(folder, "a"))
     fill(cluster[0], attach(cluster[0]), [*KEYS, *OTHERS])
     return cluster
@@ -230,7 +230,7 @@ def test_old_disk_pages_never_replace_pool_file_pages_after_a_kill(
     for key in keys:
         assert client.set(key, b"1" * size)
     wait_written(cluster[0])
-    # From now on the disk takes nothing.
+    # From now on the disk accepts no writes.
     restart(cluster, Daemon.kill, faults="disk_write_stall=1,disk_stall_ms=4000")
     client = attach(cluster[0]).client
     assert all(client.remove(keys))
@@ -241,6 +241,6 @@ def test_old_disk_pages_never_replace_pool_file_pages_after_a_kill(
     new = [pages.client.get(key, size) for key in keys]
     assert set(new) <= {b"2" * size, None}
     assert new.count(None) == 0, "what was set anew is in the pool's file"
-    for round_ in range(4):  # all of that is evicted
+    for round_ in range(4):  # evicts all those pages
         assert all(pages.set(keys_of(f"others {round_}", 64)))
     assert {pages.client.get(key, size) for key in keys} <= {b"2" * size, None}

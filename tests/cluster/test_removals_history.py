@@ -1,6 +1,6 @@
-"""Workers set, remove, clear and read a few keys on three nodes with disks and pool files. These
-meet all of harness.nemeses. Each get and each exists is checked against what had been removed
-before it began.
+"""Workers set, remove, clear and read a few keys on three nodes with disks and pool files, under
+all faults of harness.nemeses. The history checks that no get or exists finds a page removed before
+it began.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_reads_never_return_pages_removed_before_they_began(
     network = network_if_possible
     stores = zip(disk_options(tmp_path, "abc"), pool_files.options(3), strict=True)
     each = [{**disk, **pool} for disk, pool in stores]
-    # Room for half of the keys: the others are on the disk alone.
+    # Room for half of the keys, so that the others are only on disk.
     cluster = make_cluster(3, start=False, pool_size="1MiB", each=each)
     if network is not None:
         network.place(cluster)

@@ -1,7 +1,7 @@
-"""A removal holds in the whole cluster, whoever is away while it happens.
+"""A removal holds in the whole cluster, even if members are away while it happens.
 
-The history is the same each time: pages are set at `a`; `a` goes away; all are removed, and set
-anew with another content, at `b`; `a` comes back; all three nodes read.
+Most tests have the same course. Pages are set at `a`, which then goes away. All are removed, and
+set with other content at `b`. Then `a` returns, and all three nodes read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def all_is_new(cluster: Cluster, worker: Worker, keys: Sequence[bytes] = KEYS) -
 
 
 def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
-    """As often as it takes."""
+    """Repeats the removal until it is confirmed."""
 
     def is_sure() -> bool:
         statuses.extend(at.remove(keys))
@@ -82,7 +82,7 @@ def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
     return statuses[-len(keys) :]
 
 
-# --- who ends, and comes back with what it had ------------------------------------------------
+# --- nodes that end, and return with their pages ----------------------------------------------
 
 
 def stopped(daemon: Daemon) -> None:
@@ -90,7 +90,7 @@ def stopped(daemon: Daemon) -> None:
 
 
 def left(daemon: Daemon) -> None:
-    """As the manual has it for an upgrade."""
+    """Leaves as the manual describes it for an upgrade."""
     drain(daemon, stay=False)
     assert daemon.stop(30) == 0
 
@@ -103,7 +103,7 @@ def drain(daemon: Daemon, *, stay: bool) -> None:
 
 
 def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]]:
-    """Options of three nodes."""
+    """Storage options for three nodes."""
     disks: list[dict[str, Any]] = list(disk_options(folder, "abc"))
     pools: list[dict[str, Any]] = list(files.options(3))
     if store == "both":
@@ -142,7 +142,7 @@ def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
 def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """All others began anew meanwhile: they cannot know."""
+    """All other members lost their removal state meanwhile, so they cannot know."""
     cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
     a, b, c = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
@@ -169,7 +169,7 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
 def test_an_old_state_dir_does_not_vouch_for_others(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path, restored: str
 ) -> None:
-    """It knows nothing of what was removed since, and the other one was away."""
+    """The restored node knows no removals since the backup, and the other node was away."""
     cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
     a, b = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
@@ -220,7 +220,7 @@ def test_clear_names_the_unreachable_member(make_cluster: MakeCluster, worker: W
 def test_clear_voids_pages_set_after_a_clear_on_the_cut_side(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """And whose node has ended since: nobody here has heard of that clear."""
+    """The node that knew of the earlier clear has ended, so nobody here has heard of it."""
     cluster = make_cluster(2, start=False, each=disk_options(tmp_path, "ab"))
     network.start(cluster)
     a, b = cluster.daemons
@@ -243,8 +243,8 @@ def test_clear_voids_pages_set_after_a_clear_on_the_cut_side(
 def test_node_restored_from_a_snapshot_serves_no_removed_pages(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """As a machine is to its snapshot: nobody has met a later start of it. Who has removed is gone,
-    and another member knows of it."""
+    """Like a machine restored from a snapshot: no other node has met a later start of it. The node
+    that removed is gone, but another member knows of the removal."""
     cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
     a, b, c = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
@@ -328,7 +328,7 @@ def test_pages_are_held_back_until_the_last_survivor_returns(
 def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """It will not ask anybody what was removed: it knows that it was the last."""
+    """The last survivor asks nobody for missed removals, because it knows that it was the last."""
     cluster = make_cluster(2, each=disk_options(tmp_path, "ab"))
     a, b = cluster.daemons
     a.heads = b.heads = [a.address, b.address]
@@ -359,7 +359,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     all_is_new(cluster, worker)
 
 
-# --- who is alive, and cannot be asked --------------------------------------------------------
+# --- nodes that are alive but unreachable -----------------------------------------------------
 
 
 def test_removal_is_not_confirmed_while_a_holder_is_frozen(
@@ -370,7 +370,7 @@ def test_removal_is_not_confirmed_while_a_holder_is_frozen(
     assert all(worker(a).set(KEYS, OLD))
     at_b = worker(b, timeout_s=seconds(3.0))
     a.freeze()
-    for _ in range(2):  # a member that is silent; then one that is out of the view
+    for _ in range(2):  # first a silent member, then one out of the view
         assert set(at_b.remove(KEYS)) == {Status.removing}
         assert set(at_b.set(KEYS, NEW)) == {Status.removing}, "it would be older than what a has"
         b.wait_members(["b", "c"])
@@ -439,7 +439,8 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
 def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
     network: Network, make_cluster: MakeCluster, worker: Worker
 ) -> None:
-    """Whatever they still get from it, from before, names it to readers."""
+    """Old records from the holder may still reach an owner, which would name the holder to
+    readers."""
     cluster = make_cluster(3, start=False, directory_replicas=1)
     network.start(cluster)
     _, b, c = cluster.daemons
@@ -462,7 +463,7 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
 def test_members_are_asked_again_when_a_missing_owner_returns(
     network: Network, make_cluster: MakeCluster, worker: Worker
 ) -> None:
-    """Back with what it had of before: its other members' answers were not about it."""
+    """It returns with its old records. The other members' earlier answers did not cover it."""
     cluster = make_cluster(3, start=False, directory_replicas=1)
     network.start(cluster)
     a, b, c = cluster.daemons
@@ -488,7 +489,7 @@ def test_members_are_asked_again_when_a_missing_owner_returns(
 def test_removal_waits_for_a_node_started_behind_the_partition(
     network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    """Let in by a member that has ended since: only its own host can tell of it."""
+    """The member that admitted it has ended, so only its own host can report it."""
     cluster = make_cluster(3, start=False, each=disk_options(tmp_path, "abc"))
     network.start(cluster)
     a, b, c = cluster.daemons
@@ -502,7 +503,7 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
     eventually(lambda: a.status()["removals"]["vouches"], 20)
     assert all(worker(a).set(KEYS, OLD))
     b.kill()
-    network.unite(["b"])  # its host says that nobody listens there
+    network.unite(["b"])  # its host refuses the connection
     at_c = worker(c, timeout_s=seconds(3.0))
     assert set(at_c.remove(KEYS)) == {Status.removing}
     assert c.status()["removals"]["missing"] == {"a": "it went without a word"}
@@ -533,7 +534,7 @@ def test_a_host_that_is_gone_for_good_can_be_forgotten(
     assert all(worker(c).set(KEYS, NEW))
 
 
-# --- who drains -------------------------------------------------------------------------------
+# --- draining nodes ---------------------------------------------------------------------------
 
 
 def test_a_drained_node_that_stays_is_asked(
@@ -567,7 +568,7 @@ def test_a_node_that_has_left_serves_nothing_that_it_has_still(
 
 
 def test_no_removal_is_undone_by_a_drain(make_cluster: MakeCluster, worker: Worker) -> None:
-    """Pages are taken over while they are removed."""
+    """Other nodes take the pages over while they are removed."""
     cluster = make_cluster(3)
     a, b, _ = cluster.daemons
     keys = keys_of("drained", 4096)

@@ -1,4 +1,4 @@
-"""Daemons that come and go many times, under load, and in each other's place."""
+"""Daemons that restart many times, under load, and at each other's addresses."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_survivors_leak_no_descriptors_when_a_daemon_keeps_dying(
         victim.start()
         cluster.wait_complete(LET_IN_S)
 
-    live_and_die(0)  # every connection there will be has been made once
+    live_and_die(0)  # all connections have been made once
     before = [open_files(daemon) for daemon in survivors]
     for number in range(1, kills + 1):
         live_and_die(number)
@@ -126,7 +126,7 @@ def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
 def test_new_cluster_secret_is_not_reported_as_an_old_state_dir(
     make_cluster: MakeCluster, attach: Attach, tmp_path: Path
 ) -> None:
-    """The journals begin anew with it, and that is no reason to think of a backup."""
+    """A new secret resets the journals. That alone must not look like a restored backup."""
     cluster = make_cluster(3)
     keys = keys_of("secret", 8)
     assert all(attach(cluster[0]).set(keys))

@@ -1,7 +1,7 @@
-"""Readers hammer keys while the holder's pool is far too small: slots are reused all the time.
+"""Readers hammer keys while the holder's pool is far too small, so slots are constantly reused.
 
-The claim: the right bytes or a miss. Every page that counts as a hit
-has been compared byte for byte by the process that got it.
+The claim: the right bytes or a miss. The process that counts a hit has compared every byte of the
+page.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from harness.hammer import Hammer
 FAULTS = "seed=11,corrupt=0.01,truncate=0.01,drop=0.01,delay=0.02,reset=0.002"
 
 
-# Pages that fit no socket buffer, so that slots are reused while they are being sent; and small
-# ones, of which many are read in the time that the others take.
+# LARGE pages exceed the socket buffers, so slots are reused while they are being sent. SMALL pages
+# allow many more reads in the same time.
 LARGE = {"sizes": "20000,262144,1048576", "pool_size": "16MiB"}
 SMALL = {"sizes": "4096,20000,65536", "pool_size": "2MiB"}
 
@@ -29,7 +29,7 @@ def hammer_for(
     pool_size: str,
     faults: str,
 ) -> Counter[str]:
-    """Reads pages on two nodes while two writers on the third keep its pool turning over."""
+    """Reads pages on two nodes while two writers on the third keep evicting them."""
     cluster = make_cluster(3, pool_size=pool_size, **({"faults": faults} if faults else {}))
     holder, *readers_of = cluster.daemons
     shape: dict[str, int | str] = {"keys": 96, "sizes": sizes}
@@ -57,8 +57,8 @@ def hammer_for(
     assert pool["evictions"] > 3 * pool["keys"], "slots were hardly reused: no test at all"
     for daemon in cluster.daemons:
         assert daemon.alive
-    # A wrong byte ends its reader: whoever gets here has met none.
-    print(f"{counts.total()} reads, wrong bytes 0, {dict(counts)}")  # seen with -rP
+    # A reader that gets a wrong byte fails, so none did.
+    print(f"{counts.total()} reads, wrong bytes 0, {dict(counts)}")  # pytest -rP shows it
     return counts
 
 

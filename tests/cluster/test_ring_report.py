@@ -1,4 +1,4 @@
-"""`peercachectl ring` against real daemons: shares, replicas, and how far the records are."""
+"""`peercachectl ring` with real daemons: shares, replicas, and whether records are in sync."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Five hosts go one after the other, planned or not, while somebody reads and sets."""
+"""Five hosts restart one after the other, planned or by kill, while workers read and set."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.netns
 PAGE_BYTES = 16384
 PAGES_EACH = 24
 TIMEOUT_S = 2.0
-# No call waits for somebody's time-out.
+# Shorter than every timeout, so no call may wait for one.
 WAIT_MAX_S = seconds(1.0)
-# For handing pages over at SIGTERM; they are few.
+# Time to hand over pages at SIGTERM; there are few.
 STOP_DRAIN_S = 20
 STOP_S = 40
 
@@ -30,7 +30,7 @@ def hosts(make_cluster: MakeCluster) -> Iterator[Cluster]:
     if reason := reason_to_skip():
         pytest.skip(reason)
     network = Network("abcde")
-    # Long enough for a busy machine: nobody is to go but who does.
+    # Long enough for a busy machine: only the restarted node may leave the view.
     cluster = make_cluster(5, start=False, stop_drain_s=STOP_DRAIN_S, member_ttl_s=6)
     try:
         network.start(cluster)
@@ -42,7 +42,7 @@ def hosts(make_cluster: MakeCluster) -> Iterator[Cluster]:
 
 
 def set_everywhere(hosts: Cluster, attach: Attach) -> dict[str, list[bytes]]:
-    """Keys by the node that holds them."""
+    """Sets pages at every node. Returns their keys by node."""
     keys = {daemon.node_id: keys_of(f"of {daemon.node_id}", PAGES_EACH) for daemon in hosts.daemons}
     for daemon in hosts.daemons:
         assert all(attach(daemon, page_bytes=PAGE_BYTES).set(keys[daemon.node_id]))
@@ -56,11 +56,11 @@ def found(pages: Pages, keys: list[bytes]) -> int:
 def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     hosts: Cluster, attach: Attach
 ) -> None:
-    """SIGTERM hands the pages over. What is read lies at the nodes that are restarted."""
+    """SIGTERM hands the pages over. The worker reads pages of the restarted nodes."""
     keys = [key for part in set_everywhere(hosts, attach).values() for key in part]
-    # The head goes last: then another node is the witness.
+    # The head restarts last, observed from another node.
     for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
-        # Longer than anybody is waited for: who is waited for must not become a miss.
+        # Longer than every other timeout, so that waiting for a node cannot turn into a miss.
         worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
         missed: list[int] = []
 

@@ -1,4 +1,5 @@
-"""SIGTERM under a service manager: ready when served, pages handed over within the bound."""
+"""Start and SIGTERM under a service manager. READY comes once workers are served, and a stop hands
+the pages over within its time limit."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_ready_means_that_workers_are_served(
     cluster = make_cluster(1, start=False)
     cluster[0].start()
     status = wait_for(manager, "READY=1")[1]
-    # At once, without waiting for anything else.
+    # Workers are served at once, without any further wait.
     pages = attach(cluster[0])
     assert all(pages.set(KEYS))
     assert pages.has(KEYS)
@@ -54,7 +55,7 @@ def test_ready_means_that_workers_are_served(
     cluster[0].freeze()
     manager.settimeout(2.0)
     with pytest.raises(TimeoutError):
-        while True:  # what was on its way
+        while True:  # drains earlier messages
             manager.recv(4096)
     cluster[0].thaw()
     wait_for(manager, "WATCHDOG=1")
@@ -75,7 +76,7 @@ def test_a_node_that_is_stopped_hands_its_pages_over(
 
 
 def test_handing_over_ends_with_its_time(make_cluster: MakeCluster, attach: Attach) -> None:
-    # Every offer is slow, for the one who takes reads through faults.
+    # Faults in the taker's reads make every offer slow.
     cluster = make_cluster(
         2, each=[{"faults": "seed=1,hang=1"}, {"stop_drain_s": 2}], rpc_timeout_ms=5000
     )
@@ -100,7 +101,7 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attac
 
 
 def test_a_node_stops_while_it_waits_to_be_let_in(make_cluster: MakeCluster) -> None:
-    """As one that flaps does, for as long as half an hour, and one whose masters are silent."""
+    """Such a node may be flapping, and wait up to half an hour. Or its masters are silent."""
     cluster = make_cluster(2, start=False, member_ttl_s=60, rpc_timeout_ms=5000)
     head, waiting = cluster.daemons
     head.start()

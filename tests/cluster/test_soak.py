@@ -1,4 +1,4 @@
-"""A minute of the soak, or ten of it among the slow tests."""
+"""One minute of the soak test, or ten minutes of it among the slow tests."""
 
 from __future__ import annotations
 

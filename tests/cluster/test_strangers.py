@@ -1,5 +1,5 @@
-"""Whoever does not belong to the cluster, at the doors of real daemons: refused, counted in
-/metrics, named in the log, while readers beside them miss nothing."""
+"""Strangers at every port and socket of real daemons. They are refused, counted in /metrics and
+logged, while readers miss nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from peercached.proto import peer_pb2 as pb
 
 KEYS = keys_of("beside strangers", 16)
 SECRET = b"of this cluster, and of no other"
-# Of a queue pair, as a reader would send it.
+# The end of a queue pair, as a reader sends it.
 OFFER = pb.ConnectChannelRequest(
     reader=pb.RdmaEndpoint(
         qpn=1, mtu=3, rd_atomic=1, gid=b"g" * 16, link_layer=pb.RdmaEndpoint.ETHERNET
@@ -45,7 +45,7 @@ OFFER = pb.ConnectChannelRequest(
 
 @contextmanager
 def reading(reader: Pages) -> Iterator[None]:
-    """Meanwhile all of KEYS are hits, over and over."""
+    """Reads KEYS over and over in the background. Every read must hit."""
 
     def read() -> None:
         assert all(reader.get(KEYS))
@@ -58,7 +58,7 @@ def reading(reader: Pages) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all of them: they must do it no harm."""
+    """One shared cluster: no test may harm it."""
     secret = tmp_path_factory.mktemp("site") / "secret"
     secret.write_bytes(SECRET)
     secret.chmod(0o600)
@@ -71,7 +71,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def pair(nodes: Cluster, attach: Attach) -> Iterator[Cluster]:
-    """b reads a's pages the whole time."""
+    """The two daemons, while b reads a's pages the whole time."""
     with reading(attach(nodes[1], timeout_s=20.0)):
         yield nodes
     eventually(lambda: nodes[0].connected_members() == nodes[1].connected_members() == ["a", "b"])
@@ -79,7 +79,7 @@ def pair(nodes: Cluster, attach: Attach) -> Iterator[Cluster]:
 
 @contextmanager
 def refusals(daemon: Daemon, count: int, door: str, reason: str) -> Iterator[None]:
-    """So many more are counted, at least: a peer that comes late to a view may be among them."""
+    """Waits for at least `count` more refusals. A peer that learned of a view late may add some."""
 
     def counted() -> float:
         return samples(daemon)("refused_total", door=door, reason=reason)
@@ -90,7 +90,7 @@ def refusals(daemon: Daemon, count: int, door: str, reason: str) -> Iterator[Non
 
 
 def call(daemon: Daemon, work: Callable[[PeerLink], Any], secret: bytes, tls: Any = None) -> Any:
-    """`work` with a link of somebody who says to be node c, on 127.0.0.3."""
+    """Runs `work` with the link of a caller that claims to be node c on 127.0.0.3."""
     own = NodeAddress("c", 7, "127.0.0.3", 1, 2)
 
     async def with_link() -> Any:
@@ -111,7 +111,7 @@ def has_said(daemon: Daemon, sentence: str) -> bool:
     return sentence in daemon.log_text()
 
 
-# --- the meta port, which gives what opens the others ----------------------------------------
+# --- the meta port, whose sessions give access to the others ---------------------------------
 
 
 def test_a_foreign_secret_gets_no_session(pair: Cluster) -> None:
@@ -124,7 +124,7 @@ def test_a_foreign_secret_gets_no_session(pair: Cluster) -> None:
 
 
 def test_without_a_session_there_is_no_rdma_channel(pair: Cluster) -> None:
-    """ConnectChannel is the RDMA handshake: its answer has the keys of the pool."""
+    """ConnectChannel is the RDMA handshake. Its answer has the memory keys of the pool."""
     for metadata in ((), (("peercached-session", "00" * TOKEN_BYTES),)):
         with (
             refusals(pair[0], 1, "meta_port", "no_session"),
@@ -210,11 +210,12 @@ def test_the_data_port_opens_to_no_token_but_its_own(pair: Cluster) -> None:
     eventually(lambda: "refused a connection to data_port from 127.0.0.1: " in at.log_text())
 
 
-# --- those who take their time ----------------------------------------------------------------
+# --- slow connections -------------------------------------------------------------------------
 
 
 def dribble(address: Any, said: bytes, stack: ExitStack) -> Callable[[], bool]:
-    """A connection that says one byte whenever it is asked whether it was ended."""
+    """Opens a connection. Each call of the result sends one byte and tells whether the server has
+    closed it."""
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     one = stack.enter_context(socket.socket(family))
     one.settimeout(0.1)
@@ -253,7 +254,7 @@ def test_a_slow_loris_is_ended_at_every_door(pair: Cluster) -> None:
         ExitStack() as stack,
     ):
         open_ = [dribble(address, said, stack) for address, said in doors * 2]
-        # Each is asked, and so says its next byte.
+        # Each check also sends the next byte.
         eventually(lambda: sum(ended() for ended in open_) == len(open_), 30)
     assert samples(at)("metrics_cut_total") == cut_before + 2
     for sentence in (

@@ -1,4 +1,4 @@
-"""Real daemons that show each other certificates: the same cluster, minus those that have none."""
+"""Real daemons with certificates form a cluster, and daemons without valid ones stay out."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
     nodes[1].start()
     nodes.wait_complete()
     assert attach(nodes[1]).has(keys)
-    # A member that gave up a connection which it had begun is counted: one for each death.
+    # The daemon counts a connection that a peer opened and abandoned. Each death may cause one.
     for daemon in nodes.daemons:
         assert security(daemon)["meta_ended_silent"] in range(3)
 
@@ -108,7 +108,7 @@ def test_a_daemon_does_not_start_with_another_hosts_certificate(
 def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
     if reason := etcd_harness.reason_to_skip():
         pytest.skip(reason)
-    # etcd shows and takes certificates of the site's authority: 127.0.0.1 is also node a's.
+    # etcd uses a certificate of the site's authority. Node a's also covers 127.0.0.1.
     etcd = Etcd(tmp_path, certificates.issue("a"))
     etcd.start()
     yield etcd
@@ -132,7 +132,7 @@ def test_etcd_over_tls_keeps_the_membership(
     keys = keys_of("met in etcd over TLS", 16)
     assert all(attach(nodes[0]).set(keys))
     assert attach(nodes[1]).has(keys)
-    # New files, and a connection to etcd that is made anew with them.
+    # New files force a new connection to etcd, which uses them.
     certificates.issue("b")
     eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
     etcd.kill()

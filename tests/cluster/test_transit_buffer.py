@@ -1,7 +1,7 @@
-"""A small buffer that pages only pass through: its memory is used again as soon as `set` answers.
+"""A small buffer through which pages only pass: its memory is reused as soon as `set` answers.
 
-What SGLang's buffer-only host memory needs of the daemon: an answer means that the bytes are safe,
-and can be found, and a set that could not be done says so.
+SGLang's buffer-only host memory requires this. After a successful answer the bytes are safe and all
+nodes find them. A set that failed says so.
 """
 
 import itertools
@@ -24,7 +24,7 @@ PAGE_BYTES = 65_536
 
 
 class Transit:
-    """A worker with room for eight pages, which are painted over after every call."""
+    """A worker with room for eight pages. After every call it overwrites the buffer."""
 
     def __init__(self, daemon: Daemon, pages: int = 8, timeout_s: float = 2.0) -> None:
         self.client = Client(daemon.socket_path, namespace="transit", timeout_s=seconds(timeout_s))
@@ -76,7 +76,7 @@ def keys_of(name: str, number: int) -> list[bytes]:
 def test_set_pages_are_found_everywhere_after_their_buffer_is_reused(
     three_nodes: Cluster, transit: Any
 ) -> None:
-    """The first question after the answer, and on every node: no second try."""
+    """The first lookup after the answer must succeed on every node, without a retry."""
     writer = transit(three_nodes[0])
     readers = [transit(node) for node in three_nodes.daemons]
     for number in range(40):
@@ -111,8 +111,8 @@ def test_many_buffers_share_a_daemon_and_nothing_is_mixed_up(
 def test_timed_out_set_does_not_store_bytes_written_afterwards(
     make_cluster: MakeCluster, transit: Any
 ) -> None:
-    """The daemon hangs with the request, and goes on when the memory has other bytes."""
-    # Its pauses add up where it is not on time in between: it must not be given up for dead.
+    """The daemon freezes with the request, and resumes when the memory has other bytes."""
+    # The pauses may add up if the daemon sends no heartbeat in between, so the TTL is long.
     cluster = make_cluster(2, member_ttl_s=15)
     writer = transit(cluster[0], timeout_s=0.5)
     reader = transit(cluster[1])
@@ -120,10 +120,10 @@ def test_timed_out_set_does_not_store_bytes_written_afterwards(
     for number in range(5):
         keys = keys_of("late", number)
         cluster[0].freeze()
-        assert not any(writer.set(keys))  # and its memory is painted over
+        assert not any(writer.set(keys))  # this also overwrites its memory
         cluster[0].thaw()
         eventually(partial(takes, writer, keys_of("next", number)))
-        # Absent or right; `get` looks at every byte of what is there.
+        # The pages are absent or right, because `get` checks every byte.
         reader.get(keys)
         writer.get(keys)
         assert all(reader.get(keys_of("next", number)))
@@ -134,7 +134,7 @@ def test_full_daemon_evicts_and_an_oversized_page_is_too_large(
 ) -> None:
     cluster = make_cluster(1, pool_size="8MiB")
     writer = transit(cluster[0])
-    for number in range(64):  # four times what the pool holds
+    for number in range(64):  # four times the pool's capacity
         assert all(writer.set(keys_of("full", number)))
     assert all(writer.get(keys_of("full", 63)))
     whole = writer.client.alloc(16 << 20)

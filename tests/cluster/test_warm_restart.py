@@ -1,4 +1,4 @@
-"""A daemon whose pool is in a file is killed and started again: its pages are still there."""
+"""A daemon with a pool file is killed and restarted: it still has its pages."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def recovery(daemon: Daemon) -> dict[str, Any]:
 
 
 def again(cluster: Cluster, node: int, **options: str) -> None:
-    """Killed with -9, started anew."""
+    """Kills the node with -9 and starts it again."""
     daemon = cluster[node]
     if daemon.alive:
         daemon.kill()
@@ -86,7 +86,7 @@ def test_cleared_pages_stay_gone_after_a_full_cluster_restart(
     cluster = make_cluster(2, each=pool_files.options(2))
     assert all(attach(cluster[0]).set(KEYS))
     assert attach(cluster[1]).client.clear()
-    for daemon in cluster.daemons:  # at once: the sweep may not be through
+    for daemon in cluster.daemons:  # checks at once, before the sweep may be done
         daemon.kill()
     for daemon in cluster.daemons:
         daemon.start()
@@ -110,7 +110,7 @@ def test_node_learns_of_a_missed_clear_before_it_serves(
     with attach(cluster[0]) as other:
         other.client.clear()
     away.start()
-    away.wait_ready()  # its socket is there: from now on it may not serve one of them
+    away.wait_ready()  # its socket is open: from now on it must not serve the cleared pages
     assert recovery(away)["pages"] == len(KEYS), "they were in the file"
     assert held_here(attach(away)) == 0
     cluster.wait_complete()
@@ -220,7 +220,8 @@ def test_answered_sets_survive_kill_9_during_other_sets(
 def test_clear_known_to_the_disk_voids_older_pool_file_pages(
     make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
-    """The node was told of the clear when it wrote those pages; what it kept of epochs is lost."""
+    """The node knew of the clear when it wrote the pages to disk. Its saved epochs are lost
+    since."""
     cluster = make_cluster(1, each=disk_options(tmp_path, "a"))
     daemon, pool_file = cluster[0], str(pool_files[0])
     pages = attach(daemon)

@@ -1,4 +1,4 @@
-"""What a simulated cluster is cut into, and whether it agrees."""
+"""Cuts a simulated network, and checks whether the nodes agree on one view."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Viewer(Protocol):
 
     @property
     def view(self) -> View:
-        """What it goes by."""
+        """The view that the node has adopted."""
 
 
 class Agreement:
-    """Of the processes that live, by their names: `nodes`."""
+    """Cuts and agreement of the live processes in `nodes`, which is keyed by node name."""
 
     net: Net
     nodes: Mapping[str, Viewer]
@@ -46,7 +46,8 @@ class Agreement:
         return {(m.node_id, m.address.incarnation) for m in view.members} == live
 
     def until_agreed(self, limit_s: float, step_s: float = 0.1) -> float:
-        """Seconds until then. AssertionError with the views at the limit."""
+        """Runs until all agree and returns the seconds it took. Past `limit_s` it raises
+        AssertionError, which lists every node's view."""
         began = self.net.now
         while not self.agreed():
             if self.net.now - began > limit_s:

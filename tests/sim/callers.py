@@ -1,4 +1,4 @@
-"""Callers of a whole daemon's meta port, good ones and others, and the certificates they show."""
+"""Callers of a whole daemon's meta port, legitimate or not, and the certificates they present."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = b"the cluster's own secret"
 
 
 class Site:
-    """An authority, and certificates from it."""
+    """A certificate authority and the certificates that it has issued."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,12 +44,12 @@ class Site:
         return Tls(self.files(node_id), node_id, HOST)
 
     def trust(self, other: Site) -> None:
-        """`other`'s authority beside this one's."""
+        """Trusts `other`'s authority as well as our own."""
         ca = self.folder / "ca.crt"
         ca.write_bytes(ca.read_bytes() + (other.folder / "ca.crt").read_bytes())
 
     def take_over(self, other: Site, node_id: str) -> None:
-        """A node's files are replaced by those of `other`'s authority."""
+        """Replaces the node's files by ones that `other`'s authority issued."""
         made = other.files(node_id)
         for here, there in zip(
             (files_of(self.folder, node_id).key, files_of(self.folder, node_id).certificate),
@@ -60,7 +60,8 @@ class Site:
 
 
 class Shown:
-    """What a caller shows, good or not: Tls itself would refuse to start with most of it."""
+    """Credentials that a caller presents. They may be invalid, so it does not use Tls, which would
+    refuse to start with most of them."""
 
     generation = 1
 

@@ -1,4 +1,4 @@
-"""The calls of one process, where each takes its time: they wait for one another."""
+"""The calls of one process. Each takes a fixed time, so calls queue behind each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """`node.cluster.call_s` is the time; if it is 0, nothing waits."""
+    """Each call takes `node.cluster.call_s` seconds. With 0 every call runs at once."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -40,7 +40,8 @@ class Calls:
             us.net.send(us.name, to, partial(us.cluster.beat_to, to, action.beat))
 
     def _next(self) -> None:
-        """As peer/membership/embedded/heartbeats.py does it."""
+        """Limits concurrent pushes and skips outdated ones, as
+        peer/membership/embedded/heartbeats.py does."""
         while self._pushes and self._pushing < PUSHES_AT_ONCE_MAX:
             action = self._pushes.popleft()
             if action.beat.view_number >= self._node.membership.latest.number:

@@ -1,4 +1,4 @@
-"""Everything goes wrong that can, by seed; then nothing more, and the nodes must agree."""
+"""Random faults from a seed, then a quiet time in which all nodes must agree."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from sim.cluster import SimCluster, SimNode
 from sim.members import TIMING, Members, Node
 
-# After the last trouble: probes, takeover by the next masters, retries and hysteresis.
+# Covers everything after the last fault: probes, takeover by the next masters, retries and
+# hysteresis.
 QUIET_S = 40 * TIMING.member_ttl_s + TIMING.flap_wait_max_s
 STEPS = 60
-# Whoever is about to leave then has.
+# Long enough for every node that is leaving to end.
 LEAVES_S = 5.0
 
 
 def chaos(seed: int, nodes_max: int = 12, size: int = 0) -> Members:
-    """Runs the story of that seed and returns the cluster in agreement; AssertionError with
-    what every node believes if it comes to none."""
+    """Runs the story of this seed and returns the cluster, which is in agreement. Without agreement
+    it raises AssertionError, which shows every node's view."""
     rng = random.Random(seed)
     size = size or rng.randint(2, nodes_max)
     cluster = Members(
@@ -40,8 +41,8 @@ def chaos(seed: int, nodes_max: int = 12, size: int = 0) -> Members:
 def members_trouble(
     cluster: Members | SimCluster, rng: random.Random, steps: int, step: Callable[[], None]
 ) -> None:
-    """Something happens after each of the steps. AssertionError if there is no agreement in the
-    end, or if it does not last."""
+    """Injects one fault after each step, then ends all faults. Raises AssertionError if the nodes
+    do not agree in the end, or do not stay in agreement."""
     for _ in range(steps):
         step()
         _one_fate(cluster, rng)
@@ -50,7 +51,8 @@ def members_trouble(
     cluster.run(LEAVES_S)
     if not any(head in cluster.nodes for head in cluster.heads):
         cluster.start(rng.choice(cluster.heads))
-    # What a hung node remembers of the dead is unlearned within a TTL and its probes.
+    # A node that hung has outdated news of dead members. It corrects them within one TTL and its
+    # probes.
     cluster.run(3 * TIMING.member_ttl_s)
     cluster.until_agreed(QUIET_S, 0.5)
     changes = cluster.changes
@@ -68,7 +70,7 @@ def _resume_all(cluster: Members | SimCluster) -> None:
 def _one_fate(cluster: Members | SimCluster, rng: random.Random) -> None:
     up = list(cluster.nodes)
     down = [name for name in cluster.names if name not in cluster.nodes]
-    if not up:  # the last ones were leaving
+    if not up:  # the last ones have left
         cluster.start(rng.choice(down))
         return
     fate = rng.random()

@@ -1,6 +1,5 @@
-"""Whole daemons in virtual time: all that they are made of but their sockets (rpc.py) and their
-data plane (engine.py). Everything random comes from one seed, so a run that failed fails again the
-same way."""
+"""Whole daemons in virtual time. Only their sockets (rpc.py) and their data plane (engine.py) are
+simulated. All randomness comes from one seed, so a failed run can be repeated exactly."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ C = TypeVar("C", bound="SimCluster")
 
 REPLICAS = 2
 DRAIN_S = 10.0
-# Whoever looks after the daemons starts one again that has refused to start.
+# After this time a supervisor restarts a daemon that refused to start.
 RESTART_S = 1.0
-# Of packets; what is lost at that rate is sent again in time.
+# Largest packet loss that counts as calm: resending still delivers in time.
 CALM_DROP = 0.02
-# In a calm network a process is dead to everybody so long after its end: its TTL and probes; and if
-# the masters are dead too, others must take over first, and others again if those are dead.
+# In a calm network every node knows of a death after this time. It covers the TTL and its probes,
+# and two rounds of takeover in case the masters are dead too.
 DEAD_ARE_KNOWN_S = TIMING.takeover_after_s + 2 * TIMING.takeover_again_s + 2 * TIMING.member_ttl_s
-# By which nodes own parts of different sizes.
+# Nodes with different pool sizes own different shares of the ring.
 POOLS_BYTES = (1 << 30, 1 << 30, 2 << 30, 5 << 30)
 POOL_CHANGED = 0.1
 
@@ -55,14 +54,14 @@ class DataPlane(NamedTuple):
 
 
 class SimNode:
-    """One daemon start."""
+    """One start of a daemon."""
 
     def __init__(self, cluster: SimCluster, name: str, incarnation: int, kept: View | None) -> None:
         self.cluster, self.name = cluster, name
         rng = cluster.rng
         self.process = Process(cluster.loop, name, rng.uniform(-1e3, 1e3), rng.uniform(0.97, 1.03))
         self.views: list[View] = []
-        self.ending = False  # it drains, or leaves
+        self.ending = False  # it drains or leaves
         self.process.run(self._make, incarnation, kept)
 
     def _make(self, incarnation: int, kept: View | None) -> None:
@@ -120,7 +119,7 @@ class SimNode:
         self.cluster.loop.create_task(self._stop(drain_s))
 
     async def _stop(self, seconds: float) -> None:
-        """As run.py does it."""
+        """Stops in the same order as run.py."""
         await self.daemon.drain.before_stop(seconds)
         for digest in self.engine.pool:
             self.cluster.hides(digest, self)
@@ -146,7 +145,7 @@ class SimNode:
         return self.process.answers()
 
     def later(self, seconds: float, work: Work) -> None:
-        """By this node's clock."""
+        """Runs `work` after this many seconds of the node's own clock."""
         after_s = max(seconds, 0.0) / self.process.drift
         self.cluster.net.after(after_s, lambda: self.process.do(work))
 
@@ -155,7 +154,7 @@ class SimNode:
         return self.daemon.placement.view
 
     def ask(self, work: Callable[[], Any]) -> Any:
-        """At this very moment, although it may hang."""
+        """Runs `work` at once in this process, even if it hangs."""
         return self.process.run(work)
 
     # --- pages
@@ -170,7 +169,8 @@ class SimNode:
         self.process.do(lambda: self.engine.get(digests, done))
 
     def find(self, digests: bytes) -> dict[bytes, set[tuple[str, int]]]:
-        """Digest -> the node incarnations that are said to hold it, at this very moment."""
+        """Maps each digest to the (node id, incarnation) pairs that the directory names, at this
+        moment."""
         rows = self.find_now(digests)
         self.cluster.check_truth(self, rows)
         found: dict[bytes, set[tuple[str, int]]] = {}
@@ -180,7 +180,7 @@ class SimNode:
         return found
 
     def find_now(self, digests: bytes) -> bytes:
-        """The records as a lookup finds them that takes no time at all."""
+        """The records that a lookup would find if its messages took no time."""
         daemon = self.daemon
         engine, native = cast(Any, self.engine), cast(Any, FakeNative)
         lookup = Lookup(
@@ -203,9 +203,9 @@ class SimNode:
 
 
 class SimCluster(Agreement):
-    """`kept` are the views on the disks. `visible`: which live processes hold a page that their
-    owners know. `gaps` counts how often a page was nowhere: what was visible all the time has the
-    same count after as before. `pools`: sizes, one of which each node has.
+    """`kept` has each node's view on disk. `visible` has, for each page, the live processes that
+    hold it and whose owners know. `gaps` counts how often a page became visible nowhere, so a page
+    was visible all the time if its count did not change. Each node takes one of the `pools` sizes.
     `holders`: see sample.py."""
 
     def __init__(
@@ -221,7 +221,7 @@ class SimCluster(Agreement):
         self.holders = holders
         self._seed, self._pools = seed, pools
         self.net = Net(seed, **net)
-        # Of asyncio's abstract loop it has what daemons use.
+        # The loop implements only the methods of the abstract class that daemons use.
         self.loop = Loop(self.net)  # type: ignore[abstract]
         self.network = Network(self.net, self.dark)
         self.rng = random.Random(seed + 1)
@@ -230,21 +230,21 @@ class SimCluster(Agreement):
         self.heads = self.names[:heads]
         self.nodes: dict[str, SimNode] = {}
         self.kept: dict[str, View] = {}
-        self.changes = 0  # views taken, over all nodes
+        self.changes = 0  # views adopted, summed over all nodes
         self.visible: dict[bytes, dict[SimNode, None]] = defaultdict(dict)
         self.gaps: dict[bytes, int] = defaultdict(int)
         self.dead_are_known_s = DEAD_ARE_KNOWN_S
-        self.wrong: list[str] = []  # what must not be
+        self.wrong: list[str] = []  # broken invariants
         self._truth: set[tuple[str, int, bytes, int]] = set()
-        self._ended: dict[tuple[str, int], float] = {}  # when which process ended
+        self._ended: dict[tuple[str, int], float] = {}  # when each process ended
         self._calm_since = 0.0
-        self._dark: set[str] = set()  # the machines that are down
+        self._dark: set[str] = set()  # machines that are down
         self._incarnations = count(1)
         self._instead = contextlib.ExitStack()
 
     def __enter__(self: C) -> C:
-        """Everything begins. Until the end there are the cluster's clock, dice and network instead
-        of the machine's."""
+        """Starts all nodes. Until `__exit__`, simulated time, randomness and network replace those
+        of the machine."""
         with contextlib.ExitStack() as stack:
             self._replace(stack)
             stack.callback(self.loop.close)
@@ -292,7 +292,7 @@ class SimCluster(Agreement):
         assert not self.loop.problems, "\n".join(self.loop.problems)
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Of that node's next start, instead of the usual ones."""
+        """Settings that replace the usual ones at this node's next start."""
         del name
         return {}
 
@@ -301,7 +301,8 @@ class SimCluster(Agreement):
         return DataPlane(SimEngine(node), FakeNative, build_ring)
 
     def pool_bytes(self, name: str, incarnation: int) -> int:
-        """The same at most starts of a node, for somebody changes some of them."""
+        """The node's usual pool size, or at some starts another one, as if an operator had changed
+        it."""
         start = random.Random(f"{self._seed} {name} {incarnation}")
         usual = random.Random(f"{self._seed} {name}")
         return (start if start.random() < POOL_CHANGED else usual).choice(self._pools)
@@ -329,12 +330,13 @@ class SimCluster(Agreement):
             self.start(name)
 
     def ended(self, node: SimNode) -> None:
-        """Its process is no more."""
+        """The process of this node has ended."""
         if self.nodes.get(node.name) is node:
             self.crash(node.name)
 
     def crash(self, name: str, machine: bool = False) -> None:
-        """Of a process: its connections end. Of a `machine`: they fall silent."""
+        """Kills a process, whose connections end. With `machine` the whole host dies, and its
+        connections fall silent instead."""
         node = self.nodes.pop(name)
         self._ended[name, node.address.incarnation] = self.net.now
         for digest in list(self.visible):
@@ -345,21 +347,22 @@ class SimCluster(Agreement):
         node.process.kill()
 
     def leave(self, name: str, drain: bool = False) -> None:
-        """As an operator stops it; it is among the nodes until it has ended."""
+        """Stops the node as an operator does. It stays in `nodes` until it has ended."""
         node = self.nodes[name]
         node.ending = True
         seconds = DRAIN_S if drain else 0.0
         node.process.do(lambda: node.stop(seconds))
 
     def dark(self, name: str) -> bool:
-        """Nothing there says that nobody listens: whoever asks waits for an answer."""
+        """Whether the machine is down. Nothing there refuses connections, so callers wait for their
+        timeout."""
         return name in self._dark
 
     def process(self, address: NodeAddress) -> SimNode | None:
         node = self.nodes.get(address.node_id)
         return node if node is not None and node.address.same_process(address) else None
 
-    # --- what is so
+    # --- facts of the simulation
 
     def is_true(self, node: SimNode, rows: bytes) -> None:
         for row in unpack_rows(rows):
@@ -375,17 +378,17 @@ class SimCluster(Agreement):
             del holders[node]
             self.gaps[digest] += not holders
 
-    # --- what must hold
+    # --- invariants
 
     def check_truth(self, node: SimNode, rows: bytes) -> None:
-        """Always: a record that is returned was made by the very process that it names, which is
-        in the last view that the reader took, and has not been dead for longer than it takes a
-        cluster to know. What is dead, and which views were taken, the cluster knows by itself."""
+        """Must hold at all times. Every record returned was published by the very process that it
+        names. That process is in the reader's latest view, and has not been dead for longer than
+        DEAD_ARE_KNOWN_S. The simulation tracks deaths and views itself."""
         view = node.views[-1] if node.views else View.alone(node.address)
         for digest, _, generation, _, _, holder, _ in unpack_rows(rows):
             named = node.daemon.placement.nodes.get(holder)
             if named is None:
-                continue  # the engine has no such index any more
+                continue  # the engine has dropped this index
             address = named.address
             record = (address.node_id, address.incarnation, digest, generation)
             if record not in self._truth:
@@ -402,8 +405,8 @@ class SimCluster(Agreement):
                     )
 
     def check_quiet(self) -> None:
-        """When nothing happens any more: one view of all, and every live page of a live holder is
-        found through every live node, and nothing else."""
+        """Must hold once the cluster is at rest. All nodes have one view. Every live node finds
+        every page of a live holder, and nothing else."""
         assert self.agreed(), self.describe()
         pages: dict[bytes, set[tuple[str, int]]] = {}
         for node in self.nodes.values():
@@ -427,7 +430,7 @@ class SimCluster(Agreement):
         assert not self.wrong, "\n".join(self.wrong)
 
     def readers(self) -> list[SimNode]:
-        """Members whose workers can call, and that are not about to leave."""
+        """Members that serve workers and are not about to leave."""
         return [
             node
             for node in self.nodes.values()
@@ -438,7 +441,7 @@ class SimCluster(Agreement):
         return self.holders is None or name in self.holders
 
     def setters(self) -> list[SimNode]:
-        """Those of them that may have pages."""
+        """The readers that may hold pages."""
         return [node for node in self.readers() if self.holds(node.name)]
 
     def describe(self) -> str:
@@ -450,4 +453,4 @@ class SimCluster(Agreement):
 
 
 async def _no_doors(doors: ConnectionLimits, port: int) -> None:
-    """There are no sockets to look at."""
+    """Replaces ConnectionLimits.watch: simulated nodes have no sockets to watch."""

@@ -1,4 +1,4 @@
-"""A daemon's data plane in virtual time: FakeEngine, with gets, READs and hand-overs."""
+"""A daemon's data plane in virtual time: FakeEngine plus gets, READs and hand-overs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GET_TIMEOUT_S = 2.0
 READ_TIMEOUT_S = 2.0
 PUBLISH_TIMEOUT_S = 1.0
-# Until what a node has left in the shard is swept.
+# Delay before each round of sweeping a dropped node's records from the shard.
 JANITOR_S = 0.05
 PAGES_A_PART = 8
 
@@ -26,17 +26,17 @@ Answer = Callable[[bytes], None]
 
 
 class SimEngine(FakeEngine):
-    """`node`: whose it is."""
+    """The data plane of `node`."""
 
     def __init__(self, node: SimNode) -> None:
         super().__init__()
-        super().stop()  # there is no file to wait for
+        super().stop()  # there is no event descriptor to wait for
         self.swept_at_once = False
         self.taking = True
         self.serves = False  # workers can attach
         self._node = node
         self._asked: dict[int, Answer] = {}
-        self._locations: dict[bytes, tuple[Node, int]] = {}  # the location cache, never too small
+        self._locations: dict[bytes, tuple[Node, int]] = {}  # location cache, which never evicts
         self.signs = Signs(node)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class SimEngine(FakeEngine):
     def set_taking(self, taking: bool) -> None:
         self.taking = taking
 
-    # --- pages that come and go
+    # --- sets, evictions and hand-overs
 
     def publish(self, rows: bytes, done: Callable[[], object]) -> None:
         self._node.cluster.is_true(self._node, rows)
@@ -111,7 +111,7 @@ class SimEngine(FakeEngine):
             self._node.cluster.hides(digests[at : at + 16], self._node)
 
     def local_rows(self, digests: bytes) -> bytes:
-        self._hide(digests)  # asked for records that are about to be withdrawn
+        self._hide(digests)  # the caller is about to withdraw these records
         return super().local_rows(digests)
 
     def drop_from_pool(self, digests: bytes) -> bytes:
@@ -127,7 +127,7 @@ class SimEngine(FakeEngine):
     def adopt(
         self, holder: int, namespace_id: bytes, epoch: int, idle_ms: int, rows: bytes, ms: int
     ) -> asyncio.Future[tuple[bytes, str, bool]]:
-        """The thread that does it waits for the future."""
+        """Returns a future, for which the simulated thread waits."""
         del namespace_id, epoch, idle_ms, ms
         adopted: asyncio.Future[tuple[bytes, str, bool]]
         adopted = asyncio.get_running_loop().create_future()
@@ -165,10 +165,10 @@ class SimEngine(FakeEngine):
         if not adopted.done():
             adopted.set_result((digests, "", False))
 
-    # --- a get: the pool, others, and once more for what led nowhere
+    # --- a get: the pool, other nodes, and a second try for failed reads
 
     def get(self, digests: list[bytes], done: Callable[[set[bytes]], None]) -> None:
-        """`done` gets the digests of the pages that were read."""
+        """Calls `done` with the digests of the pages that it read."""
         self._try(set(digests), set(), None, done)
 
     def _usable(self, node: Node | None) -> bool:
@@ -187,7 +187,8 @@ class SimEngine(FakeEngine):
         failed: dict[bytes, Node] | None,
         done: Callable[[set[bytes]], None],
     ) -> None:
-        """`failed`: at whom the first try failed; None: this is the first."""
+        """`failed` maps each digest to the node where the first try failed. None means that this is
+        the first try."""
         got |= {digest for digest in wanted if digest in self.pool}
         wanted = wanted - got
         cached: dict[bytes, tuple[Node, int]] = {}
@@ -224,7 +225,8 @@ class SimEngine(FakeEngine):
                     over()
 
             def over() -> None:
-                # What nobody has, and what only suspects have, is not worth a second try.
+                # A second try helps only where a named holder failed. It would not find pages that
+                # nobody holds, or that only suspects hold.
                 led_nowhere = {d for d in wanted - got if d in chosen or d in own}
                 if failed is None and led_nowhere:
                     tried = {d: chosen[d][0] for d in led_nowhere if d in chosen}

@@ -1,5 +1,5 @@
-"""The data plane as _native.pyi describes it, for the simulator and tests: the directory's native
-tables, and a pool made of dicts."""
+"""A fake data plane with the interface of _native.pyi, for the simulator and tests. The directory
+uses the real native tables; the pool is a dict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def each(digests: bytes) -> list[bytes]:
 
 
 class FakeNative:
-    """The module functions of peercached._native, with the rings of rings.py."""
+    """The module functions of peercached._native that tests need, with the rings of rings.py."""
 
     RingTable = RingTable
     map_rows = staticmethod(_native.map_rows)
@@ -45,9 +45,9 @@ class FakeNative:
 class FakeEngine(NativeDirectory):
     def __init__(self, shard_capacity: int = SHARD_CAPACITY) -> None:
         super().__init__(shard_capacity)
-        self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> generation, length
+        self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> (generation, length)
         self.disk: dict[bytes, int] = {}
-        self.hidden: dict[bytes, int] = {}  # held back: lengths
+        self.hidden: dict[bytes, int] = {}  # digest -> length of pages that are held back
         self.journal: list[bytes] = []
         self.state_is_old = False
         self.journal_floor = 0
@@ -59,11 +59,11 @@ class FakeEngine(NativeDirectory):
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
         self.published: set[bytes] = set()
-        self.answers: dict[int, bytes | None] = {}  # None: there will be none
+        self.answers: dict[int, bytes | None] = {}  # None: the daemon gave up
         self.epochs: dict[bytes, int] = {}
         self.data_port = 7
         self.rails = 0
-        self.channels: dict[int, bytes | str] = {}  # connect id -> the answer, or why there is none
+        self.channels: dict[int, bytes | str] = {}  # connect id -> answer, or refusal reason
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
         self._events: list[tuple[int, int, float, bytes]] = []
         self._generation = 0
@@ -76,27 +76,27 @@ class FakeEngine(NativeDirectory):
             os.close(self.event_fd)
             self.event_fd = -1
 
-    # --- what the native threads would do
+    # --- the work of the native threads
 
     def generation(self) -> int:
         self._generation += 1
         return self._generation
 
     def set_page(self, digest: bytes, length: int = 64) -> bytes:
-        """Commits a page; returns its record, to be published."""
+        """Commits a page and returns its record, which the caller publishes."""
         generation = self.generation()
         self.pool[digest] = (generation, length)
         return ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
 
     def drop_page(self, digest: bytes) -> bytes:
-        """Evicts a page; returns its withdrawal."""
+        """Evicts a page and returns its withdrawal."""
         if self.pool.pop(digest, None) is None:
             return b""
         self.published.discard(digest)
         return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
 
     def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
-        """Queues an event; the ticket is 0 if `left_s` is."""
+        """Queues an event. Returns its ticket, or 0 if `left_s` is 0."""
         ticket = 0
         if left_s:
             ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
@@ -140,7 +140,7 @@ class FakeEngine(NativeDirectory):
             "rails": [],
         }
 
-    # Positional, so that a test may replace them by functions whose parameters are named otherwise.
+    # Positional-only, so that a test may replace it by a function with other parameter names.
     def channel_connected(self, connect_id: int, answer: bytes, /) -> None:
         assert connect_id not in self.channels
         self.channels[connect_id] = answer
@@ -250,11 +250,12 @@ class FakeEngine(NativeDirectory):
         return len(self.journal)
 
     def removals_since(self, position: int) -> bytes | None:
-        assert position >= 0  # the engine takes no others
+        assert position >= 0  # the real engine takes no negative positions
         return None if position < self.journal_floor else b"".join(self.journal[position:])
 
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:
-        """Of those on `disk` (digest -> length): resident records. Of others: withdrawals."""
+        """Returns resident records for digests in `disk` (digest -> length), and withdrawals for
+        all others."""
         out = []
         for at in range(0, len(digests), 16):
             digest = digests[at : at + 16]

@@ -1,4 +1,5 @@
-"""Records as tuples, for tests: (digest, offset, generation, check, length, holder, flags)."""
+"""Unpacks records for tests into tuples (digest, offset, generation, check, length, holder,
+flags)."""
 
 from __future__ import annotations
 

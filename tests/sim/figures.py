@@ -1,4 +1,4 @@
-"""The figures of docs/scaling.md, as the simulator's measurements leave them, and their plot.
+"""Stores the simulator's measurements for docs/scaling.md, and plots them.
 
 PYTHONPATH=tests .venv/bin/python -m sim.figures        docs/scaling.svg from docs/scaling.json
 """
@@ -12,7 +12,7 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIGURES, PLOT = DOCS / "scaling.json", DOCS / "scaling.svg"
 
-Figures = dict[str, dict[str, dict[str, float]]]  # kind, number of nodes, name
+Figures = dict[str, dict[str, dict[str, float]]]  # kind -> number of nodes -> name -> value
 
 
 def load() -> Figures:
@@ -21,7 +21,8 @@ def load() -> Figures:
 
 
 def keep(kind: str, found: dict[str, float]) -> None:
-    """In place of what is there for so many nodes."""
+    """Stores the figures of one cluster size, and replaces earlier ones of the same kind and
+    size."""
     figures = load()
     nodes = str(int(found["nodes"]))
     figures.setdefault(kind, {})[nodes] = {
@@ -51,8 +52,8 @@ def plot() -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peercached"  # the same figures make the same file
-    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
+    mpl.rcParams["svg.hashsalt"] = "peercached"  # equal figures produce an identical file
+    mpl.rcParams["svg.fonttype"] = "none"  # keeps text as text, not as paths
     from matplotlib import pyplot as plt
 
     figures = load()

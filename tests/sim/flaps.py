@@ -1,9 +1,9 @@
-"""How often nodes that come and go change the view of the others, damped and not.
+"""Counts the view changes that flapping nodes cause at the others, with and without damping.
 
     PYTHONPATH=tests .venv/bin/python -m sim.flaps [PERIOD_TTL ...]
 
-A node crashes FLAPS times and is back a second later, every `period` TTL: evenly, or with lives of
-exponentially distributed length.
+A node crashes FLAPS times, once every `period` TTL, and restarts a second later. Either the period
+is constant, or the lives have exponentially distributed lengths.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEEDS = 3
 
 
 def flap(cluster: Members, names: list[str], period_s: float, even: bool, seed: int) -> None:
-    """These nodes, each for itself, until each has crashed FLAPS times and is up again."""
+    """Each node flaps independently, until it has crashed FLAPS times and is up again."""
     rng = random.Random(seed)
     up_s = period_s - DOWN_S
     left = dict.fromkeys(names, FLAPS)
@@ -45,8 +45,8 @@ def flap(cluster: Members, names: list[str], period_s: float, even: bool, seed: 
 def views_of_others(
     seed: int, period_ttl: float, even: bool, free: float = flapping.FREE_JOINS, flappers: int = 1
 ) -> tuple[int, float]:
-    """Views that one of the others takes meanwhile, and how long it takes until all agree once
-    those who flapped stay."""
+    """Returns the number of views that another node adopts meanwhile. Also returns how long it
+    takes until all agree once the flapping nodes stay up."""
     cluster = Members(seed, 4 + flappers, heads=2)
     cluster.until_agreed(10.0)
     cluster.run(2.0)

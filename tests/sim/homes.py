@@ -1,4 +1,4 @@
-"""The files of a node: its disk tier, pool file and state_dir, which outlive its processes."""
+"""The files of a node that outlive its processes: disk tier, pool file and state_dir."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-# Copies of folders that somebody writes to all the time.
+# Attempts to copy a folder that another process keeps writing to.
 TRIES_MAX = 1000
 
-# By path: the size, and what is written in it, by its place.
+# path -> (size, {offset: bytes written there})
 Files = dict[str, tuple[int, dict[int, bytes]]]
 
 
 class Home:
-    """A killed process may go on to write to the folders that it had, for its threads end later
-    here. So the next process gets a copy."""
+    """The folders of one node. Threads of a killed process end late in the simulator and may go on
+    writing, so the next process gets a copy."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,8 @@ class Home:
         return self._path / str(next(self._numbers))
 
     def leave_to_the_killed(self) -> Path:
-        """What the next process finds is what is there now. Returns what the killed one has."""
+        """Copies the current files for the next process. Returns the folder that the killed process
+        still uses."""
         left, self.now = self.now, self._new()
         copy_at_one_moment(left, self.now)
         return left
@@ -58,20 +59,20 @@ class Home:
         return bool(self._backups)
 
     def restore_disk(self, choose: Callable[[list[Path]], Path]) -> bool:
-        """While no process uses it. False: there is no backup."""
+        """Restores only the disk tier, while no process uses it. Returns False without a backup."""
         if self.has_backup:
             shutil.rmtree(self.disk, ignore_errors=True)
             copy_at_one_moment(choose(self._backups) / "disk", self.disk)
         return self.has_backup
 
     def restore(self, choose: Callable[[list[Path]], Path]) -> None:
-        """All, from one backup, while no process uses them."""
+        """Restores all files from one backup, while no process uses them."""
         shutil.rmtree(self.now)
         copy_at_one_moment(choose(self._backups), self.now)
 
 
 def copy_at_one_moment(source: Path, copy: Path) -> None:
-    """As it was at one moment, although somebody writes there: until it reads the same twice."""
+    """Copies a consistent snapshot of a folder in use: it reads until two reads are equal."""
     found = _read(source)
     for _ in range(TRIES_MAX):
         before, found = found, _read(source)
@@ -90,7 +91,7 @@ def copy_at_one_moment(source: Path, copy: Path) -> None:
 
 
 def _read(folder: Path) -> Files | None:
-    """None: a file has gone meanwhile."""
+    """The files of the folder, or None if one of them vanished meanwhile."""
     try:
         return {
             str(path.relative_to(folder)): _read_file(path)
@@ -111,12 +112,12 @@ def _read_file(path: Path) -> tuple[int, dict[int, bytes]]:
 
 
 def _written(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Files are made with room that nothing is written to for long."""
+    """The (begin, end) ranges that were written. Files are preallocated and stay mostly empty."""
     at = 0
     while at < size:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:  # nothing more
+        except OSError:  # no more data
             return
         end = os.lseek(fd, at, os.SEEK_HOLE)
         yield at, end

@@ -1,11 +1,11 @@
-"""One story of each kind in large clusters: what invariants hold, and what that took.
+"""Runs one story of each kind in large clusters, checks its invariants and prints its cost.
 
     PYTHONPATH=tests .venv/bin/python -m sim.large 300 1000 2000
     PYTHONPATH=tests .venv/bin/python -m sim.large 1000 planned hung
 
-From 150 nodes on 30 of them have pages and streams to all, from 1500 on 15; the others are
-members, masters, owners and readers (sim/sample.py). Memory and time grow with nodes times those:
-some 50 KB a stream.
+From 150 nodes on, only 30 of them hold pages and have streams to all; from 1500 on, only 15. All
+others are members, masters, owners and readers (sim/sample.py). Memory and time grow with the
+number of streams, each about 50 KB.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ VIEWS_SHARED = 64
 
 
 def shared_views() -> mock._patch[object]:
-    """Every node puts its views together by itself; the same views, so they may be one in memory:
-    2000 nodes that keep 32 of 2000 members each would need many GB."""
+    """Lets all nodes share equal views in memory. Each node builds its own copy of the same views.
+    For 2000 nodes with 32 views of 2000 members each, that would take many GB."""
     plain = History.resolve
     known: OrderedDict[int, View] = OrderedDict()
 
@@ -58,7 +58,7 @@ def tell(kind: str, size: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    # Nearly all objects live as long as the cluster: looking for garbage among them takes longer
+    # Nearly all objects live as long as the cluster. A full garbage collection would take longer
     # than the story.
     gc.set_threshold(100_000, 50, 1000)
     kinds = [kind for kind in arguments if kind in stories.KINDS] or list(stories.KINDS)

@@ -1,5 +1,6 @@
-"""An asyncio event loop in virtual time that many processes share: what a process has begun runs in
-its context, by its clock, not while it hangs, and never once it is dead."""
+"""An asyncio event loop in virtual time, shared by many processes. Work that a process starts runs
+in its context and by its clock. It waits while the process hangs, and never runs after its
+death."""
 
 from __future__ import annotations
 
@@ -13,16 +14,18 @@ from typing import Any
 
 from sim.net import Net, Work
 
-# Of a thread's work: how long it waits for its turn, and then its answer for the loop's.
+# Longest delay of thread work before it starts, and again before its result reaches the loop.
 THREAD_S = 0.05
-# No timer is as exact as two clocks' rounding: whoever looks at his clock then is to find it due.
+# Converting between clocks rounds. Timers fire this late, so that the owner's clock has surely
+# reached the time when it looks.
 LATE_S = 1e-6
 
 _current: ContextVar[Process] = ContextVar("process")
 
 
 class _Task(asyncio.Task[Any]):
-    """Hashed by its number: a set of tasks is in the same order in each run of a seed."""
+    """A task hashed by its number, so that a set of tasks has the same order in every run of a
+    seed."""
 
     _numbers = count(1)
     process: Process
@@ -60,11 +63,11 @@ class Process:
         return self.up and not self.hung
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """At once, although it may hang: for what the story does with it."""
+        """Runs at once, even if the process hangs, because the story itself intervenes."""
         return self._context.run(work, *args)
 
     def do(self, work: Work) -> None:
-        """Soon; when it hangs, once it no longer does; when it is dead, never."""
+        """Runs `work` soon, or after a hang ends, or never if the process is dead."""
         if self.up:
             self._loop.call_soon(work, context=self._context)
 
@@ -78,34 +81,35 @@ class Process:
             self._loop.put(handle, self)
 
     def kill(self) -> None:
-        """With all that it was about to do."""
+        """Kills the process and drops all its pending work."""
         self.up = self.hung = False
         self._held.clear()
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """Runs what `net` has in its queue, and what that makes ready. `problems`: exceptions that
-    nobody has caught."""
+    """Runs the queue of `net` and the callbacks that become ready. `problems` lists unhandled
+    exceptions."""
 
     def __init__(self, net: Net) -> None:
         self.net = net
         self.problems: list[str] = []
-        # Waits for those who work in real time (real_time.py). Whether something has come of it.
+        # Waits for native threads that work in real time (real_time.py). Returns whether they
+        # produced work.
         self.wait_outside: Callable[[], bool] = lambda: False
-        # Also those of the dead: were they collected, the rest of them would run then.
+        # Includes the tasks of dead processes: garbage collection would run their cleanup code.
         self._tasks: dict[_Task, None] = {}
         self._ready: deque[tuple[asyncio.Handle, Process | None]] = deque()
 
     # --- time
 
     def time(self) -> float:
-        """Of the process that asks."""
+        """The clock of the calling process, or virtual time outside of any process."""
         process = _current.get(None)
         return self.net.now if process is None else process.clock
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """It is the running loop."""
+        """Makes this the running loop."""
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -114,7 +118,7 @@ class Loop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(outer)
 
     def run_until(self, time: float) -> None:
-        """As the running loop."""
+        """Runs until this virtual time. The caller has made this the running loop."""
         net = self.net
         while True:
             while self._ready:
@@ -136,7 +140,7 @@ class Loop(asyncio.AbstractEventLoop):
     def put(self, handle: asyncio.Handle, process: Process | None) -> None:
         self._ready.append((handle, process))
 
-    # --- what asyncio asks of a loop
+    # --- asyncio's loop interface
 
     def get_debug(self) -> bool:
         return False
@@ -159,17 +163,17 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def forget(self) -> None:
-        """Tasks that are done."""
+        """Drops finished tasks."""
         self._tasks = {task: None for task in self._tasks if not task.done()}
 
     def close(self) -> None:
-        """What has not ended will not go on. As the running loop."""
+        """Closes all unfinished tasks. The caller has made this the running loop."""
         self._ready.clear()
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro = task.get_coro()
             while getattr(coro, "cr_frame", None) is not None:
-                with contextlib.suppress(Exception):  # it may wait for something more
+                with contextlib.suppress(Exception):  # the coroutine may await while it closes
                     coro.close()
 
     def call_soon(  # type: ignore[override]
@@ -200,7 +204,7 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays in the queue until its time."""
+        """Does nothing: a cancelled timer stays in the queue until its time."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -211,8 +215,8 @@ class Loop(asyncio.AbstractEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, work: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """`work` is done at one moment, its answer comes at another. It may return a future: the
-        thread waits for that."""
+        """Runs `work` after one delay, and delivers its result after another. If `work` returns a
+        future, the simulated thread waits for that."""
         del executor
         future, rng = self.create_future(), self.net.rng
 
@@ -240,7 +244,7 @@ class Loop(asyncio.AbstractEventLoop):
     def add_reader(  # type: ignore[override]
         self, fd: Any, callback: Callable[..., Any], *args: Any
     ) -> None:
-        """A process has one thing to read: its engine's events."""
+        """Keeps the callback without its descriptor: a process reads only its engine's events."""
         del fd
         _current.get().on_readable = lambda: callback(*args)
 

@@ -1,8 +1,8 @@
-"""Parts of a partitioned cluster that meet again: for how long anybody goes by a view without
-members of its own part, who were there all the time, and how long it takes until all agree.
+"""Healing of a partitioned cluster. It measures for how long a node's view lacks live members of
+its own part, and how long it takes until all agree.
 
     PYTHONPATH=tests .venv/bin/python -m sim.meetings SEEDS         how often, how long
-    PYTHONPATH=tests .venv/bin/python -m sim.meetings --seed 77     who goes by which view when
+    PYTHONPATH=tests .venv/bin/python -m sim.meetings --seed 77     every view change of one seed
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LIMIT_S = 12 * TIMING.member_ttl_s
 
 @dataclass
 class Meeting:
-    """`lost_s`: for how long somebody's view lacked members of its own part, of those that it had
-    when the parts met. `agreed_s`: until all have the view of all, for good. `told`: what
-    happened."""
+    """`lost_s`: longest time in which a view lacked members of the node's own part that it had
+    before healing. `agreed_s`: time until all had the complete view for good. `told`: log of view
+    changes."""
 
     seed: int
     what: str
@@ -35,7 +35,7 @@ class Meeting:
 
 
 def split(names: list[str], rng: random.Random) -> list[list[str]]:
-    """Two parts, now and then three."""
+    """Splits the names into two parts, or sometimes three."""
     shuffled = rng.sample(names, len(names))
     parts = 3 if len(names) >= 6 and rng.random() < 0.2 else 2
     ends = sorted(rng.sample(range(1, len(names)), parts - 1))
@@ -52,14 +52,14 @@ def meet(seed: int) -> Meeting:
         max_masters=rng.randint(1, 3),
         delay_s=rng.choice([0.002, 0.02, 0.1]),
     )
-    # Lines that come back one by one, as those do that wait before they are tried again.
+    # Links that heal one by one, as gRPC connections do because of their backoff.
     ragged_s = rng.choice([0.0, 0.0, 0.5, 2.0])
     cluster.until_agreed(20.0)
     cluster.run(rng.uniform(2.0, 4.0))
     parts = split(cluster.names, rng)
     for part in parts:
         cluster.cut(part, [name for name in cluster.names if name not in part])
-    # A part without a master may not know yet that the others are gone.
+    # After the short time, a part without a master may not know yet that the others are gone.
     cluster.run(rng.choice([SHORT_S, LONG_S]) + rng.uniform(0.0, 2.0))
     part_of = {name: set(part) for part in parts for name in part}
     had = {n.name: n.membership.view for n in cluster.nodes.values()}

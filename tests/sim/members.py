@@ -1,6 +1,6 @@
-"""Membership alone in virtual time: the very state machine of the daemon on a network with
-delay, loss, duplicates, reordering, one-way cuts, hung nodes, clocks that differ, and crashes.
-Everything random comes from one seed, so a run that failed fails again the same way."""
+"""Membership alone in virtual time: the daemon's own state machine on a simulated network. Messages
+are delayed, lost, duplicated and reordered. Links are cut, even one-way. Nodes hang, crash and have
+different clocks. All randomness comes from one seed, so a failed run can be repeated exactly."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 PEER_PORT, DATA_PORT = 31998, 31999
-# In larger clusters there are no signs of life: each node would give one to each other.
+# Larger clusters have no signs of life, because every node would send one to every other.
 SIGNS_NODES_MAX = 32
 
 
 class Node:
-    """One daemon start. What reaches a hung node waits until it runs again."""
+    """One start of a daemon. Messages to a hung node wait until it resumes."""
 
     def __init__(self, cluster: Members, name: str, incarnation: int, remembered: View | None):
         self.cluster, self.net, self.name = cluster, cluster.net, name
@@ -64,7 +64,7 @@ class Node:
         self.prepare()
 
     def prepare(self) -> None:
-        """What else there is of a daemon, before anything happens."""
+        """A hook that runs before anything happens, for further parts of a daemon."""
 
     @property
     def clock(self) -> float:
@@ -75,7 +75,7 @@ class Node:
         return self.membership.view
 
     def do(self, work: Callable[[], None]) -> None:
-        """Now, or when it is no longer hung, or never if it is down."""
+        """Runs `work` now, or after a hang ends, or never if the node is down."""
         if self.hung:
             self._waiting.append(work)
         elif self.up:
@@ -96,7 +96,7 @@ class Node:
         self._sign_until = now + 1.5 * self.cluster.timing.heartbeat_interval_s
 
     def _follow(self) -> None:
-        """A question to each member, with a sign of life; and so is the answer."""
+        """Sends each member a question with a sign of life. The answer carries one too."""
         if not self.up:
             return
         for member in self.membership.latest.members:
@@ -186,7 +186,7 @@ class Node:
         self.net.after(self.cluster.timing.call_deadline_s, lambda: self.do(late))
 
     def _probe(self, probe: Probe) -> None:
-        """A ping, or one that another member makes for us; one result, within the deadlines."""
+        """Pings the target, or asks `via` to ping it. Reports one result within the deadlines."""
         done = [False]
         target = probe.target
 
@@ -235,8 +235,8 @@ class Node:
 
 
 class Members(Agreement):
-    """A cluster. `kept` are the views on the disks. `call_s`: how long a process is busy with a
-    call, its own pushes of views among them; 0: nothing takes time."""
+    """A cluster. `kept` has each node's view on disk. `call_s` is how long one call keeps a process
+    busy, including its own pushes of views. With 0 calls take no time."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Members(Agreement):
         self.heads = self.names[:heads]
         self.nodes: dict[str, Node] = {}
         self.kept: dict[str, View] = {}
-        self.changes = 0  # views taken, over all nodes
+        self.changes = 0  # views adopted, summed over all nodes
         self.on_view: Callable[[Node, View], None] = self._keep
         self._incarnations = count(1)
         if start:
@@ -279,8 +279,8 @@ class Members(Agreement):
         return Node(self, name, incarnation, kept)
 
     def crash(self, name: str, machine: bool = False) -> None:
-        """`machine`: with all it runs on. Heartbeats wait no longer than their deadline for
-        anybody: to them it is the same."""
+        """Kills a process. `machine` makes no difference here: a heartbeat without an answer ends
+        at its deadline in both cases."""
         del machine
         node = self.nodes.pop(name)
         node.up = node.hung = False

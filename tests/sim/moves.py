@@ -1,12 +1,11 @@
-"""How many records a join moves, against the least that any balanced placement could.
+"""Counts how many records a join moves, compared to the minimum of any balanced placement.
 
     PYTHONPATH=tests .venv/bin/python -m sim.moves 100 1000 2000
 
-The rings are the daemon's (directory/ring.py, 160 positions a node, two owners a digest), before
-and after one more node has joined. A record moves when its digest gets an owner that it had not;
-the newcomer's fair share is the least that has to move. Shares are exact, by the lengths of arcs.
-
-What the holders really send is counted in sent.py.
+It compares the daemon's rings (directory/ring.py, 160 positions a node, two owners a digest) before
+and after one node joins. A record moves when its digest gets a new owner. At least the newcomer's
+fair share has to move. Shares are exact, computed from arc lengths. sent.py counts what the holders
+really send.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from sim import figures
 
 REPLICAS = 2
 JOINS = 12
-DIGESTS = 2000  # looked up before and after each join, to see that none moves between the others
+# Looked up before and after each join, to check that none moves between the other nodes.
+DIGESTS = 2000
 
 
 class Placed:
@@ -32,7 +32,8 @@ class Placed:
         self.nodes.frombytes(packed[1])
 
     def shares(self) -> list[float]:
-        """Of all digests, by node: those that it is an owner of. They add up to REPLICAS."""
+        """Each node's share of all digests, counting every digest that it owns. The shares add up
+        to REPLICAS."""
         shares = [0.0] * (max(self.nodes) + 1)
         count, before = len(self.places), self.places[-1] - 2**64
         for at, place in enumerate(self.places):

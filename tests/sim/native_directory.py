@@ -1,7 +1,8 @@
-"""The directory's part of a data plane: native tables of one node, without an Engine around them.
+"""The directory's part of a data plane: native tables of one node, without an Engine.
 
-A mixin of fake_engine.py. The engine's janitor is a thread that sweeps what a node has left when it
-is dropped. Here that is done at once, or by shard_sweep() where `swept_at_once` is false."""
+A mixin for fake_engine.py. In the engine a janitor thread sweeps the records of a dropped node.
+Here the sweep happens at once, or through shard_sweep() if `swept_at_once` is false.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from sim.fake_rows import ROW, unpack_rows
 from sim.rings import RingTable
 
 SWEEP_RECORDS = 4096
-# Of the table's address space; what is not used costs no memory.
+# Entries reserved in the table's address space; unused ones cost no memory.
 SHARD_CAPACITY = 1 << 20
 
 
@@ -25,7 +26,7 @@ class NativeDirectory:
         self.kept_final = 0
         self.open_owners: dict[int, bool] = {}
         self._numbers = _native.NodeTable("this node", 0)
-        self._known: set[bytes] = set()  # digests that there may be records of
+        self._known: set[bytes] = set()  # digests that may have records
         self._new_shard(shard_capacity)
 
     def _new_shard(self, capacity: int) -> None:
@@ -34,11 +35,11 @@ class NativeDirectory:
         for holder in (0, *self.nodes):
             self._table.add_holder(holder)
 
-    # --- what tests see and do
+    # --- for tests
 
     @property
     def shard(self) -> dict[tuple[bytes, int], tuple[Any, ...]]:
-        """(digest, holder) -> its record, of three holders a digest at most."""
+        """(digest, holder) -> record. The table names at most three holders of a digest."""
         rows = unpack_rows(self._table.lookup(b"".join(sorted(self._known))))
         return {(row[0], row[5]): row for row in rows}
 

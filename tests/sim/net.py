@@ -1,5 +1,5 @@
-"""Virtual time, and a network that delays, loses, doubles and cuts. All of it comes from one seed,
-so a run that failed fails again the same way."""
+"""Virtual time, and a network with delays, loss, duplicates and cuts. All randomness comes from one
+seed, so a failed run can be repeated exactly."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from itertools import count
 
 Work = Callable[[], object]
 
-# Whoever sends on a connection sends a lost packet again after this.
+# A connection resends a lost packet after this time.
 RESEND_S = 0.2
-# Twice in a row nothing answers its probes: then a connection is over.
+# A connection ends if keepalive probes at this interval fail twice in a row.
 KEEPALIVE_S = 6.0
 UNSTALL_S = 0.25
 
 
 class Net:
-    """Probabilities and cuts hold until `calm()`."""
+    """Probabilities and cuts stay in force until `calm()`."""
 
     def __init__(self, seed: int, drop: float = 0.0, double: float = 0.0, delay_s: float = 0.02):
         self.rng = random.Random(seed)
         self.now = 0.0
         self.drop, self.double, self.delay_s = drop, double, delay_s
-        self.cuts: set[tuple[str, str]] = set()  # (from, to): nothing passes
+        self.cuts: set[tuple[str, str]] = set()  # (from, to): nothing gets through
         self.messages = 0
         self._queue: list[tuple[float, int, Work]] = []
         self._order = count()
@@ -37,14 +37,15 @@ class Net:
         return self.rng.uniform(0.0005, self.delay_s)
 
     def send(self, source: str, to: str, work: Work) -> None:
-        """A message with a fate of its own: it may be lost, or come twice."""
+        """Sends an independent message: it may be lost or arrive twice."""
         self.messages += 1
         for _ in range(1 + (self.rng.random() < self.double)):
             if (source, to) not in self.cuts and self.rng.random() >= self.drop:
                 self.after(self.delay(), work)
 
     def carry(self, source: str, to: str, work: Work) -> None:
-        """A part of a call over a connection: once and complete, or late, or never."""
+        """Sends part of a call on a connection. It arrives once and complete, perhaps late. Across
+        a cut it never arrives."""
         self.messages += 1
         if (source, to) not in self.cuts:
             self.after(self.delay() + self.resends_s(), work)
@@ -60,7 +61,7 @@ class Net:
         self.cuts.clear()
 
     def due(self, time: float) -> bool:
-        """Something is to be done by then."""
+        """Whether the queue has work until `time`."""
         return bool(self._queue) and self._queue[0][0] <= time
 
     def step(self) -> None:
@@ -75,20 +76,20 @@ class Net:
 
 @dataclass
 class End:
-    """A node's end of a connection. `do`: now, or when it no longer hangs, or never if it is down.
-    `ended`: called once when the connection is over, unless this end has closed it itself."""
+    """One end of a connection. `do` runs work now, or after a hang ends, or never if the node is
+    down. `ended` is called once when the connection ends, unless this end closed it itself."""
 
     name: str
     do: Callable[[Work], None]
     ended: Work
-    answers: Callable[[], bool]  # its process is there and does not hang
+    answers: Callable[[], bool]  # its process is up and does not hang
     closed: bool = False
-    last: float = 0.0  # when the last that is under way comes in
+    last: float = 0.0  # when the last message in flight arrives
     stalled: list[Work] = field(default_factory=list)
 
 
 class Line:
-    """A connection. In order each way; a cut stalls it, and ends it if it lasts."""
+    """A connection, ordered in each direction. A cut stalls it, and ends it if the cut lasts."""
 
     def __init__(self, net: Net, ends: tuple[End, End]) -> None:
         self._net = net
@@ -105,7 +106,7 @@ class Line:
         net.after(to.last - net.now, lambda: self._arrive(1 - sender, work))
 
     def close(self, closer: int) -> None:
-        """The other end hears of it behind all that was sent."""
+        """The other end learns of it after everything that was sent before."""
         if not self._ends[closer].closed:
             self.send(closer, lambda: self._end(1 - closer))
             self._ends[closer].closed = True

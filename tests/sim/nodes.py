@@ -19,7 +19,7 @@ from peercached.this_node import new_incarnation
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
-# (page, node id). Named here: within LoopNode, `set` is its method.
+# (page, node id). Defined here because inside LoopNode the name `set` is its method.
 Found = set[tuple[str, str]]
 
 
@@ -35,8 +35,8 @@ async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> N
 
 
 class LoopNode:
-    """One daemon. Its first head is `heads[0]`; times are short, and of the reference machine
-    (harness.clock)."""
+    """One daemon. `heads` are ports, and the first is the first head. Times are short, in seconds
+    of the reference machine (harness.clock)."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class LoopNode:
         await self.ask(PUBLISH, rows)
 
     async def find(self, *names: str) -> Found:
-        """(page, holder's node id) for each record found."""
+        """The (page, holder's node id) of each record found."""
         by_digest = {digest_of(name): name for name in names}
         rows = await self.ask(LOOKUP, b"".join(by_digest))
         nodes = self.daemon.placement.nodes
@@ -126,6 +126,7 @@ class LoopNode:
 
 
 async def in_sync(*nodes: LoopNode) -> None:
-    """All have all records, and nobody is suspect: a call may time out while a machine is busy."""
+    """Waits until all nodes have all records and suspect nobody. On a busy machine a call may time
+    out and cause a suspicion."""
     names = sorted(node.config.node_id for node in nodes)
     await eventually(lambda: all(n.members == names and n.in_sync and n.trusts_all for n in nodes))

@@ -1,5 +1,5 @@
-"""A daemon's data plane in virtual time that is the real one: pool, disk, journal of removals, the
-reads between nodes, and the workers' socket. Its events wait for Python in virtual time."""
+"""The real data plane of a daemon, used in virtual time: pool, disk, removal journal, reads between
+nodes, and the workers' socket. Only its events wait for Python in virtual time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 CLUSTER_KEY = b"of all simulated"
-ANSWER_S = 2.0  # a worker's time, virtual
-# The same by the clock of the data plane: no machine is so busy.
+ANSWER_S = 2.0  # of a worker's call, in virtual time
+# The same timeout on the data plane's real clock: too long to expire even on a busy machine.
 PATIENCE_MS = 600_000
 
 Event = tuple[int, int, float, bytes]
 
 
 class RealEngine:
-    """One start. `calls`: of workers and for hand-overs, under way; each waits for one answer of
-    Python at a time."""
+    """One start. `calls` counts the running calls of workers and hand-overs. Each of them waits for
+    at most one answer from Python at a time."""
 
     def __init__(
         self, node: SimNode, config: Config, incarnation: int, home: Home, real_time: RealTime
@@ -40,15 +40,16 @@ class RealEngine:
         self.serves = False  # workers can attach
         self.stopped = False
         self.calls = 0
-        self.pool: dict[bytes, Any] = {}  # of which SimCluster is to know: none
+        self.pool: dict[bytes, Any] = {}  # always empty: SimCluster needs to know of no pages here
         self._node = node
         self.signs = Signs(node)
         self._real_time = real_time
         self._events: deque[Event] = deque()
-        self._told = False  # Python knows that there are events
-        self._asked: set[int] = set()  # tickets
+        self._told = False  # Python has been woken to take events
+        self._asked: set[int] = set()  # tickets without an answer
         self._threads: list[threading.Thread] = []
-        # Of the engine's addresses the daemon is told its own name, and the real port.
+        # The engine listens on HOST and a port of the kernel's choice. The daemon announces its
+        # simulated host name with that port.
         reachable = config.model_copy(update={"host": HOST})
         self._native: Engine | None = make_engine(reachable, incarnation, CLUSTER_KEY)
         self._native.listen()
@@ -59,7 +60,7 @@ class RealEngine:
     def __repr__(self) -> str:
         return f"{self._node.name}: {self.calls} calls, {len(self._asked)} questions"
 
-    # --- for those who wait for native threads
+    # --- for real_time.py
 
     @property
     def is_busy(self) -> bool:
@@ -67,7 +68,7 @@ class RealEngine:
 
     def pass_on(self) -> bool:
         on_readable = self._node.process.on_readable
-        self._take()  # what is told late on the real clock comes now on this one
+        self._take()  # fetches events that the real-time descriptor would report only later
         if not self._events or self._told or on_readable is None:
             return False
         self._told = True
@@ -79,10 +80,11 @@ class RealEngine:
             self._asked.update(ticket for _, ticket, _, _ in events if ticket)
             self._events += events
 
-    # --- as the daemon's engine
+    # --- the daemon's engine interface
 
     def __getattr__(self, name: str) -> Any:
-        """A method of the real one, which nobody keeps alive thereby."""
+        """Returns a method of the real engine without a reference that would keep the engine
+        alive."""
         return partial(self._call, name)
 
     def _call(self, name: str, *args: Any, **more: Any) -> Any:
@@ -144,7 +146,7 @@ class RealEngine:
         self._living.connect_node(index, HOST, *where)
 
     def adopt(self, *offer: Any) -> asyncio.Future[Any]:
-        """It waits for Python to publish the pages."""
+        """Runs on a thread, because it waits for Python to publish the pages."""
         self.calls += 1
         work = partial(self._call, "adopt", *offer[:-1], PATIENCE_MS)
         thread, adopted = self._real_time.run(work, self._adopted)
@@ -165,8 +167,8 @@ class RealEngine:
     # --- its end
 
     def end(self) -> None:
-        """With its process. If that has not stopped it, the next one finds the folders as a kill
-        leaves them."""
+        """Called when the process ends. If the process was killed, not stopped, the next start
+        finds the folders as a kill leaves them."""
         if self._native is None:
             return
         self.serves = False

@@ -1,11 +1,11 @@
-"""The stories of removals.py over the real data plane: a page that is read has come out of a real
-pool, and what a killed node finds again has come from its disk.
+"""The stories of removals.py with the real data plane. Pages that are read come from real pools,
+and a killed node recovers its pages from its disk.
 
     PYTHONPATH=tests .venv/bin/python -m sim.real_removals 1000        seeds 0 to 999
     PYTHONPATH=tests .venv/bin/python -m sim.real_removals --seed 77   that one
 
-Which of several native threads is first within one moment of virtual time is not in the seed: a
-story that failed may end well the next time. So it tells what happened to the page.
+The seed does not decide the order of native threads within one moment of virtual time. So a failed
+story may pass the next time. For that reason a failure prints the page's history.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from sim.real_worker import RealWorker
 from sim.removals import OVER_S, TTL_S, check_over, replace_ended
 
 ABSENT = 1  # PageStatus of native/common/types.h
-# In one namespace pages are removed, and the other is cleared.
+# Pages of the first list are removed one by one. The namespace of the second is cleared as a whole.
 KEYS = [b"key %d" % number for number in range(12)]
 CLEARED_KEYS = [b"cleared %d" % number for number in range(3)]
-WORKERS_MAX = 4  # of a node and a namespace: so many calls are under way
+WORKERS_MAX = 4  # for each node and namespace: limits the calls in flight
 POOLS_BYTES = (1 << 20, 1 << 20, 2 << 20)
 SETTINGS = {
     "data_port": 0,
@@ -53,26 +53,26 @@ SETTINGS = {
     "copy_threads": 1,
     "protocol": "tcp",
 }
-# Of starts: a store is switched off, or the disk comes from a backup.
+# Probabilities at each start: no disk, the disk restored from a backup, no pool file.
 WITHOUT_DISK, FROM_BACKUP = 0.1, 0.15
 WITHOUT_POOL_FILE = 0.4
-# Of the disk of a start, and how often it has none.
+# Disk faults of a start, and the probability of none.
 FAULTS = ("disk_no_space=0.5", "disk_write_stall=0.5,disk_stall_ms=20", "disk_write_eio=0.3")
 WITHOUT_FAULTS = 0.8
-# Of single keys' operations.
+# Probabilities of the operations on a single key.
 SETS, REMOVES, EVICTIONS, LOOKS = 0.3, 0.13, 0.1, 0.07
 STEPS = 25
 TOLD_MAX = 40
 
 
 class RealRemovals(SimCluster):
-    """A SimCluster of real engines, and its workers. `folder` is for its files."""
+    """A SimCluster of real engines with their workers. All their files are in `folder`."""
 
     def __init__(self, folder: Path, seed: int, nodes: int, **more: Any) -> None:
         super().__init__(seed, nodes, pools=POOLS_BYTES, **more)
         self.history = History()
         self.done: Counter[str] = Counter()
-        # In trouble an owner may not have heard yet what is gone.
+        # During faults an owner may name pages whose withdrawal it has not received yet.
         self.checks_exists = False
         self.real_time = RealTime(self.loop)
         self._folder = folder
@@ -81,11 +81,12 @@ class RealRemovals(SimCluster):
         self._workers: dict[SimNode, list[RealWorker]] = defaultdict(list)
         self._has_disk = self._has_pool_file = True
         self._faults = ""
-        self._chance_of_faults = random.Random(seed)  # of its own: the rest of a story stays
+        # A generator of its own, so that faults change no other random choices of a seed.
+        self._chance_of_faults = random.Random(seed)
         self._setters: dict[int, SimNode] = {}  # by version
         self._clears: list[Span] = []
         self._drained: set[SimNode] = set()
-        self._told: list[tuple[float, bytes, str]] = []  # when, of which key (b"": of all), what
+        self._told: list[tuple[float, bytes, str]] = []  # (time, key or b"" for all keys, text)
 
     def __exit__(self, *what: object) -> None:
         for node in list(self.nodes.values()):
@@ -167,7 +168,8 @@ class RealRemovals(SimCluster):
         self.back_up_now(rng.choice(self.names))
 
     def come_back_from_backup(self, rng: random.Random) -> None:
-        """A node's disk and what it knows of removals, while others are there who know better."""
+        """Restores a node's disk and removal state from a backup, while other members know later
+        removals."""
         names = [name for name in self.names if self._homes[name].has_backup]
         if not names:
             return
@@ -187,7 +189,7 @@ class RealRemovals(SimCluster):
         return self.start(name)
 
     def drain(self, rng: random.Random) -> None:
-        """One that stays, and takes sets again after a while."""
+        """Drains a node that stays up. After a while it accepts sets again."""
         nodes = [node for node in self.readers() if node not in self._drained]
         if nodes:
             node = rng.choice(nodes)
@@ -208,7 +210,8 @@ class RealRemovals(SimCluster):
     # --- workers
 
     def somebody_works(self, rng: random.Random) -> None:
-        """A frozen daemon's data plane goes on, too."""
+        """Starts one random operation. Nodes with a hung daemon count too, because their data
+        planes go on."""
         nodes = [n for n in self.nodes.values() if n.process.up and engine_of(n).serves]
         if not nodes:
             return
@@ -230,7 +233,7 @@ class RealRemovals(SimCluster):
         self.get_page(node, worker, key)
 
     def _worker(self, node: SimNode, key: bytes) -> RealWorker | None:
-        """None: all are waiting."""
+        """A free worker of this node and namespace, or None if all are busy."""
         namespace = namespace_of(key)
         workers = [one for one in self._workers[node] if one.namespace == namespace]
         free = next((worker for worker in workers if worker.is_free), None)
@@ -252,7 +255,7 @@ class RealRemovals(SimCluster):
         self.tell(key, f"{node.name} sets {version}")
 
         def done(reply: Reply | None) -> None:
-            # Whatever has become of it: it is not stored later.
+            # The page is not stored after this moment, even if the answer was an error.
             self.history.sets[version].ended = self.net.now
             status = self._answered("set", node, key, reply)
             if status == OK:
@@ -287,7 +290,8 @@ class RealRemovals(SimCluster):
         worker.clear(done)
 
     def evict_pages(self, node: SimNode, worker: RealWorker, key: bytes) -> None:
-        """This page and those behind it leave the pool: they are on the disk, or gone."""
+        """Evicts this page and all later ones in KEYS from the pool. The disk may still have
+        them."""
         del worker
         for each in KEYS[KEYS.index(key) :] if key in KEYS else [key]:
             if engine_of(node).evict(engine_of(node).digest(namespace_of(each), each))[0]:
@@ -324,7 +328,8 @@ class RealRemovals(SimCluster):
         worker.get(key, done)
 
     def _check_clears(self, reader: SimNode, version: int, began: float) -> None:
-        """Whom a clear has reached does not find what was set before."""
+        """After a node has acknowledged a clear, no later read there may find a page set before
+        it."""
         was_set = self.history.sets[version].ended
         for clear in self._clears:
             if reader.address.incarnation in clear.members:
@@ -334,7 +339,7 @@ class RealRemovals(SimCluster):
                 )
 
     def _unsure(self) -> set[int]:
-        """Who may have missed removals, and promises nothing of what is set there since."""
+        """Incarnations that may have missed removals. Pages set there since carry no promise."""
         return {
             node.address.incarnation
             for node in self.nodes.values()
@@ -342,7 +347,7 @@ class RealRemovals(SimCluster):
         }
 
     def check_sets(self) -> None:
-        """All nodes take them, of all keys."""
+        """Checks that every node accepts a set of every key."""
         statuses: Counter[int | None] = Counter()
         for key in KEYS:
             for node in self.nodes.values():
@@ -353,13 +358,14 @@ class RealRemovals(SimCluster):
         self.run(ANSWER_S)
         assert statuses == {OK: len(self.nodes) * len(KEYS)}, f"statuses of sets: {statuses}"
 
-    # --- for people
+    # --- history for error messages
 
     def tell(self, key: bytes, what: str) -> None:
         self._told.append((self.net.now, key, what))
 
     def _answered(self, call: str, node: SimNode, key: bytes, reply: Reply | None) -> int | None:
-        """The page's status; of exists how many are there, of clear whether it was not complete."""
+        """Logs the answer and returns the page's status. For exists it is the number of pages
+        found, for clear the reply's value: nonzero if the clear was incomplete."""
         has_value = call in ("exists", "clear")
         status = None if reply is None else reply.value if has_value else reply.body[0]
         self.done[f"{call} {status}"] += 1
@@ -374,7 +380,7 @@ class RealRemovals(SimCluster):
             raise AssertionError(f"{error}\n{self.story(key)}") from error
 
     def story(self, key: bytes) -> str:
-        """The last of what happened to that key."""
+        """The latest events that concern this key."""
         told = [one for one in self._told if one[1] in (b"", key)][-TOLD_MAX:]
         return "\n".join(f"{now:9.3f}  {what}" for now, _, what in told)
 
@@ -384,7 +390,7 @@ def namespace_of(key: bytes) -> str:
 
 
 def members_of(node: SimNode) -> frozenset[int]:
-    """Incarnations that it knows of."""
+    """The incarnations that this node knows."""
     nodes = node.daemon.placement.nodes.values()
     return frozenset(known.address.incarnation for known in nodes)
 
@@ -417,7 +423,7 @@ def removed(seed: int) -> RealRemovals:
 def _removed(cluster: RealRemovals, rng: random.Random) -> None:
     def step() -> None:
         for _ in range(rng.randint(2, 12)):
-            # Several at one moment: their threads are at work at the same time.
+            # Several operations at one moment, so that their native threads run concurrently.
             for _ in range(rng.randint(1, 4)):
                 cluster.somebody_works(rng)
             cluster.run(rng.expovariate(10.0))
@@ -427,7 +433,7 @@ def _removed(cluster: RealRemovals, rng: random.Random) -> None:
             cluster.drain(rng)
         cluster.run(rng.choice([0.0, 0.0, 0.5 * TTL_S, 2 * TTL_S]))
 
-    # Parts that have never met know nothing of each other's removals.
+    # Start only once all parts have met: before that they know nothing of each other's removals.
     cluster.until_agreed(20 * TTL_S)
     members_trouble(cluster, rng, STEPS, step)
     for name in cluster.names:

@@ -1,5 +1,6 @@
-"""Native threads beside virtual time: it stands still while one of them works, and goes on when
-each has ended or waits for an answer of Python. So what they do takes no time."""
+"""Native threads beside virtual time. Virtual time stands still while a thread works. It goes on
+once every thread has ended or waits for an answer from Python. So native work takes no virtual
+time."""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ from harness.clock import seconds
 
 from sim.loop import Loop
 
-# No native call works for so long, however busy this machine is.
+# No native call works this long, even on a busy machine.
 STUCK_S = 60.0
 
 
 class Busy(Protocol):
-    """Whoever has native threads at work."""
+    """An object with native threads that may be working."""
 
     @property
     def is_busy(self) -> bool: ...
     def pass_on(self) -> bool:
-        """What they have said, to Python. Whether there was anything."""
+        """Passes their pending events to Python. Returns whether there were any."""
 
 
 class RealTime:
-    """Who works beside `loop`, which waits for them."""
+    """Tracks native work, for which `loop` waits."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -46,7 +47,7 @@ class RealTime:
         self._poll.close()
         os.close(self._wake)
 
-    # --- who works
+    # --- native threads and descriptors
 
     def add(self, who: Busy) -> None:
         self._busy[who] = None
@@ -55,7 +56,7 @@ class RealTime:
         self._busy.pop(who, None)
 
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
-        """Until `forget`. What is called reads what is there."""
+        """Calls `on_readable`, which must read the data, until `forget`."""
         self._poll.register(fd, select.EPOLLIN)
         self._on_readable[fd] = on_readable
 
@@ -66,8 +67,8 @@ class RealTime:
     def run(
         self, work: Callable[[], Any], ended: Callable[[], object]
     ) -> tuple[threading.Thread, asyncio.Future[Any]]:
-        """On a thread of its own, since it waits for Python. `ended` is called before the future
-        has its result."""
+        """Runs `work` on a thread of its own, since it waits for Python. Calls `ended` before the
+        future gets its result."""
         future = self._loop.create_future()
 
         def end(give: Callable[[Any], None], what: Any) -> None:
@@ -96,7 +97,8 @@ class RealTime:
     # --- the loop's side
 
     def wait(self) -> bool:
-        """Until nobody works, or something has come of it: then that is to be done first."""
+        """Waits until no thread works, or until there are events, which Python must handle first.
+        Returns whether there were any."""
         if any(who.pass_on() for who in self._busy):
             return True
         busy = [who for who in self._busy if who.is_busy]

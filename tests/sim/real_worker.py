@@ -1,5 +1,5 @@
-"""A worker of a real data plane in virtual time: one call at a time, and whoever has begun it is
-called with the answer."""
+"""A worker of a real data plane in virtual time. It makes one call at a time and passes the answer
+to a callback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE_BYTES = 4096
 WORD = struct.Struct("<Q")
 WORDS = PAGE_BYTES // WORD.size
 
-# None: the engine has ended first.
+# None: the engine ended before it answered.
 Done = Callable[[Reply | None], object]
 
 
@@ -38,7 +38,7 @@ class _Line(RawWorker):
 
 
 class RealWorker:
-    """Each word of a page is its version."""
+    """One worker. Every word of a page it sets is the page's version."""
 
     def __init__(
         self, engine: RealEngine, socket_path: Path, namespace: str, real_time: RealTime
@@ -75,13 +75,13 @@ class RealWorker:
         self._begin(CLEAR, b"", done)
 
     def version(self) -> int:
-        """Of the page that was got."""
+        """The version of the page that the last get returned."""
         (version,) = WORD.unpack(self._memory[: WORD.size])
         assert self._memory[:] == WORD.pack(version) * WORDS, "a page of two contents"
         return int(version)
 
     def close(self) -> None:
-        """With its engine, or before."""
+        """Called when the engine ends, or earlier."""
         if self._is_open:
             self._is_open = False
             self._real_time.forget(self._raw.fileno())

@@ -1,8 +1,8 @@
-"""Pages that are set, removed and read at random nodes while everything goes wrong that can, in
-virtual time: no read that begins after a removal was answered gets what was set before it.
+"""Sets, removes and reads pages at random nodes under random faults, in virtual time. A read that
+begins after a removal was answered must not return a page set before that removal.
 
-A page's version is its length. Daemons have disks here: what they hold, their journals and what
-they remember of removals outlive them. The daemons' own Removals and RemovalCatchUp do the work.
+A page's version is its length. Daemons have disks here: their pages, their journals and their
+removal state survive restarts. The daemons' own Removals and RemovalCatchUp do the work.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from sim.members import TIMING
 
 TTL_S = TIMING.member_ttl_s
 KEYS = [digest_of(f"key {number}") for number in range(12)]
-ANSWER_S = 2.0  # a worker's time
-# From the last trouble until no removal is under way: somebody drives on what its own node forgot.
+ANSWER_S = 2.0  # of a worker's call
+# After the last fault every removal ends within this time, even if the node that drove it has
+# forgotten it and another member must continue.
 OVER_S = 60.0
 
 
 @dataclass
 class Disk:
-    """Of one node, over all its starts."""
+    """The disk of one node, which survives its restarts."""
 
-    pool: dict[bytes, int] = field(default_factory=dict)  # version
+    pool: dict[bytes, int] = field(default_factory=dict)  # digest -> version
     journal: list[bytes] = field(default_factory=list)
     floor: int = 0
     remembered: Remembered = field(default_factory=Remembered)
 
 
 class DiskStore:
-    """As RemovalStore."""
+    """Replaces RemovalStore."""
 
     problem = ""
 
@@ -66,7 +67,8 @@ class DiskStore:
 
 def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
     async def has_ended(_: Any, life: Life) -> bool:
-        """What the host of that process says to a connection."""
+        """The answer of the process's host to a connection attempt. True if the process has
+        ended."""
         asker = this_process().name
         there = cluster.nodes.get(life.node_id)
         cut = {(asker, life.node_id), (life.node_id, asker)} & cluster.net.cuts
@@ -78,7 +80,7 @@ def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
 
 
 def check_over(cluster: SimCluster) -> None:
-    """When nothing has happened for long: no removal is under way, and everybody vouches."""
+    """After a long quiet time no removal is running, and every node vouches for its pages."""
     for node in cluster.nodes.values():
         now = node.clock
         found = {
@@ -90,13 +92,13 @@ def check_over(cluster: SimCluster) -> None:
 
 
 class RemovalsCluster(SimCluster):
-    """A SimCluster whose nodes have disks, and its workers."""
+    """A SimCluster whose nodes have disks, with their workers."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.disks: dict[str, Disk] = defaultdict(Disk)
         self.history = History()
-        self.started: dict[str, float] = {}  # by name: its present start
+        self.started: dict[str, float] = {}  # when each node last started
 
     def _replace(self, stack: Any) -> None:
         super()._replace(stack)
@@ -145,7 +147,7 @@ class RemovalsCluster(SimCluster):
             self.read(node, digest, rng.random() < 0.5)
 
     def set(self, node: SimNode, digest: bytes) -> int:
-        """The version, if it is stored."""
+        """Returns the version, or 0 if the engine refuses the set or has the page."""
         version, engine = self.history.begin_set(self.net.now), node.engine
         if digest in engine.removing or digest in engine.pool:
             return 0
@@ -170,14 +172,16 @@ class RemovalsCluster(SimCluster):
         node.process.do(lambda: self.loop.create_task(removed()))
 
     def read(self, node: SimNode, digest: bytes, one_sided: bool) -> None:
-        """`one_sided`: as RDMA reads, from the memory of a process that may hang."""
+        """With `one_sided` it reads as RDMA does: from the memory of a process even if that
+        hangs."""
         began, engine = self.net.now, node.engine
         if not engine.serving:
             return
         if (held := engine.pool.get(digest)) is not None:
             self.got(node, digest, held[1], began, node.name)
             return
-        # By a copy of what the other has told of its records: of any, as long as it serves.
+        # Any other node may have a copy of the holder's records, so a read may go there without a
+        # lookup.
         for known in node.daemon.placement.nodes.values():
             self._read_there(node, known.address, digest, 0, began, one_sided)
 
@@ -200,7 +204,7 @@ class RemovalsCluster(SimCluster):
     def _read_there(
         self, node: SimNode, address: Any, digest: bytes, generation: int, began: float, now: bool
     ) -> None:
-        """`generation`: 0 for any."""
+        """A `generation` of 0 accepts any."""
 
         def look() -> None:
             there = self.process(address)
@@ -242,7 +246,7 @@ def _removed(cluster: RemovalsCluster, rng: random.Random) -> None:
             cluster.run(rng.expovariate(10.0))
         cluster.run(rng.choice([0.0, 0.0, 0.5 * TTL_S, 2 * TTL_S]))
 
-    # Parts that have never met know nothing of each other's removals.
+    # Start only once all parts have met: before that they know nothing of each other's removals.
     cluster.until_agreed(20 * TTL_S)
     members_trouble(cluster, rng, 25, step)
     for name in cluster.names:

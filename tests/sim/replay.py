@@ -1,8 +1,10 @@
-"""A fingerprint of everything that happens in a story: the same for every run of its seed.
+"""Prints a fingerprint of everything that happens in a story. Every run of a seed must give the
+same.
 
     PYTHONPATH=tests .venv/bin/python -m sim.replay JUNK pages 112 planned 7 ...
 
-JUNK objects are strewn over the memory first: what hangs on addresses differs with their number.
+It first allocates JUNK objects. Behaviour that depends on memory addresses then differs between
+runs with different JUNK.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from sim.net import Net, Work
 
 
 def fingerprint(kind: str, seed: int) -> str:
-    """Of when each thing was to happen (in the order of asking for it), and of who took which view
-    when: messages, calls, time-outs, ticks and reads are all among them."""
+    """Covers the time and order of everything scheduled, and every adopted view. That includes
+    messages, calls, timeouts, ticks and reads."""
     print_of = blake2b(digest_size=8)
     plain_after, plain_keep, plain_took = Net.after, Members._keep, SimCluster.took
 
@@ -50,7 +52,7 @@ def fingerprint(kind: str, seed: int) -> str:
 
 
 def strew(count: int) -> list[bytearray]:
-    """Objects of many sizes with holes between them, for as long as the caller keeps them."""
+    """Fragments memory with objects of many sizes, for as long as the caller keeps them."""
     rng = random.Random(count)
     junk = [bytearray(rng.randint(1, 400)) for _ in range(count)]
     rng.shuffle(junk)

@@ -1,8 +1,8 @@
-"""The daemon's rings over native tables, one table for all nodes that have the same members.
+"""The daemon's rings over native tables, with one table shared by all nodes with equal members.
 
-A node's own ring differs from the next one's only in its holder indices. Of a thousand rings with
-160 positions a node there would be no room for any pages; so what `build_ring` packs is not the
-positions but the name of a shared table, and the node's index of each of its members.
+The rings of two nodes differ only in their holder indices. A thousand separate rings with 160
+positions a node would leave no memory for pages. So `build_ring` packs no positions. It packs the
+name of a shared table, and this node's index of each member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peercached import _native
 from peercached.directory.ring import Ring, vnodes_of
 
 NOBODY = 0xFFFF
-Members = tuple[tuple[str, int], ...]  # node ids with their bytes of pool, in order
+Members = tuple[tuple[str, int], ...]  # sorted (node id, pool size in bytes)
 Parts = list[tuple[int, bytes]]
 
 
@@ -30,12 +30,12 @@ class _Lookup(Protocol):
 
 
 class _Table:
-    """A native ring in which a node's index is its rank among the members."""
+    """A native ring that numbers the nodes by their rank among the members."""
 
     def __init__(self, members: Members) -> None:
         self.members = members
         ranks = {node_id: rank for rank, (node_id, _) in enumerate(members)}
-        # A node alone would make the builder forget all the others.
+        # Building a ring of one node would make the shared builder forget all other positions.
         builder = _builder if len(members) > 1 else Ring()
         self._packed = builder.build(ranks, weights=dict(members))
         self._by_replicas: dict[int, _native.RingTable] = {}
@@ -52,8 +52,8 @@ class _Table:
 
 
 class _AllButOne:
-    """The ring that a table would be without one member, if that changes no other's positions:
-    what each node that was on its own takes for the ring before."""
+    """A shared table without one member, provided that its removal changes no other positions. A
+    node that was on its own takes it for the former ring."""
 
     def __init__(self, table: _Table, rank: int) -> None:
         self.table, self.rank = table, rank
@@ -113,7 +113,7 @@ def _all_but_one(members: Members) -> _AllButOne | None:
 def build_ring(
     members: Mapping[str, int], pool_bytes: Mapping[str, int] | None = None
 ) -> tuple[bytes, bytes]:
-    """A placement.RingBuilder; only for `RingTable` below."""
+    """A placement.RingBuilder. Only `RingTable` below understands its result."""
     sizes = pool_bytes or {}
     ids = sorted(members)
     indices = [members[node_id] for node_id in ids]
@@ -122,17 +122,17 @@ def build_ring(
 
 
 class RingTable:
-    """As the native one, of what `build_ring` packs."""
+    """Replaces the native RingTable for the output of `build_ring`."""
 
     def __init__(self, name: bytes, nodes: bytes, replicas: int) -> None:
         self._table = _tables[name]
         self._lookup: _Lookup = self._table.native(replicas)
         self._indices = array("H", nodes)
-        self.rank = self.rank_of(0)  # ours
+        self.rank = self.rank_of(0)  # this node's
 
     @property
     def shared(self) -> _native.RingTable:
-        """Of a ring that we are in."""
+        """The native table of a ring that includes this node."""
         assert isinstance(self._lookup, _native.RingTable)
         return self._lookup
 

@@ -1,9 +1,10 @@
-"""gRPC between processes in virtual time, as far as the daemon uses it: the channels and servers of
-grpc.aio on connections of net.py. Messages are serialized; calls end with gRPC's own errors.
+"""gRPC between processes in virtual time, limited to the parts that the daemon uses. It replaces
+the channels and servers of grpc.aio by connections of net.py. Messages are serialized, and calls
+end with gRPC's own errors.
 
-A connection is made for the first call, and for the first after it was lost. Where nobody listens
-that fails at once, where nobody answers after CONNECT_S; calls then fail until another attempt,
-made after a pause, has succeeded.
+The first call opens a connection, and so does the first call after a loss. Without a listener the
+attempt fails at once; without any answer it fails after CONNECT_S. Further calls fail until a new
+attempt succeeds, which starts after a backoff.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Code = grpc.StatusCode
 
 
 class Network:
-    """Who listens where. `dark`: whether a machine is down, with all that would answer there.
-    `meter` is told of every message: from, to, bytes."""
+    """The listening servers and all channels. `dark` tells whether a machine is down, so that
+    nothing there answers. `meter` gets (from, to, bytes) of every message."""
 
     def __init__(self, net: Net, dark: Callable[[str], bool]) -> None:
         self.net = net
@@ -48,7 +49,7 @@ class Network:
         return Channel(self, endpoint)
 
     def kill(self, process: Process, silently: bool) -> None:
-        """It is no more. Whoever is connected to it hears that, unless that is done `silently`."""
+        """Ends the process. Connected peers notice it, unless `silently`."""
         for server in [s for s in self.servers.values() if s.process is process]:
             server.close()
             for connection in [] if silently else list(server.connections):
@@ -139,7 +140,7 @@ class _Call:
         loop.call_later(seconds, self._give_up, Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     async def _next(self) -> Any:
-        """The next message, EOF at the end; gRPC's error if that is no good one."""
+        """Returns the next message, or EOF after a normal end. Otherwise raises gRPC's error."""
         while not self._inbox:
             if self.status is not None:
                 if self._cancelled:
@@ -156,7 +157,7 @@ class _Call:
         try:
             found = await self._next()
             while await self._next() is not EOF:
-                pass  # there is one message
+                pass  # wait for the end: there is only one message
             return found
         except asyncio.CancelledError:
             self.cancel()
@@ -188,7 +189,7 @@ class Channel:
         self._net = network.net
         self._endpoint = endpoint
         self._connection: _Connection | None = None
-        self._attempt = 0  # the one that is under way; 0: none
+        self._attempt = 0  # the running attempt; 0: none
         self._attempts = count(1)
         self._broken = ""  # why the last attempt failed
         self._pause_s = BACKOFF_FIRST_S
@@ -196,7 +197,7 @@ class Channel:
         self._closed = False
         network.channels[self.process][self] = None
 
-    # A stub has some thirty of these, and there are as many stubs as links: no closures.
+    # Partials instead of closures, for memory: every link has a stub with about thirty of these.
 
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
@@ -396,7 +397,7 @@ class _Connection:
         self._send(1, 0, arrive)
 
     def end(self) -> None:
-        """The server's process stops, or is no more."""
+        """The server's process stops or has died."""
         for served in list(self._served.values()):
             served.task.cancel()
         self.line.close(1)
@@ -428,7 +429,8 @@ class _Served:
         self._waiter: asyncio.Future[None] | None = None
         self._handler = server.handler(_Details(method, metadata))
         self.task = asyncio.ensure_future(self._run())
-        # One that is cancelled before it has begun says nothing by itself.
+        # A task that is cancelled before its first step runs no code, so the callback sends the
+        # status.
         self.task.add_done_callback(lambda _: self._over(Code.CANCELLED, "cancelled"))
         self._ended = False
 
@@ -514,7 +516,7 @@ class Server:
         self._network.servers[self._address] = self
 
     async def stop(self, grace: float | None) -> None:
-        """Whoever is being answered has `grace` seconds still; nobody else comes in."""
+        """Refuses new calls. Running calls get `grace` seconds to end."""
         self.close()
         await asyncio.sleep(grace or 0.0)
         for connection in list(self.connections):

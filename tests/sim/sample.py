@@ -1,8 +1,8 @@
-"""Large clusters in which some nodes only may have pages.
+"""Large clusters in which only some nodes may hold pages.
 
-A daemon has a stream to every other, also while it has no pages: of a thousand daemons these are a
-million. Where only some may have any, the others have no streams, nobody waits for their records,
-and hands are shaken with holders only. All are members, masters, owners of records and readers.
+A daemon has a stream to every other, even while it has no pages. A thousand daemons would need a
+million streams. Here nodes that may hold no pages have no streams, nobody waits for their records,
+and handshakes go to holders only. All nodes are members, masters, owners of records and readers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FEWER_FROM_NODES, FEWER_HOLDERS = 1500, 15
 
 
 def holders_of(size: int) -> set[str] | None:
-    """The first three, who are heads, and every so many-th of the others; and newcomers. None: all
-    may have pages."""
+    """The names of the nodes that may hold pages: the first three, which may be heads, a regular
+    sample of the others, and newcomers. None means all nodes."""
     if size < FROM_NODES:
         return None
     holders = HOLDERS if size < FEWER_FROM_NODES else FEWER_HOLDERS

@@ -1,10 +1,10 @@
-"""How long a cluster takes to agree, and what that costs on the wire, by its size.
+"""Measures how long clusters of each size take to agree, and the traffic that this costs.
 
     PYTHONPATH=tests .venv/bin/python -m sim.scale 100 1000 2000
 
-The state machines and messages are the daemon's; time and network are virtual (one way 0.5 to
-5 ms, no loss). A process is busy with each call for CALL_S (calls.py). Bytes are those of the
-protobuf messages, plus what a call adds to them.
+State machines and messages are the daemon's. Time and network are virtual (0.5 to 5 ms one way, no
+loss). Each call keeps a process busy for CALL_S (calls.py). The byte counts include the protobuf
+messages and the overhead of a call.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from sim import figures
 from sim.large import shared_views
 from sim.members import TIMING, Members
 
-# Frames, compressed headers (with the session) and TCP/IP of one unary call, both ways together,
-# half of it each. Two idle daemons in a network namespace of their own move 439 bytes for each
-# heartbeat with its answer; the messages are 50 of them.
+# Overhead of one unary call: frames, compressed headers with the session, and TCP/IP. It covers
+# both directions, half of it each. Two idle daemons in a network namespace move 439 bytes for each
+# heartbeat and its answer; about 50 of them are the messages.
 CALL_OVERHEAD_BYTES = 390
-# Of a member, alive or gone: simulated ones have none.
+# Size of each member's key, alive or gone, since simulated members have none.
 KEY_ON_WIRE_BYTES = 34
-# Of a processor, for one heartbeat with its answer: measured, see docs/scaling.md.
+# Processor time of one heartbeat with its answer, measured (docs/scaling.md).
 CALL_S = 0.0004
 QUIET_S = 10.0
 MASTERS = 3
 SEEDS = 3
-EVENTS = 3  # of each kind and seed; of the first master one
-LARGE = 2000  # of so many nodes one seed, with two events
+EVENTS = 3  # of each kind per seed, but only one crash of the first master
+LARGE = 2000  # from this many nodes: one seed with two events
 SLOW_FROM = 1000
 SETTINGS = {
     "membership": TIMING,
-    # What docs/scaling.md recommends for a thousand nodes and more.
+    # The settings that docs/scaling.md recommends from a thousand nodes on.
     "membership_slow": Timing(heartbeat_interval_s=3.0, member_ttl_s=15.0),
 }
 
 
 class Meter:
-    """Bytes sent and received by each node, of heartbeats, answers and pushes."""
+    """Counts the bytes of heartbeats, answers and pushes that each node sends and receives."""
 
     def __init__(self, cluster: Members) -> None:
         self.sent: dict[str, int] = defaultdict(int)
@@ -97,7 +97,8 @@ class Meter:
 
 
 class Trial:
-    """One cluster, and events that come to it at rest; figures by name, one for each event."""
+    """Applies events to one cluster at rest. `found` has a list of figures by name, one figure an
+    event."""
 
     def __init__(self, nodes: int, seed: int, timing: Timing) -> None:
         self.found: dict[str, list[float]] = defaultdict(list)
@@ -131,7 +132,8 @@ class Trial:
         self.found["master_bytes_s"].append(master)
 
     def _event(self, name: str, happens: Callable[[], object]) -> None:
-        """Whose cost is what the busiest master sends and receives more than at rest."""
+        """Measures the time until agreement, and the bytes of the busiest master beyond its rate at
+        rest."""
         cluster, meter = self._cluster, self._meter
         cluster.run(self._rest_s)
         meter.clear()
@@ -144,7 +146,7 @@ class Trial:
 
 
 def measure(nodes: int, timing: Timing) -> dict[str, float]:
-    """Of all events of all seeds the median and, of times, the worst."""
+    """The median over all events and seeds. For times also the worst."""
     all_: dict[str, list[float]] = defaultdict(list)
     for seed in range(SEEDS if nodes < LARGE else 1):
         trial = Trial(nodes, seed, timing)
@@ -172,6 +174,6 @@ def main(sizes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    gc.set_threshold(100_000, 50, 1000)  # see large.py
+    gc.set_threshold(100_000, 50, 1000)  # as in large.py
     with shared_views():
         main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])

@@ -1,10 +1,10 @@
-"""What travels on the record streams when a node joins, and when one crashes.
+"""Counts what the record streams carry when a node joins, and when one crashes.
 
     PYTHONPATH=tests .venv/bin/python -m sim.sent 20 60 100
 
-Counted in simulated clusters of whole daemons: the records that were sent against those that have
-an owner that they had not, and the bytes of all batches and acknowledgements, for each node that
-has pages. In a large cluster these are some only (sample.py), each with streams to all.
+It simulates clusters of whole daemons. It compares the records sent with those that got a new
+owner. It also counts the bytes of all batches and acknowledgements, for each node that has pages.
+In a large cluster only some nodes have pages (sample.py), and each of them has streams to all.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sim.members import TIMING
 from sim.sample import holders_of
 
 SEEDS = 3
-LARGE = 100  # of so many nodes one seed, with one of each
-JOINS = 2  # in each cluster, and as many crashes
-PAGES_A_NODE = 30  # of those that have any
+LARGE = 100  # from this many nodes: one seed with one join and one crash
+JOINS = 2  # in each cluster, with as many crashes
+PAGES_A_NODE = 30  # of those that may have pages
 POOLS_ALIKE = (1 << 30,)
-# gRPC's and HTTP/2's frames and TCP/IP, of one message on a stream that stands.
+# Overhead of one message on an open stream: frames of gRPC and HTTP/2, and TCP/IP.
 MESSAGE_OVERHEAD_BYTES = 5 + 9 + 52
 SYNC_S = 10.0
 
 
 class Counted:
-    """`counts` since it was last cleared, over all streams of the cluster."""
+    """`counts` sums over all streams of the cluster. The caller clears it."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.counts: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class Counted:
         self._known: set[SimNode] = set()
 
     def listen(self) -> None:
-        """To nodes that are new, too."""
+        """Starts counting at nodes that are new."""
         for node in self._cluster.nodes.values():
             if node not in self._known:
                 self._known.add(node)
@@ -71,7 +71,7 @@ class Counted:
 
 
 def _owned(cluster: SimCluster) -> set[tuple[bytes, str, str]]:
-    """(digest, its holder, one of its owners)"""
+    """All (digest, its holder, one of its owners)."""
     node = cluster.nodes[cluster.names[0]]
     nodes, engine = node.daemon.placement.nodes, node.engine
     return {
@@ -127,7 +127,7 @@ def measure(nodes: int) -> dict[str, float]:
 
 
 def main(sizes: list[int]) -> None:
-    gc.set_threshold(100_000, 50, 1000)  # see large.py
+    gc.set_threshold(100_000, 50, 1000)  # as in large.py
     for size in sizes:
         found = measure(size)
         figures.keep("sent", found)

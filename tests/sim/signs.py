@@ -1,4 +1,4 @@
-"""Signs of life in virtual time, as the followers of real data planes would bring them."""
+"""Signs of life in virtual time, as the real data planes would deliver them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.cluster import SimNode
 
-# Incarnation, view number, sequence, epochs mark, is a master, seconds since, and since an answer.
+# Incarnation, view number, sequence, epochs mark, is a master, seconds since the sign, and seconds
+# since an answer.
 Heard = tuple[int, int, int, int, bool, float, float]
 
 
 class Signs:
-    """Of one node, whose engine has `signs`, too, and so have the others'."""
+    """The signs of life of one node. Every engine of the cluster has one of these in `signs`."""
 
     def __init__(self, node: SimNode) -> None:
         self._node = node
         self._own = (0, 0, 0, False)
         self._until = 0.0
-        self._next_at: dict[int, float] = {}  # by incarnation, when there is one again
+        self._next_at: dict[int, float] = {}  # incarnation -> time of its next sign
 
     def say(
         self, view_number: int, sequence: int, is_master: bool, for_s: float, mark: int
@@ -27,7 +28,8 @@ class Signs:
         self._until = self._node.clock + for_s
 
     def take(self) -> list[Heard]:
-        """Of those that this node reaches, and that reach it: as often as they would come."""
+        """New signs of the peers that can exchange messages with this node, at the usual
+        intervals."""
         us, heard = self._node, []
         for node in us.daemon.placement.nodes.values():
             incarnation = node.address.incarnation

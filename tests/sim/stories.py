@@ -1,13 +1,14 @@
-"""Stories of the whole cluster, membership and directory together, one per kind and seed.
+"""Stories of the whole cluster, membership and directory together, by kind and seed.
 
     PYTHONPATH=tests .venv/bin/python -m sim.stories 3000              seeds 0 to 2999 of each kind
     PYTHONPATH=tests .venv/bin/python -m sim.stories --seed planned 77  that one again
 
-members   everything goes wrong that can; membership alone, so that there can be many nodes
-pages     the same with pages that are set, evicted, looked up and read meanwhile
-planned   joins, drains, leaves and restarts: nobody misses a page that was visible all the time
-hung      a master hangs: nobody but it is thrown out, nobody misses a page of the others
-parted    the network is cut in two: each part has its own pages, also when they meet again
+members   random faults with membership alone, so that clusters can be larger
+pages     random faults while pages are set, evicted, looked up and read
+planned   joins, drains, leaves and restarts: no reader misses a page that was always visible
+hung      a master hangs: only that node may be removed, and no page of the others is missed
+parted    a partition: each part keeps finding its own pages, also after healing
+removed   pages are set, removed and read under random faults (removals.py)
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ from sim.sample import holders_of
 TTL_S = TIMING.member_ttl_s
 PAGES = [digest_of(f"page {page}") for page in range(40)]
 PAGES_AT_ONCE = 8
-# Who leaves has said so; if that was lost on the way to one, its next heartbeat brings it.
+# A leaving node says goodbye. If that message is lost, the next heartbeat brings the news.
 LEAVERS_ARE_KNOWN_S = 2 * TIMING.heartbeat_interval_s
 PLANNED_MAX = 5  # changes
-# From a cut until each part goes by its own view: one with a master, and one that has to make some.
+# After a cut each part adopts its own view: the first time is for a part with a master, the second
+# for one that must make new masters.
 PARTED_S, TAKEN_OVER_S = 1.5 * TTL_S, 2.5 * TTL_S
-# Of the stories, every so many-th has so many nodes, the others 3 to 6 (2 to 12 without pages).
+# Every WIDE_EVERY-th story has a size from WIDE, every LARGE_EVERY-th one from LARGE. The others
+# have 3 to 6 nodes (2 to 12 without pages).
 WIDE_EVERY, WIDE = 20, (10, 20)
 LARGE_EVERY, LARGE = 250, (50, 100)
 
 
 class Reader:
-    """Some node reads some pages, again and again. `missed`: those that were visible all the time
-    at nodes of `steady`, and were not got by one of them."""
+    """Random nodes read random pages again and again. `missed` lists the misses at `steady` nodes
+    of pages that were always visible at steady holders."""
 
     def __init__(
         self, cluster: SimCluster, pause_s: float, steady: Callable[[SimNode], bool]
@@ -55,7 +58,7 @@ class Reader:
         self._next()
 
     def forget(self) -> None:
-        """What was missed, also by reads that are under way."""
+        """Clears the misses, and ignores those of reads in flight."""
         self.missed.clear()
         self._counts_from = self._cluster.net.now
 
@@ -91,7 +94,7 @@ class Reader:
 
 
 def _turn_over(cluster: SimCluster, rng: random.Random, pages: int) -> None:
-    """Some pages are set, or evicted where they are."""
+    """Picks some pages; evicts each where a random node holds it, or else sets it there."""
     nodes = cluster.setters()
     for digest in rng.sample(PAGES, pages if nodes else 0):
         node = rng.choice(nodes)
@@ -191,7 +194,7 @@ def _planned(cluster: SimCluster, rng: random.Random) -> None:
                 cluster.start(name)
         else:
             cluster.start(f"x{change}")
-        # The next change may come while this one is still under way.
+        # The next change may begin before this one is complete.
         cluster.run(rng.choice([0.05, 0.5, 3.0]))
         _turn_over(cluster, rng, 3)
         assert not reader.missed, "\n".join(reader.missed)
@@ -234,8 +237,8 @@ def _hung(cluster: SimCluster, rng: random.Random) -> None:
         nobody_else_goes(rng.choice([0.5, 1.0, 3.0]) * TTL_S)
         victim.resume()
         nobody_else_goes(TTL_S)
-        # It is taken out and comes back, each time one view for each of the nodes, or two where two
-        # masters have come to it at once.
+        # The victim is removed and returns. Each change makes one view for each node, or two if two
+        # masters noticed at once.
         assert cluster.changes - before <= 6 * len(cluster.nodes), "views change again and again"
         assert not reader.missed, "\n".join(reader.missed)
     reader.stopped = True
@@ -269,7 +272,7 @@ def _parted(cluster: SimCluster, rng: random.Random) -> None:
     cluster.run(PARTED_S)
     for reader in readers:
         reader.forget()
-    # A part with a master has found the others dead; one without makes masters first.
+    # A part with a master has found the others dead. Another must make masters first.
     misses_nothing(TAKEN_OVER_S - PARTED_S, [r for r, has in zip(readers, led, strict=True) if has])
     for reader in readers:
         reader.forget()

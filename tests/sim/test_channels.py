@@ -1,4 +1,4 @@
-"""RDMA channels between daemons: who gets one, and that every wish is answered exactly once."""
+"""RDMA channels between daemons: who gets one, and that every request is answered exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def answer_of(node: LoopNode, qpn: int = 18, incarnation: int | None = None) -> bytes:
-    """A packed ChannelAnswer of a pool of one piece."""
+    """A packed ChannelAnswer for a pool of one chunk."""
     if incarnation is None:
         incarnation = node.daemon.placement.own.address.incarnation
     end = channel_ends.END.pack(1, qpn, 4712, 0, 3, 16, GID, 2, 5)
@@ -163,7 +163,7 @@ def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
             def accept(*_: Any) -> bytes:
                 begun.set()
                 assert go_on.wait(seconds(10))
-                expelled.clear()  # what was freed when it left did not have this one
+                expelled.clear()  # the expel at its departure came too early for this channel
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept
@@ -210,9 +210,9 @@ def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> No
                 return answer_of(holder)
 
             holder.engine.accept_channel = accept
-            for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # some wait for a turn
+            for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # too many to run at once
                 wish(reader, holder, connect_id)
-            # Long before the holder would go on.
+            # The timeout ends them long before the holder would.
             await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
             assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
             assert "is suspect" not in reader.sentences(), "all else of it is well"
@@ -226,7 +226,7 @@ def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
             await in_sync(reader, holder)
-            lock, at_once = threading.Lock(), [0, 0]  # now, at most
+            lock, at_once = threading.Lock(), [0, 0]  # [now, maximum]
             go_on = threading.Event()
 
             def accept(*_: Any) -> bytes:
@@ -328,7 +328,7 @@ def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
                 wish(reader, holder, 1)
                 await eventually(lambda: reader.daemon.connects._tasks)
                 wish(reader, holder, 2)
-                reader.daemon.events.drain()  # not begun when it is cancelled
+                reader.daemon.events.drain()  # not started yet when the daemon cancels it
                 reader.daemon.events.stop()
                 await eventually(lambda: len(reader.engine.channels) == 2)
                 assert why_not(reader, 1) == why_not(reader, 2) == "this daemon stops"

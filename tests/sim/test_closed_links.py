@@ -1,4 +1,4 @@
-"""Whoever uses a link that is closed meanwhile learns that the peer is gone, and goes on."""
+"""A call on a link that closes meanwhile fails as if the peer were gone, and its caller goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from peercached.proto import peer_pb2 as pb
 
 @asynccontextmanager
 async def link_to_a_mute() -> AsyncIterator[PeerLink]:
-    """To somebody who takes connections and says nothing."""
+    """A link to a server that accepts connections and never speaks."""
     mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = mute.sockets[0].getsockname()[1]
     own = NodeAddress("a", 1, "127.0.0.1", 1, 2)

@@ -1,4 +1,4 @@
-"""Claims about whole clusters, in virtual time and by seed."""
+"""Claims about whole clusters, in virtual time, by seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_cluster() -> Iterator[Make]:
 
 
 def some(quick: int, all_of_them: int) -> list[object]:
-    """Seeds: the first few in every run, the others in `make test-slow`; `make sim` has more."""
+    """The first few seeds in every run, all of them in `make test-slow`. `make sim` runs more."""
     later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
     return [*range(quick), *later]
 
@@ -35,9 +35,10 @@ def test_cluster_converges_and_finds_every_page_after_random_faults(seed: int) -
     stories.pages(seed)
 
 
-# 120: a page comes to the reader's own pool between its look there and the owners' answer.
-# 149, 230: who comes with others reads before these know what they own.
-# 430, 572: an owner of the view before last, or again, knows of a page that was evicted meanwhile.
+# 120: a page enters the reader's own pool after its check there and before the owners answer. 149,
+# 230: a reader that joins with others reads before these know which records they own. 430, 572: a
+# former owner, or one that owns the page again, still has a record of a page that was evicted
+# meanwhile.
 @pytest.mark.parametrize("seed", [*some(30, 80), 120, 149, 230, 430, 572])
 def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -> None:
     stories.planned(seed)
@@ -81,7 +82,7 @@ def test_partition_sides_keep_their_pages_through_split_and_healing(seed: int) -
 def test_survivors_take_over_when_a_rack_with_all_masters_dies(
     make_cluster: Make, gone: int
 ) -> None:
-    """However many come before them in order."""
+    """Even if all the dead nodes come first in the order of candidates."""
     cluster = make_cluster(3, 16, max_masters=1)
     cluster.until_agreed(30.0)
     cluster.run(2.0)
@@ -128,8 +129,8 @@ def test_a_page_is_found_everywhere_as_soon_as_its_set_was_answered(make_cluster
 
 
 def test_joins_and_a_crash_cost_no_page_of_a_survivor(make_cluster: Make) -> None:
-    """Owners change with every view: until they are in sync, the others and the owners of the
-    views before are asked, too."""
+    """Owners change with every view. Until the new owners are in sync, readers also ask the other
+    owners and the former ones."""
     cluster = make_cluster(3, 5)
     cluster.run(10.0)
     stayer = cluster.nodes["n0000"]
@@ -172,7 +173,7 @@ def test_pages_of_a_dead_node_are_found_nowhere_after_the_ttl(make_cluster: Make
 def test_pages_of_a_silently_dead_machine_are_read_from_other_holders(
     make_cluster: Make,
 ) -> None:
-    """Its connections do not end: only that nothing is answered tells that it is gone."""
+    """Its connections do not end, so only timeouts reveal its death."""
     cluster = make_cluster(7, 5)
     cluster.run(10.0)
     digests = [digest_of(f"page {page}") for page in range(30)]
@@ -204,7 +205,8 @@ def test_pages_of_a_silently_dead_machine_are_read_from_other_holders(
 def test_simulation_fails_on_a_record_of_a_long_dead_process(
     make_cluster: Make,
 ) -> None:
-    """The check knows who is alive: a reader that takes no views any more is found out."""
+    """Tests the check itself: it knows the truth, so it catches a reader that stopped taking
+    views."""
     cluster = make_cluster(8, 4)
     cluster.run(10.0)
     digest = digest_of("of a dead one")

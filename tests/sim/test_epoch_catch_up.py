@@ -1,4 +1,4 @@
-"""A node that was away knows every clear before its workers' socket opens."""
+"""A node that was away learns of every clear before it opens its workers' socket."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""A member with the secret tells of made-up clears at each of the doors, to fill the table."""
+"""A member with the secret reports made-up clears through each message, to fill the epoch table."""
 
 from __future__ import annotations
 

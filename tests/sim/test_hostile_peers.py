@@ -1,4 +1,4 @@
-"""Whoever does not belong here, at the meta port of a whole daemon: refused, counted, said."""
+"""Strangers at the meta port of a whole daemon: it refuses, counts and logs them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sim.nodes import LoopNode, eventually
 
 
 def open_call(link: PeerLink, method: str) -> Any:
-    """Has begun, and never sends its message."""
-    channel: Any = link._channel  # grpc's stubs know no call without a message
+    """Starts a call and never sends its message."""
+    channel: Any = link._channel  # grpc's stubs cannot start a call without a message
     return channel.stream_unary(f"/peercached.peer.v1.Peer/{method}")()
 
 
@@ -43,7 +43,7 @@ def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCapture
 def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureFixture) -> None:
     async def claim(node: LoopNode) -> None:
         link = link_to(node)
-        # Nothing of its message is ever sent: a server that waits for it would wait for ever.
+        # The caller never sends its message, so a server that waited for it would never answer.
         call = open_call(link, "Lookup")
         assert await asyncio.wait_for(call.code(), seconds(5)) is grpc.StatusCode.UNAUTHENTICATED
         await link.close()
@@ -73,7 +73,7 @@ def test_a_replayed_handshake_gets_nothing() -> None:
         assert len(reply.session) == 32
         with pytest.raises(grpc.aio.AioRpcError, match="was not begun here"):
             await link.stub.Handshake(second, timeout=seconds(2))
-        # Nor with a nonce of now: the proof is over the old one.
+        # A current nonce does not help, because the proof covers the old one.
         again = await link.stub.Handshake(first, timeout=seconds(2))
         second.server_nonce = again.server_nonce
         with pytest.raises(grpc.aio.AioRpcError, match="does not know the cluster secret"):
@@ -113,7 +113,7 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
         peer = link_to(node)
         await peer.ready()
         reader, writer = await asyncio.open_connection(HOST, node.config.meta_port)
-        # HTTP/2's greeting, then silence: gRPC itself would keep that for ever.
+        # An HTTP/2 preface, then silence. gRPC itself would keep such a connection for ever.
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         while await asyncio.wait_for(reader.read(4096), seconds(10)):
             pass

@@ -1,4 +1,4 @@
-"""Parts of a partitioned cluster that meet again; `python -m sim.meetings` has more of them."""
+"""Healing of a partitioned cluster. `python -m sim.meetings` runs more seeds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nobody_loses_members_of_its_own_part_when_parts_meet(block: int) -> Non
 
 
 def test_healed_partition_soon_drops_a_member_that_died_meanwhile() -> None:
-    """Nobody waits for him longer than for one who has died in a part that meets nobody."""
+    """The healing must not delay the removal of a dead member beyond the usual time."""
     cluster = Members(1, 6, heads=1)
     cluster.until_agreed(10.0)
     small = ["n0003", "n0004", "n0005"]

@@ -1,4 +1,4 @@
-"""Whole clusters of the membership state machine in virtual time, everything by seed."""
+"""Whole clusters of the membership state machine in virtual time, by seed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_when_all_masters_die_the_others_go_on_and_then_take_over(max_masters: i
 
 
 def test_one_hung_master_never_flaps_the_cluster() -> None:
-    """W6: elsewhere a seed that accepts and never answers made the membership cycle for ever."""
+    """In another system a seed node that accepted calls and never answered made the membership
+    cycle for ever."""
     cluster = formed(9, heads=3)
     others = [name for name in cluster.names if name != "n0000"]
     cluster.nodes["n0000"].hung = True
@@ -136,7 +137,7 @@ def test_masters_that_cannot_see_each_other_still_have_one_view() -> None:
 
 
 def test_both_sides_of_a_partition_go_on_and_agree_when_they_meet() -> None:
-    """tests/sim/test_meetings.py: that they lose nobody of their own meanwhile."""
+    """tests/sim/test_meetings.py checks that no node loses members of its own part meanwhile."""
     cluster = formed(9, heads=2)
     small = ["n0000", "n0004"]
     large = [name for name in cluster.names if name not in small]
@@ -301,7 +302,7 @@ def test_second_process_with_the_same_node_id_is_refused() -> None:
     first = cluster.nodes["n0003"]
     twin = Node(cluster, "n0003", 999, None)
     twin.wake()
-    # Somewhere else on the network: answers to it do not reach the first.
+    # The twin gets another address, so that answers to it do not reach the first process.
     object.__setattr__(twin.membership.own.address, "host", "elsewhere")
     cluster.run(3 * TTL)
     assert twin.refused == 1

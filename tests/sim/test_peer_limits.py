@@ -1,4 +1,4 @@
-"""Every call of the Peer service, by somebody who may not make it."""
+"""Every call of the Peer service, made by a caller without permission."""
 
 from __future__ import annotations
 
@@ -141,14 +141,14 @@ def test_a_lookup_of_too_many_digests_is_refused_with_the_number() -> None:
 
 
 class Impostor(peer_pb2_grpc.PeerServicer):
-    """A server that takes every proof and makes up its own answer."""
+    """A server that accepts every proof and invents its own answer."""
 
     def __init__(self, secret: Secret, proof_over: str = "server", token: int = TOKEN_BYTES):
         self.address = NodeAddress("b", 1, "127.0.0.1", 1, 2)
         self._secret = secret
         self._role = proof_over
         self._token = bytes(token)
-        self.proofs: list[bytes] = []  # of callers
+        self.proofs: list[bytes] = []  # proofs that callers sent
 
     async def Handshake(self, request: Any, context: Any) -> Any:
         self.proofs += [request.proof] if request.proof else []
@@ -164,7 +164,7 @@ class Impostor(peer_pb2_grpc.PeerServicer):
 
 @asynccontextmanager
 async def reached(impostor: Impostor, member: NodeAddress | None = None) -> AsyncIterator[PeerLink]:
-    """`member`: who is to be there, by our view; its port is the impostor's."""
+    """`member` is the node that our view expects there; its port becomes the impostor's."""
     server: Any = grpc.aio.server()
     peer_pb2_grpc.add_PeerServicer_to_server(impostor, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
@@ -208,7 +208,7 @@ def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: st
 
 
 def test_server_claiming_to_be_another_member_gets_no_proof() -> None:
-    """It could pass that on, and so have a session as the caller."""
+    """The server could relay the proof, and so get a session in the caller's name."""
 
     async def claim() -> None:
         impostor = Impostor(Secret(b"the secret"))
@@ -221,7 +221,8 @@ def test_server_claiming_to_be_another_member_gets_no_proof() -> None:
 
 
 def test_a_server_that_knows_the_secret_gets_them() -> None:
-    """The impostor of the tests above is refused for what it lacks, not for what it is."""
+    """Cross-check: with a valid proof the same server gets calls, so the tests above fail it for
+    its proof alone."""
 
     async def claim() -> None:
         async with reached(Impostor(Secret(b"the secret"))) as link:

@@ -35,7 +35,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def stranger(node: LoopNode, secret: bytes = b"") -> PeerLink:
-    """A link to `node` of somebody who is in no view."""
+    """A link to `node` from a caller that is in no view."""
     own = NodeAddress("stranger", 5, "127.0.0.1", 1, 2)
     endpoint = node.daemon.placement.own.address.endpoint
     return PeerLink(endpoint, lambda: own, Secret(secret), None, 10.0, lambda link: None)
@@ -85,7 +85,8 @@ def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None
         ):
             assert head.members == ["a"]
             assert other.members == ["b"]
-            await eventually(lambda: "cluster secret" in other.sentences())  # of the last attempt
+            # The health sentence has the reason of the last attempt.
+            await eventually(lambda: "cluster secret" in other.sentences())
             assert "handshakes were refused" in head.sentences()
             await other.set("x")
             assert await other.find("x") == {("x", "b")}, "it serves its own pages"
@@ -148,7 +149,7 @@ def test_unparseable_calls_are_refused_with_the_reason(
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             await link.ready()
-            channel: Any = link._channel  # grpc's stubs send messages alone
+            channel: Any = link._channel  # grpc's stubs send only well-formed messages
             calls = [name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()]
             for name in calls:
                 call = channel.stream_stream(f"/peercached.peer.v1.Peer/{name}")(
@@ -307,7 +308,7 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
     async def claim() -> None:
         a, b, c = free_port(), free_port(), free_port()
         names = [f"page {i}" for i in range(50)]
-        # The time to live is long: suspicion alone must do.
+        # A long TTL, so that only suspicion can make the difference.
         patient: dict[str, Any] = {"member_ttl_s": 60.0}
         async with (
             LoopNode("a", a, [a], directory_replicas=2, **patient) as first,
@@ -317,7 +318,7 @@ def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
             await third.daemon.start()
             await in_sync(first, second, third)
             await second.set(*names)
-            await third.daemon.server.stop(0)  # as if killed: nobody signs off
+            await third.daemon.server.stop(0)  # like a kill: no goodbye
             expected = {(name, "b") for name in names}
             assert await first.find(*names) == expected
             assert "is suspect" in first.sentences()
@@ -344,7 +345,7 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
             failures.suspects.silent(peer, time.monotonic())
             case.ping_at += 1000.0
             failures._schedule()
-            await eventually(lambda: not peer.suspect)  # by the next heartbeat of b
+            await eventually(lambda: not peer.suspect)  # after b's next heartbeat
 
     run(claim())
 
@@ -418,7 +419,7 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             await in_sync(first, second)
             await first.set("x")
             await second.set("x", "y")
-            in_epoch_0 = bytes(24)  # of a namespace without a name
+            in_epoch_0 = bytes(24)  # for an unnamed namespace
             answer = await first.ask(
                 REMOVE, in_epoch_0 + digest_of("x") + digest_of("y") + digest_of("z")
             )
@@ -468,7 +469,7 @@ def test_remote_removal_does_not_overtake_the_pages_record() -> None:
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             page = digest_of("x")
-            # Set, but the event loop has not come to its record yet.
+            # The page is set, but the event loop has not handled its record yet.
             ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
             request = pb.RemoveRequest(digests=page)
             request.id.incarnation = request.id.number = 1
@@ -521,7 +522,7 @@ def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
 
 
 def test_hung_owner_delays_at_most_one_lookup() -> None:
-    """Its time-out is 10 s, so who does not hedge waits that long."""
+    """The RPC timeout is 10 s, so a lookup without hedging would wait that long."""
 
     async def claim() -> None:
         a, b, c = free_port(), free_port(), free_port()
@@ -547,7 +548,7 @@ def test_hung_owner_delays_at_most_one_lookup() -> None:
             await eventually(lambda: not any(node.suspect for node in members.values()))
 
             counters = reader.daemon.lookups.counters
-            members["c"].overdue = 1  # so that b is asked first
+            members["c"].overdue = 1  # makes b the first choice
             before = now_s()
             assert {name for name, _ in await reader.find(*ours)} == set(ours)
             members["c"].overdue = 0

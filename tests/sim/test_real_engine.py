@@ -1,5 +1,5 @@
-"""The claim of test_removals.py over the real data plane: what is read has come out of real pools,
-disks and journals. Stories of a seed differ a little from run to run (real_removals.py)."""
+"""The claim of test_removals.py with the real data plane: reads return pages from real pools, disks
+and journals. Runs of one seed differ a little (real_removals.py)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sim.real_worker import RealWorker
 from sim.test_cluster import some
 
 
-# 10: two parts have cleared without each other. 23: a removal waits for a process that its driver
-# has never met, and whose node is back. 42: a node is stopped while it clears. 258: who was told
-# how far another's journal is was killed at once. 279: one was cut off when it started.
+# 10: two parts cleared independently. 23: a removal waits for a process that its driver has never
+# met, and whose node is back. 42: a node is stopped during its clear. 258: a member is killed right
+# after it learned another's journal position. 279: a node was cut off when it started.
 @pytest.mark.parametrize("seed", [*some(3, 100), 10, 23, 42, 258, 279])
 def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
@@ -27,7 +27,8 @@ def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
 def test_drain_hands_over_no_page_removed_during_a_partition(
     tmp_path: Path,
 ) -> None:
-    """It drains before it has heard of the removal: whoever takes its pages vouches for them."""
+    """The node drains before it hears of the removal. The nodes that take its pages vouch for
+    them."""
     key = KEYS[0]
     with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
         cluster.until_agreed(100)
@@ -59,7 +60,8 @@ def test_drain_hands_over_no_page_removed_during_a_partition(
 def test_a_removal_reaches_a_node_that_has_missed_a_clear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Keys have other digests after a clear: it has to hear of that with the removal."""
+    """After a clear, keys have other digests. So the node must learn of the clear together with the
+    removal."""
     key, call = KEYS[0], ClusterWide._call
 
     async def lost(self: Any, node: Any, method: str, request: Any, timeout_s: float) -> Any:
@@ -93,7 +95,7 @@ def worker(cluster: RealRemovals, node: SimNode, key: bytes) -> RealWorker:
 
 
 def test_old_state_that_vouched_alone_is_found_out_when_parts_meet(tmp_path: Path) -> None:
-    """Its disk and its state_dir are of a backup, from when it had been the last to end."""
+    """Its disk and its state_dir come from a backup made when it was the last node running."""
     key = KEYS[0]
     with RealRemovals(tmp_path, 1, 2, heads=2, max_masters=2, delay_s=0.02) as cluster:
         cluster.until_agreed(100)

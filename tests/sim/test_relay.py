@@ -1,4 +1,4 @@
-"""Operators' calls to another member: what is relayed, and what is refused on the way."""
+"""Operators' calls relayed to another member, and the refusals on the way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
         cleared = pb.ClearReply.FromString(await relay.ask("b", "Clear", request, 5.0))
         assert list(cleared.unreached) == ["c"]
         assert there.asked == [("clear", "n s")]
-        # And of itself without any way.
+        # A call to the node itself needs no relaying.
         await relay.ask("a", "Undrain", b"", 5.0)
         assert here.asked == [("undrain",)]
 
@@ -106,7 +106,7 @@ def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
         request = pb.LocateRequest(key=b"k").SerializeToString()
         with pytest.raises(Refusal, match="did not answer in time"):
             await relay.ask("b", "Locate", request, 0.2)
-        # Not suspect for it: an operator's call may take its time.
+        # A slow operator's call is no reason to suspect the member.
         assert not any(node.suspect for node in a.daemon.placement.nodes.values())
 
     run(story)

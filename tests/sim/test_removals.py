@@ -1,4 +1,4 @@
-"""Claims about removals in whole clusters, in virtual time and by seed."""
+"""Claims about removals in whole clusters, in virtual time, by seed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sim.test_cluster import some
 
 
 # 167: two parts have never met. 322, 2199: a part has a node that started there. 1086: a removal
-# taken up from an earlier start is over. 1042: each of three waits for the next. 1258: who was cut
-# off is not the last to end.
+# resumed from an earlier start ends. 1042: three nodes wait for each other in a cycle. 1258: a node
+# that was cut off is not the last to end.
 @pytest.mark.parametrize("seed", [*some(12, 100), 167, 322, 1042, 1086, 1258, 2199])
 def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     removals.removed(seed)
@@ -46,7 +46,8 @@ def test_claim_of_our_future_incarnation_costs_us_no_pages() -> None:
 def test_page_set_after_its_removal_survives_a_full_cluster_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who removed it tells the other, and is not told by the other to remove it again."""
+    """The node that removed the page tells the other. The other must not tell it to remove the page
+    again."""
     answer = RemovalCatchUp.answer
 
     async def late(self: RemovalCatchUp, caller: Any, request: Any) -> Any:
@@ -149,7 +150,7 @@ def test_removal_ends_when_a_lost_process_has_restarted() -> None:
         cluster.run(2.0)
         cluster.leave("n0000")
         cluster.run(2 * TTL_S)
-        # This life n0000 does not meet.
+        # n0000 never meets this incarnation.
         cluster.crash("n0001")
         cluster.start("n0001")
         cluster.until_agreed(20 * TTL_S)
@@ -172,7 +173,7 @@ def test_removal_ends_when_a_lost_process_has_restarted() -> None:
 def test_removal_does_not_wait_for_its_drivers_earlier_incarnation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A member that has not seen the new one yet says that the earlier start is silent."""
+    """A member that has not met the new incarnation yet reports the earlier one as silent."""
     call = RemovalDriver._call
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)

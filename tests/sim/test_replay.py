@@ -1,4 +1,4 @@
-"""A failing seed replays exactly, and every failing seed is named."""
+"""A failing seed replays exactly, and the runner names every failing seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim import stories
 from sim.members import Members
 
 TESTS = Path(__file__).parent.parent
-# Of pages, those that went differently when lookups were ended in the order of addresses.
+# The `pages` seeds once depended on memory addresses, because lookups were ended in that order.
 FEW = {"members": [3], "pages": [25, 112], "planned": [7], "hung": [5], "parted": [7]}
 MANY = {
     "members": [3, 77],

@@ -1,4 +1,5 @@
-"""The simulator's shared rings answer as each node's own would, and its tables are the daemon's."""
+"""The simulator's shared rings give each node the answers of its own ring, and its tables are the
+daemon's."""
 
 from __future__ import annotations
 

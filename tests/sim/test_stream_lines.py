@@ -1,4 +1,4 @@
-"""What a record stream outlives."""
+"""Record streams survive the loss of their channel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sim.nodes import LoopNode, eventually, free_port, in_sync
 
 
 def test_stream_resyncs_after_its_channel_is_closed() -> None:
-    """As for a new certificate: gRPC ends its call as if the stream's own task were cancelled."""
+    """As when a new certificate replaces the channel: gRPC ends the call as if the stream's own
+    task were cancelled."""
 
     async def claim() -> None:
         a, b = free_port(), free_port()

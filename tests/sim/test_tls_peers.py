@@ -1,4 +1,5 @@
-"""Certificates at the meta port of a whole daemon: whose are taken, and how they are replaced."""
+"""Certificates at the meta port of a whole daemon: which are accepted, and how they are
+replaced."""
 
 from __future__ import annotations
 
@@ -119,7 +120,7 @@ def test_a_server_that_shows_another_hosts_certificate_is_not_talked_to(site: Si
 
 
 def shown_by(port: int, site: Site) -> int:
-    """The serial number of the certificate at that port."""
+    """The serial number of the certificate that the server at this port presents."""
     files = files_of(site.folder, "a")
     context = ssl.create_default_context(cafile=files.ca)
     context.load_cert_chain(files.certificate, files.key)
@@ -159,7 +160,8 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
             assert await first.find("x") == {("x", "b")}
             assert [s["resyncs"] for s in second.daemon.streams.status()] == resyncs
 
-            # A whole new authority: both trust both for a while, and what broke comes back.
+            # A new authority replaces the old one. Both are trusted for a while, so broken
+            # connections recover.
             other = Site(site.folder / "next")
             site.trust(other)
             await eventually(lambda: security(first)["tls_reloads"] == 2)
@@ -170,7 +172,7 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
             await eventually(lambda: security(second)["tls_reloads"] == 3)
             shut = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
             channel = shut._channel
-            # Its connection is cut; the next one is made with the new certificate.
+            # Cutting the connection forces a new one, which uses the new certificate.
             for inode, one in list(first.daemon.servicer.limits._by_inode.items()):
                 first.daemon.servicer.limits._shut(one, inode)
             await second.set("y")

@@ -1,4 +1,4 @@
-"""A HolderStream and an OwnerSide with a wire between them that the test holds in its hands."""
+"""A HolderStream and an OwnerSide, with a test-controlled wire between them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from peercached.directory.stream import HolderStream
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 HOLDER_AT_OWNER = OWNER_AT_HOLDER = 1
-# (digest, generation). Named here: within Pair, `set` is its method.
+# (digest, generation). Defined here because inside Pair the name `set` is its method.
 Records = set[tuple[bytes, int]]
 
 
 def pages(count: int, prefix: str = "p") -> list[bytes]:
-    """Their digests."""
+    """The digests of `count` pages."""
     return [digest_of(f"{prefix}{i}") for i in range(count)]
 
 
 class Pair:
-    """The node "h" holds pages, the node "o" owns some of them; one record is kept by each."""
+    """Node "h" holds pages and node "o" owns some of them. Each record has `replicas` owners."""
 
     def __init__(self, replicas: int = 2) -> None:
         self.replicas = replicas
@@ -63,7 +63,7 @@ class Pair:
         return self.side._holders[HOLDER_AT_OWNER].epoch
 
     def scan(self) -> None:
-        """Answers what the stream wants of the pool, from the pool as it is now."""
+        """Answers the stream's requests for pool contents from the current pool."""
         while (want := self.stream.wanted()) is not None:
             self.stream.scanning(want)
             if want.mask:
@@ -90,7 +90,7 @@ class Pair:
             self.done += self.stream.ack(self.to_holder.popleft())
 
     def settle(self) -> None:
-        """Everything there is to do, in order and without loss."""
+        """Delivers everything in order and without loss until nothing is left to send."""
         for _ in range(10_000):
             self.scan()
             self.send()

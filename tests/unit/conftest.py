@@ -1,4 +1,4 @@
-"""The stand-in daemon, which most tests of the client use, a client of it, and a record stream."""
+"""Fixtures: a stand-in daemon for most tests of the client, a client of it, and a record stream."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from sim.wire import Pair
 
 from peercache_client import Client
 
-# How long an example takes says nothing on a machine that stands still now and then.
+# No deadline for hypothesis examples: a busy machine may stall at any time.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
@@ -31,7 +31,7 @@ def client(daemon: IpcStandIn) -> Iterator[Client]:
 
 @pytest.fixture
 def pair() -> Pair:
-    """A stream and its owner, in sync, without any records."""
+    """A stream and its owner in sync, without records."""
     pair = Pair()
     pair.connect()
     pair.settle()

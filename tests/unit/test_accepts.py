@@ -1,5 +1,5 @@
-"""A reader that has left the view keeps no way into our pool, whoever waited for the answer; and
-making channels takes nobody else's threads or turns, nor do others take theirs."""
+"""A reader that has left the view keeps no channel into our pool. Making channels neither blocks
+the threads and turns of other work nor waits for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, bytes(16), 1, 5)
 
 
 class SlowEngine:
-    """Makes a channel when it is let; remembers who was expelled."""
+    """Makes a channel once `may_go_on` is set, and records expelled readers."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -82,7 +82,7 @@ def test_channel_accepts_per_member_are_bounded() -> None:
             asyncio.ensure_future(accepts.accept(address, END, b""))
             for _ in range(ACCEPTS_PER_PEER_MAX)
         ]
-        await asyncio.sleep(0)  # all have their turn; not all have a thread
+        await asyncio.sleep(0)  # all calls have a turn, but not all have a thread
         with pytest.raises(Unable, match="are being made"):
             await accepts.accept(address, END, b"")
         engine.may_go_on.set()

@@ -1,4 +1,4 @@
-"""The admin socket: who may open it, what happens to its path, what its client says."""
+"""The admin socket: permissions, handling of its path, and the errors of its client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peercached.admin.status import Status
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    # Not tmp_path: a socket's path has 107 bytes, and pytest's folders are deep.
+    # tmp_path would be too long: a socket's path has at most 107 bytes.
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "a.admin.sock"
 
@@ -54,7 +54,7 @@ def test_the_socket_is_for_owner_and_group_and_gone_afterwards(path: Path) -> No
     try:
         with serving(path, FakeSource()):
             assert stat.S_IMODE(path.stat().st_mode) == 0o660
-            # The umask of everyone else is as it was.
+            # The process's own umask is unchanged.
             assert os.umask(0) == 0
         assert not path.exists()
     finally:
@@ -109,7 +109,7 @@ def test_a_document_that_does_not_fit_is_a_bug_of_the_daemon(path: Path) -> None
     with serving(path, source), AdminClient(str(path)) as client:
         with pytest.raises(Refused, match="ValidationError"):
             client.status()
-        # And the next call is answered.
+        # The next call is answered.
         source.document = {}
         client.status()
 

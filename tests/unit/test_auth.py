@@ -1,4 +1,4 @@
-"""Sessions: who gets one, what goes with it, and that there are never too many."""
+"""Sessions: who gets one, what it permits, and the limits on their number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def holds(secret: Secret, proof: bytes, claim: Claim) -> bool:
 
 
 class Server:
-    """Sessions, and the data port that they open."""
+    """Sessions, and the data port whose access they grant."""
 
     def __init__(self) -> None:
         self.secret = Secret(b"of the cluster")
@@ -165,7 +165,7 @@ def test_handshake_flood_from_one_host_spoils_no_other_host(
 
 
 def test_session_limit_keeps_sessions_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that is refused and restarted for ever makes a session each time."""
+    """A restarting daemon that is refused each time still makes a session each time."""
     monkeypatch.setattr(auth, "SESSIONS_MAX", 8)
     server = Server()
     member = server.shake(address("member"))
@@ -220,7 +220,7 @@ def test_squatters_session_ends_when_the_true_node_becomes_a_member() -> None:
 
 
 def test_called_peer_cannot_relay_the_callers_proof() -> None:
-    """It gets a nonce of a third node, and the caller's proof over that: for itself."""
+    """The called peer obtains a third node's nonce, and asks the caller for a proof over it."""
     third, own, between = Server(), NodeKey.make(), NodeKey.make()
     secret = Secret(third.secret.value, own)
     server_nonce = third.sessions.begin(NONCE, 0.0)

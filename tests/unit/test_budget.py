@@ -1,4 +1,4 @@
-"""`make test` stays as short as it is: each room of the tests keeps to its budget of work."""
+"""Keeps `make test` short: the number of tests in each folder must stay within its budget."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ BUDGET: dict[str, dict[str, int]] = tomllib.loads((TESTS / "budget.toml").read_t
 
 
 def over(counted: Counter[str], budget: dict[str, int]) -> list[str]:
-    """A sentence for each room that exceeds its budget or has none."""
+    """One sentence for each folder that exceeds its budget or has none."""
     return [
         f"{room} has {count}, and its budget is {budget.get(room, 0)}"
         for room, count in counted.items()
@@ -36,7 +36,7 @@ def is_story(item: Any) -> bool:
 
 
 def test_python_tests_keep_to_the_budget_of_their_room(request: pytest.FixtureRequest) -> None:
-    """Of the tests of this run: all of them only where all were asked for."""
+    """Counts the collected tests, so only a run of all tests checks every folder."""
     if "not slow" not in request.config.getoption("-m"):
         pytest.skip("this run has tests that are not for every run")
     items = request.session.items

@@ -1,4 +1,4 @@
-"""Which TLS files a node takes, and that a slip in a rotation leaves the old ones in force."""
+"""The TLS files that a node accepts. A mistake in a rotation leaves the old files in force."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

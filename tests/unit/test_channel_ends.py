@@ -1,4 +1,4 @@
-"""What the ends of an RDMA channel tell each other survives the way, and nonsense does not."""
+"""The packed ends of an RDMA channel survive a round trip, and malformed ones are refused."""
 
 from __future__ import annotations
 

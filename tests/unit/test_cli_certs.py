@@ -1,4 +1,4 @@
-"""peercachectl certs: what it makes is what daemons take, and it destroys nothing."""
+"""peercachectl certs: daemons accept the files that it makes, and it overwrites nothing unasked."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""`peercachectl`: what people read, what scripts get, and the exit codes."""
+"""`peercachectl`: output for people, JSON for scripts, and exit codes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LOCATED = {
 
 
 class Bench:
-    """A fake daemon with both doors, and the command to try on it."""
+    """A fake daemon with both sockets, and the command that uses them."""
 
     def __init__(self, folder: Path, source: FakeSource, client: FakeClient) -> None:
         self.folder, self.source, self.client = folder, source, client
@@ -181,7 +181,7 @@ def test_get_writes_the_page_as_it_is(ctl: Bench) -> None:
 
 def test_get_of_an_absent_key_exits_with_1_and_writes_nothing(ctl: Bench) -> None:
     target = ctl.folder / "out"
-    result = ctl("get", "k", "-o", str(target))  # located, but the holder has it no more
+    result = ctl("get", "k", "-o", str(target))  # located, but the holder no longer has it
     assert result.exit_code == exits.ABSENT
     assert "its holder did not give it" in result.output
     ctl.source.located = {}
@@ -294,7 +294,7 @@ def test_the_sockets_come_from_options_file_or_variables(
     file = folder / "p.toml"
     file.write_text('socket_path = "/f/d.sock"\npool_size = "900000T"\n')
     target = Target(config_file=file)
-    # Also with values that the daemon would refuse: it may run with older ones.
+    # Even with values that the daemon would refuse: the running one may still use older values.
     assert target.socket_path() == "/f/d.sock"
     assert target.admin_path() == "/f/d.admin.sock"
     assert Target(socket="/o.sock", config_file=file).admin_path() == "/o.admin.sock"

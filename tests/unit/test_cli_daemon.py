@@ -19,7 +19,7 @@ from harness.clock import seconds
 from peercached.cli.daemon import main
 from peercached.config.keys import KEYS
 
-# A daemon of which only the outside is real: `run` does what the test says.
+# Runs the real command line with a fake daemon, whose `run` the test supplies.
 DRIVER = """
 import sys, types
 daemon = types.ModuleType("peercached.run")
@@ -233,7 +233,7 @@ def test_sighup_reads_the_configuration_again(
 def test_the_service_manager_hears_of_start_reload_hang_and_stop(
     daemons: list[subprocess.Popen[str]],
 ) -> None:
-    """In this order; and a loop that hangs is silent, so that the watchdog bites."""
+    """It hears them in this order. A hung loop sends nothing, so that the watchdog fires."""
     hangs = """
 import asyncio, time
 async def run(settings, stop, ready, stopping):
@@ -264,7 +264,7 @@ async def run(settings, stop, ready, stopping):
         assert next_but("WATCHDOG=1") == "READY=1"
         process.terminate()
         assert next_but("WATCHDOG=1") == "STOPPING=1"
-        manager.settimeout(1.0)  # three times the watchdog's patience
+        manager.settimeout(1.0)  # three times the watchdog's timeout
         with pytest.raises(TimeoutError):
             manager.recv(4096)
 

@@ -25,7 +25,7 @@ from peercached.proto import admin_pb2 as pb
 
 
 class FakeRelay:
-    """A member "b" that has a status, and one that refuses."""
+    """A relay with two members: "b" has a status, any other refuses."""
 
     async def ask(self, node_id: str, method: str, packed: bytes, left_s: float) -> bytes:
         if node_id == "b" and method == "Status":

@@ -1,4 +1,4 @@
-"""`peercachectl sglang-config`: a launch line that a shell takes as it is printed."""
+"""`peercachectl sglang-config`: a shell accepts the launch line as printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def printed(*arguments: str) -> Result:
 
 
 def extra_config(result: Result) -> dict[str, object]:
-    """As SGLang gets it, when bash has read the line."""
+    """The extra config as SGLang gets it, after bash has parsed the line."""
     command = f"printf '%s\\0' {result.stdout}"
     words = subprocess.run(["bash", "-c", command], capture_output=True, check=True).stdout
     given = words.decode().split("\0")
@@ -78,7 +78,7 @@ def test_json_is_the_extra_config_alone(tmp_path: Path) -> None:
     assert shlex.split(line.stdout)
 
 
-# --- text that would end SGLang's start -------------------------------------------------------
+# --- text that would break SGLang's start -----------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["line", "json"])

@@ -1,4 +1,4 @@
-"""Whatever a call is given, it raises what docs/client.md says, and nothing else."""
+"""A call raises only the errors that docs/client.md lists, for any arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from peercache_client import Client, Region, Status
 
-SOME_REGION = object()  # stands for one that is open
+SOME_REGION = object()  # a placeholder for an open region
 
 numbers = st.one_of(
     st.integers(-2, 5000),
@@ -81,9 +81,9 @@ def test_a_call_with_any_arguments(
     chosen = data.draw(st.lists(st.sampled_from(OPTIONS), max_size=1))
     options = {option: real(data.draw(odd)) for option in chosen}
     if name == "register" and isinstance(arguments[0], int):
-        arguments[0] = max(arguments[0], 1 << 20)  # not what the test itself has open
+        arguments[0] = max(arguments[0], 1 << 20)  # do not close a descriptor of the test itself
     if name == "register_memory" and isinstance(arguments[0], int):
-        arguments[0] = min(arguments[0], 5000)  # nor its memory
+        arguments[0] = min(arguments[0], 5000)  # do not exhaust the test's memory
     try:
         result = of(client)(*arguments, **options)
     except (TypeError, ValueError):

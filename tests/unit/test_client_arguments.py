@@ -1,4 +1,4 @@
-"""Wrong arguments raise, and say which value is wrong. They need no daemon."""
+"""Wrong arguments raise an error that names the value, even without a daemon."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The asyncio twin: the same calls, and a cancellation that keeps the promise of silence."""
+"""The asyncio client has the same calls. A cancelled call still returns only after the last
+write."""
 
 import asyncio
 import inspect
@@ -134,14 +135,14 @@ def test_calls_after_close_miss_and_calls_at_exit_are_answered(
 def test_call_runs_once_when_no_thread_can_be_started(
     daemon: IpcStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The executor has queued the call before it fails. It runs its queue once it has a thread."""
+    """The executor queues the call before it fails, and runs it later if it ever gets a thread."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:
         async with AsyncClient(daemon.path, "space", timeout_s=seconds(10)) as client:
-            assert client._client.ping()  # a connection, for which the stand-in needs a thread
+            assert client._client.ping()  # connects while the stand-in can still start a thread
             with monkeypatch.context() as without_threads:
                 without_threads.setattr(threading.Thread, "start", refuse)
                 assert await client.set("first", b"page") is Status.ok

@@ -1,4 +1,5 @@
-"""Buffers of any kind: without a copy where they are shared, else through a bounded region."""
+"""Buffers of any kind: shared ones are used in place, others are copied through a bounded
+region."""
 
 import logging
 import threading
@@ -123,7 +124,7 @@ def test_overlapping_buffers_are_bad_range(client: Client) -> None:
 
 
 def test_another_regions_address_is_never_confused_with_ours(client: Client) -> None:
-    """Memory of the same size is soon at the address that another region has just left."""
+    """Another mapping of the same size soon reuses the address of an unmapped region."""
     stop = threading.Event()
 
     def churn() -> None:

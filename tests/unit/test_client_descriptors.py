@@ -1,4 +1,4 @@
-"""Descriptors that the program closes by their numbers, and objects that it copies."""
+"""Programs that close all descriptors by number, or copy objects that own descriptors."""
 
 import copy
 import os
@@ -13,7 +13,7 @@ from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import AsyncClient, Client, Status
 
-# In a process of its own, for it closes everything that is open.
+# Runs in its own process, because it closes every open descriptor.
 CLOSES_ALL = """
 import logging, os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A forked child is a worker of its own, and sees nothing of what its parent does."""
+"""A forked child is an independent worker, and its parent's calls do not affect it."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ PAGE_BYTES = 4096
 
 
 def forked(work: Callable[[], bool]) -> int:
-    """The child's pid. It ends with 0 if `work` says that all was well."""
+    """Forks and returns the child's pid. The child exits with 0 if `work` returned True."""
     pid = os.fork()
     if pid == 0:
         code = 2
@@ -34,7 +34,7 @@ def all_was_well(*pids: int) -> bool:
 
 
 def works_alone(client: Client, name: str, rounds: int = 200) -> bool:
-    """Through plain memory, with contents that nobody else has."""
+    """Sets and gets through unshared memory, with contents that no other process uses."""
     for i in range(rounds):
         page = f"{name} {i} ".encode().ljust(PAGE_BYTES, b".")
         if client.set(f"{name} {i % 7}", page) is not Status.ok:
@@ -99,8 +99,9 @@ def get_while_a_handler_forks(
     in_parent: Callable[[int], object],
     in_child: Callable[[list[Status]], bool],
 ) -> None:
-    """The daemon hangs in a get until `in_parent` (pid of the child) has returned in the handler.
-    The child's copy of the call ends with the statuses that `in_child` is given."""
+    """The signal handler forks while the daemon hangs in a get. The daemon continues once
+    `in_parent` (pid of the child) has returned. The child's copy of the call passes its statuses to
+    `in_child`."""
     region = client.alloc(PAGE_BYTES)
     region.view[:4] = b"page"
     assert all(client.batch_set(["k"], region, [0], 4))
@@ -131,7 +132,7 @@ def get_while_a_handler_forks(
 def test_a_fork_in_a_signal_handler_in_the_middle_of_a_call(
     client: Client, daemon: IpcStandIn
 ) -> None:
-    """In the child the call goes on, too, as a miss; the parent's reply is the parent's."""
+    """In the child the call continues as a miss. The reply goes to the parent alone."""
     children: list[int] = []
 
     def in_child(statuses: list[Status]) -> bool:
@@ -145,7 +146,7 @@ def test_child_giving_up_a_call_does_not_end_the_parents_call(
     client: Client, daemon: IpcStandIn
 ) -> None:
     def in_parent(pid: int) -> None:
-        assert all_was_well(pid)  # it has given up before the daemon goes on
+        assert all_was_well(pid)  # the child gives up before the daemon continues
 
     get_while_a_handler_forks(client, daemon, in_parent, lambda statuses: not any(statuses))
     assert len(daemon.asked(ipc.GET)) == 1, "the parent had to ask again"

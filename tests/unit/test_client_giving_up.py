@@ -1,4 +1,4 @@
-"""A daemon that hangs: the client gives up in time, and then its memory is its own again."""
+"""A hung daemon: the client gives up in time, and after that nothing writes into its memory."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ daemon.stop()
 print("closed", flush=True)
 time.sleep(600)
 """
-# Prints for how long a region is out of use once the stream has ended.
+# Prints for how long a region stays quarantined after the stream has ended.
 IN_ANOTHER_CONTAINER = """
 import sys, time
 from peercache_client import Client
@@ -101,7 +101,8 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
         client.ping(timeout_s=seconds(10))
         ready.set()
         go.wait()
-        eventually(client.ping)  # whether the daemon lives: the client asks that for 5 ms at a time
+        # The client probes with 5 ms timeouts until the daemon answers.
+        eventually(client.ping)
         got.extend(client.batch_get(["k"], region, [200], 4, timeout_s=seconds(10)))
 
     thread = threading.Thread(target=other)
@@ -116,7 +117,7 @@ def test_giving_up_on_one_connection_leaves_the_others_alone(
 
 
 def test_giving_up_does_not_wait_for_a_probe(client: Client, daemon: IpcStandIn) -> None:
-    """A probe waits while the daemon hangs."""
+    """Probes block while the daemon hangs."""
     region = client.alloc(4096)
     took_s: list[float] = []
 
@@ -149,7 +150,7 @@ def test_slow_region_registration_costs_no_more_than_the_calls_deadline(
         region = client.alloc(4096)
 
     def is_late() -> bool:
-        """Else the client finds within 5 ms that the daemon does not answer."""
+        """Retries, because a probe of the client may find within 5 ms that the daemon is silent."""
         began = now_s()
         statuses = client.batch_get(["k"], region, [0], 4, timeout_s=seconds(0.2))
         assert now_s() - began < seconds(0.6)
@@ -184,7 +185,7 @@ def test_region_is_quarantined_until_the_write_ends(
 
 @pytest.fixture
 def dying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own that hangs in a write, and closes its connections when it is told."""
+    """A separate process that hangs in a write, and closes its connections on request."""
     with subprocess.Popen(
         [sys.executable, "-c", HANGS_IN_A_WRITE, tmp_path / "dying.sock"],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An engine's process gets the thin client, and nothing of the daemon."""
+"""An engine's process loads only the client, no module of the daemon."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exceptions that come from outside, wherever they come: of signal handlers, one after the other,
-and of other threads. The next call is right, nothing is lost or left behind, and no byte is written
-after the caller has its exception."""
+"""Exceptions that arrive at any point: from signal handlers, one after the other, and from other
+threads. Afterwards the next call works, nothing leaks, and no byte is written after the caller has
+its exception."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 class Hit(BaseException):
-    """What the tests throw."""
+    """The exception that the tests inject."""
 
 
 @pytest.fixture(autouse=True)
 def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its handlers have locks of Python's, which an exception in the wrong moment leaves taken."""
+    """Log handlers hold Python locks. An exception at the wrong moment would leave them locked."""
     monkeypatch.setattr(notes.log, "disabled", True)
 
 
 @pytest.fixture(autouse=True)
 def hits_in_finalisers_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python cannot raise what comes there. A second one must not come in the midst of pytest's
-    hook, which imports modules."""
+    """Python cannot propagate an exception out of a finaliser. It calls pytest's hook, which
+    imports modules, and a second Hit must not interrupt that."""
     usual = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
@@ -86,17 +86,17 @@ def all_is_well(client: Client, daemon: IpcStandIn, region: Region) -> None:
     assert client.set("plain", PAGE) is Status.ok
     assert client.get("plain", len(PAGE)) == PAGE
     assert client.remove(["after", "plain"]) == [Status.ok, Status.ok]
-    # One that was made, while its caller got an exception instead, is the client's until its end.
+    # A region whose creation was interrupted belongs to the client until it closes.
     for other in set(client._regions) - {region}:
         other.close()
     attachment = daemon.attachments[-1]
-    # The region, and the one that plain memory travels through.
+    # Two regions remain: this one and the staging region for unshared memory.
     eventually(lambda: client.ping() and len(attachment.regions) <= 2, what="regions are gone")
 
 
 class Trace:
-    """Counts the lines of the client that run, or its bytecodes (`event`: line, opcode), and raises
-    before some of them."""
+    """Counts the lines or bytecodes (`event`: line, opcode) that the client executes. Raises Hit
+    before the given ones."""
 
     def __init__(self, event: str, *raises_at: int) -> None:
         self.count = 0
@@ -114,7 +114,7 @@ class Trace:
         return self
 
     def run(self, work: Callable[[], None]) -> int:
-        """How many there were."""
+        """Runs `work` and returns the count."""
         sys.settrace(self)
         try:
             work()
@@ -158,7 +158,7 @@ def test_a_second_exception_while_the_first_one_leaves(client: Client, daemon: I
 
 
 class Twice:
-    """A signal handler that raises the first two times in each round."""
+    """A signal handler that raises Hit the first two times of each round."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -171,7 +171,8 @@ class Twice:
             raise Hit
 
     def interrupts(self, work: Callable[[], T]) -> T | None:
-        """None: it did. A Hit may come on its way out of this, too: two leave it behind."""
+        """Runs `work`. Returns None if Hit interrupted it; the second Hit may come while this
+        method returns."""
         try:
             try:
                 try:
@@ -189,7 +190,7 @@ class Twice:
 @pytest.fixture
 def twice() -> Iterator[Twice]:
     handler = Twice()
-    gc.disable()  # what its callbacks raise is swallowed
+    gc.disable()  # exceptions in its callbacks would be swallowed
     before = [signal.signal(number, handler) for number in (signal.SIGALRM, signal.SIGUSR1)]
     yield handler
     gc.enable()
@@ -201,7 +202,7 @@ def twice() -> Iterator[Twice]:
 def test_signals_less_than_a_millisecond_apart(
     client: Client, daemon: IpcStandIn, twice: Twice
 ) -> None:
-    """Each call's answer is its own: what was stored is what is read."""
+    """Each call gets its own answer, so it reads what it stored."""
     region = client.alloc(1 << 16)
     signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0002)
     end, number = now_s() + seconds(2), 0
@@ -221,11 +222,12 @@ def test_signals_less_than_a_millisecond_apart(
 def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> None:
     region = client.alloc(1 << 16)
     over: list[bool] = []
-    ready: list[bool] = []  # for the next one: it would not be caught behind the last
+    # The next exception may be thrown. Thrown too soon, it would miss the `except` clause.
+    ready: list[bool] = []
     rounds = thrown_at = 0
 
     def work() -> None:
-        """Nothing but the client's: an exception in a lock of Python's would never give it back."""
+        """Uses only the client: an exception inside a Python lock would never release it."""
         nonlocal rounds
         caught = True
         while not over:
@@ -240,7 +242,8 @@ def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> N
                 caught = True
 
     def is_through() -> bool:
-        """The last one was caught; or a finaliser met it, and Python swallowed it there."""
+        """The thread caught the last exception, or a finaliser received it and Python swallowed
+        it."""
         return bool(ready) or rounds >= thrown_at + 2
 
     thread = threading.Thread(target=work)
@@ -263,7 +266,7 @@ def test_exceptions_from_another_thread(client: Client, daemon: IpcStandIn) -> N
 def test_no_write_after_an_exception_reaches_the_caller(
     client: Client, daemon: IpcStandIn, twice: Twice
 ) -> None:
-    """Two signals, the second one while the daemon is fenced off."""
+    """Sends two signals, the second while the client waits for the daemon's write to end."""
     region = client.alloc(4096)
     region.view[:4] = b"page"
     assert all(client.batch_set(["k"], region, [0], 4))
@@ -335,7 +338,7 @@ def test_a_signal_handler_uses_the_client_in_the_middle_of_its_call(
 
 
 def test_a_finaliser_uses_the_client_in_the_middle_of_its_call(client: Client) -> None:
-    """The collector runs it wherever objects are made."""
+    """Garbage collection runs the finaliser wherever objects are allocated."""
     region = client.alloc(4096)
     ran = 0
 
@@ -373,7 +376,7 @@ def test_kept_exception_releases_staging_memory(
         try:
             client.set("k", PAGE)
         except Hit as error:
-            kept.append(error)  # and with it all frames of the call
+            kept.append(error)  # this keeps all frames of the call alive
 
     with ThreadPoolExecutor(1) as pool:
         signalled = pool.submit(signal_when_it_hangs, daemon, os.getpid())

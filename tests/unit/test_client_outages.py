@@ -1,4 +1,4 @@
-"""A daemon that is away costs misses, at once; one that is back is found without help."""
+"""Without a daemon calls miss at once. When it returns, the client reconnects by itself."""
 
 import logging
 import os
@@ -171,7 +171,7 @@ def test_an_idle_forked_child_keeps_nothing_of_its_parents_open(
     pid = os.fork()
     if pid == 0:
         os.close(writer)
-        os.read(reader, 1)  # until the parent is done
+        os.read(reader, 1)  # waits until the parent is done
         os._exit(0)
     client.close()
     try:
@@ -256,7 +256,7 @@ def test_raising_log_handler_does_not_stop_the_reconnect(
 def test_one_deadline_covers_sending_and_receiving(
     tmp_path: Path,
 ) -> None:
-    """Not its time for sending, and once more for the reply."""
+    """The call does not get its timeout once for sending and again for the reply."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "slow.sock"))
         listener.listen()

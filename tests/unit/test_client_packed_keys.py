@@ -1,4 +1,4 @@
-"""Keys packed by whatever way are the same bytes in the same order."""
+"""Every way of packing keys gives the same bytes in the same order."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What goes in comes out: batches, keys and statuses, against a stand-in daemon."""
+"""Pages come back unchanged: batches, keys and statuses, against a stand-in daemon."""
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -145,7 +145,7 @@ def test_overlapping_pages_in_two_frames_are_bad_range(
     region = client.alloc(1 << 20)
     region.view[:count] = bytes(i % 251 for i in range(count))
     assert all(client.batch_set(keys, region, list(range(count)), 1))
-    # The last two go where the first and the third one are, from one of two regions.
+    # From a second region, the last two pages overlap the first and the third page.
     other = client.register_memory(region.address, 8)
     offsets = [*range(2, count), 2, 4]
     statuses = client.batch_get(keys, [region] * (count - 1) + [other], offsets, 1)

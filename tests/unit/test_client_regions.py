@@ -1,4 +1,4 @@
-"""Which memory can be shared, and how the client finds the file behind it."""
+"""Memory that can be shared, and the search for the file behind it."""
 
 import contextlib
 import ctypes
@@ -74,7 +74,7 @@ def test_a_mapping_that_starts_inside_its_file_is_found(client: Client, memfd: i
 
 def test_memory_split_by_the_kernel_is_one_region(client: Client, memfd: int) -> None:
     mapped = mmap.mmap(memfd, SIZE)
-    # Different advice for a part of it makes several lines of it in /proc/self/maps.
+    # Different advice for one part splits the mapping into several lines of /proc/self/maps.
     mapped.madvise(mmap.MADV_DONTFORK, 16384, 16384)
     region = client.register(mapped)
     region.view[SIZE - 4 :] = b"last"
@@ -170,7 +170,7 @@ def test_releasing_a_view_keeps_the_region_mapped(client: Client) -> None:
         view[:4] = b"page"
     assert client.batch_set(["k"], region, [0], 4) == [Status.ok]
     assert bytes(region.view[:4]) == b"page"
-    # Other memory, which must not be where the region is thought to be.
+    # New mappings must not land at the region's address.
     for _ in range(16):
         other = mmap.mmap(-1, 4096)
         other[:4] = b"else"
@@ -190,7 +190,8 @@ def test_a_region_that_was_refused_is_asked_for_again(client: Client, daemon: Ip
 def test_region_unknown_to_the_daemon_is_registered_again(
     client: Client, daemon: IpcStandIn
 ) -> None:
-    """One thread closed a region; another registered its file before the daemon knew."""
+    """One thread closed a region, and another registered its file before the daemon knew of
+    that."""
     region, other = client.alloc(4096), client.alloc(4096)
     assert client.batch_set(["k"], region, [0], 4) == [Status.ok]
     assert client.batch_set(["l"], other, [0], 4) == [Status.ok]

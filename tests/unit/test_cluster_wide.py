@@ -1,4 +1,4 @@
-"""A clear: whom it has to reach before it may say that it has reached all."""
+"""A clear must reach all members before it reports success."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,13 +19,13 @@ def node(index: int, name: str) -> Node:
 
 
 class Cleared:
-    """At node a, in view 1 with b. What b and c answer, and what comes of it, is the test's."""
+    """Node a in view 1 with b. The test decides the answers of other nodes."""
 
     def __init__(self) -> None:
         self.placement = SimpleNamespace(view=SimpleNamespace(number=1), own=node(0, "a"))
         self.placement.nodes = {0: self.placement.own, 1: node(1, "b")}
         self.asked: list[str] = []
-        self.named = 1  # by b: the number of its view
+        self.named = 1  # the view number in b's answers
         self.epoch = 5
 
         async def kept() -> None: ...

@@ -1,4 +1,4 @@
-"""Combinations that cannot work are refused with the key, the value and the remedy."""
+"""Impossible combinations are refused with the key, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peercached.config.paths import admin_socket_of
 
 
 def complaints(**options: Any) -> dict[str, str]:
-    """Key -> what is said of it."""
+    """Maps each refused key to its complaint."""
     try:
         load(None, {}, options)
     except ConfigError as error:
@@ -44,11 +44,11 @@ def test_a_loopback_host_cannot_meet_heads_elsewhere() -> None:
 def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
     longest = "/" + "x" * 106
     assert not complaints(socket_path=longest, admin_socket="/a")
-    # Bytes count, not characters.
+    # The limit counts bytes, not characters.
     said = complaints(socket_path="/" + "é" * 54, admin_socket="/a")
     assert "109 bytes" in said["socket_path"]
     said = complaints(socket_path="/" + "x" * 101 + ".sock")
-    assert "admin_socket" in said  # six bytes longer
+    assert "admin_socket" in said  # its path is six bytes longer
 
 
 def test_device_names_are_refused_with_protocol_tcp() -> None:

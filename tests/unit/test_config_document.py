@@ -1,4 +1,4 @@
-"""The committed page and the schema say the same, and the schema says enough."""
+"""The committed page matches the schema, and the schema documents every key."""
 
 from __future__ import annotations
 

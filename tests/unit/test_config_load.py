@@ -1,4 +1,4 @@
-"""Where values come from, which source wins, and what is said of mistakes."""
+"""Where values come from, which source wins, and what the errors say."""
 
 from __future__ import annotations
 

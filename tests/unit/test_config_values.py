@@ -1,4 +1,4 @@
-"""Sizes, addresses, modes and fault plans: what is accepted, and that nothing else is."""
+"""Sizes, addresses, modes and fault plans: valid forms are accepted, all others refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of strangers, as the daemon sees its own sockets."""
+"""Strangers' connections, as the daemon sees them on its own sockets."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 
 
 class Door:
-    """A listener of this process, the ConnectionLimits that watch it, and a clock of our own."""
+    """A listener in this process, the ConnectionLimits that watch it, and a fake clock."""
 
     def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -24,7 +24,7 @@ class Door:
         self.limits._port = self.address[1]
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:
-        """Their end, ours, and its name to gRPC."""
+        """The client's socket, the server's socket, and gRPC's name for the connection."""
         theirs = self._stack.enter_context(
             socket.create_connection(self.address[:2], timeout=seconds(5))
         )
@@ -55,10 +55,10 @@ def test_unproven_connections_are_closed_and_proven_ones_stay(door: Door) -> Non
     peer, _, name = door.connect()
     stranger, _, stranger_name = door.connect()
     early, _, early_name = door.connect()
-    door.limits.proven(early_name)  # before anybody has looked
+    door.limits.proven(early_name)  # before the first look at the sockets
     door.limits.look()
     door.limits.proven(name)
-    door.limits.spoke(stranger_name)  # a call that was refused proves nothing
+    door.limits.spoke(stranger_name)  # a refused call proves nothing
     door.now += connection_limits.PROOF_S + 1
     door.limits.look()
     assert is_open(peer)

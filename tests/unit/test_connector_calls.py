@@ -1,4 +1,4 @@
-"""The connector's calls against a stand-in of the daemon: what they refuse, and how they end."""
+"""The connector's calls against a stand-in daemon: which calls are refused, and how calls end."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ MakeEngine = Callable[..., Engine]
 
 @pytest.fixture
 def engine(daemon: IpcStandIn) -> Iterator[MakeEngine]:
-    """`engine(chunk_pages=1)`: registered, closed after the test."""
+    """`engine(chunk_pages=1)` makes a registered engine, which is closed after the test."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Engine:
@@ -52,7 +52,7 @@ def ended(future: Future[Any]) -> Any:
 
 
 def hang_in_a_store(daemon: IpcStandIn, one: Engine) -> tuple[Future[int], list[int]]:
-    """Request "r" of 64 pages, of which the first chunk is under way."""
+    """Starts to store 64 pages for request "r". The first chunk is in flight."""
     tokens = tokens_of("store", 64)
     one.compute(tokens, range(64))
     hang(daemon, ipc.SET)
@@ -83,7 +83,7 @@ def test_an_aborted_request_can_drop_its_stores(daemon: IpcStandIn, engine: Make
     assert not done.done()
     go_on(daemon)
     ended(done)
-    assert future.result(timeout=0) == PAGE_SIZE  # the chunk that was under way
+    assert future.result(timeout=0) == PAGE_SIZE  # the chunk in flight
     assert one.connector.num_external_matched_tokens("other", tokens) == PAGE_SIZE
 
 
@@ -111,7 +111,7 @@ def test_finished_requests_name_can_be_reused_while_its_stores_run(
     ended(done)
     assert future.result(timeout=0) == ended(again) == end
     ended(one.connector.finish_req("r"))
-    assert len(one.connector._requests) == 0  # nothing is kept of it
+    assert len(one.connector._requests) == 0  # it keeps no state of the request
 
 
 def test_retrieves_of_a_finished_request_stop(daemon: IpcStandIn, engine: MakeEngine) -> None:
@@ -150,7 +150,7 @@ def test_close_stops_the_stores_of_finished_requests(
     one.connector.finish_req("r")
     closing = Thread(target=one.connector.close)
     closing.start()
-    closing.join(0.1)  # it waits for the chunk under way
+    closing.join(0.1)  # it waits for the chunk in flight
     assert closing.is_alive()
     go_on(daemon)
     closing.join(seconds(20))
@@ -158,7 +158,8 @@ def test_close_stops_the_stores_of_finished_requests(
 
 
 def test_the_end_of_a_request_cannot_be_cancelled(daemon: IpcStandIn, engine: MakeEngine) -> None:
-    """As asyncio does at a timeout: others who wait for the same request must hear of its end."""
+    """A cancelled waiter, as after an asyncio timeout, must not hide the request's end from
+    others."""
     one = engine(chunk_pages=1)
     hang_in_a_store(daemon, one)
     first, second = one.connector.finish_req("r"), one.connector.finish_req("r")
@@ -173,7 +174,7 @@ def test_the_end_of_a_request_cannot_be_cancelled(daemon: IpcStandIn, engine: Ma
     ended(first)
 
 
-# --- calls that cannot be meant ---------------------------------------------------------------
+# --- invalid calls ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_wrong_token_is_named_with_its_place(
         assert end == 0
         with pytest.raises(ValueError, match=says):
             future.result(timeout=0)
-        # The page before it has nothing to do with it.
+        # The wrong token does not affect the page before it.
         future, end = call("r", mapping_of(range(2)), tokens)
         assert end == 2 * PAGE_SIZE
         ended(future)
@@ -260,7 +261,7 @@ def test_invalid_arguments_fail_at_once_and_free_their_call_slot(
         "tokens_list": tokens_of("meant", 1),
     }
     for call in (one.connector.store_kv_async, one.connector.retrieve_kv_async):
-        for _ in range(2):  # a refused call leaves room for the next
+        for _ in range(2):  # a refused call frees its slot
             future, end = call(**{**right, **given})
             assert end == 0
             with pytest.raises((ValueError, TypeError), match=says) as caught:
@@ -302,10 +303,10 @@ def test_metadata_is_printable_text(name: str, value: Any) -> None:
 
 
 def test_inaccessible_buffer_is_refused_with_its_address_and_the_remedy(daemon: IpcStandIn) -> None:
-    """Addresses of a GPU lie in ranges that nobody may touch: reading one would be a crash."""
-    size_bytes = 3 << 20  # no other mapping has it
+    """GPU addresses lie in ranges without access rights: reading one would crash the process."""
+    size_bytes = 3 << 20  # unique among the mappings
     untouchable = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
-    # prot=0 gives Python no buffer to ask for its address.
+    # With prot=0 Python offers no buffer, so the address comes from the process's mappings.
     (address,) = (
         each.start
         for each in memory.read_mappings()

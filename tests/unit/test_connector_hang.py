@@ -1,4 +1,4 @@
-"""A daemon that hangs in the middle of a write: the pages are the caller's when that is over."""
+"""A daemon that hangs during a write: the caller gets its pages back only after the write ends."""
 
 import threading
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def test_a_retrieve_ends_when_nothing_is_written_any_more(
     hang_in_mid_write(daemon)
     future, _ = engine.connector.retrieve_kv_async("r", mapping_of(range(8, 12)), tokens)
     assert daemon.hanging.wait(seconds(10))
-    # Longer than its time, its grace and any fence takes.
+    # Longer than its timeout, its grace time and any fence.
     ended = threading.Event()
     future.add_done_callback(lambda _: ended.set())
     assert not ended.wait(seconds(1.5))

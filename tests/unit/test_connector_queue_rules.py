@@ -1,4 +1,5 @@
-"""The queues of many requests against a stand-in of the daemon: begins, ends, cancelled calls."""
+"""The queues of many requests against a stand-in daemon: where prefetches begin, how requests end,
+and cancelled calls."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -28,7 +29,7 @@ def go_on(daemon: IpcStandIn) -> None:
 
 
 def prefetches(engine: Engine, threshold_tokens: int = PAGE_SIZE) -> AsyncKVPrefetchQueue:
-    """A queue whose pages are 20 and those behind it."""
+    """A queue whose allocator returns pages from 20 on."""
     return AsyncKVPrefetchQueue(
         engine.connector,
         lambda _, count: range(20, 20 + count),
@@ -37,7 +38,7 @@ def prefetches(engine: Engine, threshold_tokens: int = PAGE_SIZE) -> AsyncKVPref
 
 
 def polled(queue: Any) -> Any:
-    """The only entry, when it is done."""
+    """Polls until the only entry is done, and returns it."""
     done: list[Any] = []
 
     def enough() -> bool:
@@ -51,7 +52,7 @@ def polled(queue: Any) -> Any:
 
 
 def futures_of(engine: Engine, monkeypatch: pytest.MonkeyPatch, method: str) -> list[Future[int]]:
-    """Those that the connector gives to the queue from now on."""
+    """Collects the futures that the connector returns to the queue from now on."""
     given = []
     call = getattr(engine.connector, method)
 
@@ -97,7 +98,7 @@ def test_a_negative_number_of_computed_tokens_is_refused(engine: Engine) -> None
     assert len(queue) == 0
 
 
-# --- stores of a request that ends ------------------------------------------------------------
+# --- stores of a finished request -------------------------------------------------------------
 
 
 def test_stores_go_on_when_the_request_has_finished(engine: Engine, daemon: IpcStandIn) -> None:
@@ -184,5 +185,5 @@ def test_a_cancelled_store_gives_the_pages_back(
     assert queue.add("w", mapping_of(range(4)), tokens, last=True)
     assert given[0].cancel()
     assert polled(queue) == Stored("w", 0, 0, [0, 1, 2, 3])
-    # Its end is told all the same.
+    # Its end is reported nevertheless.
     assert engine.connector.finish_req("w").done()

@@ -1,4 +1,4 @@
-"""The best possible hit rate, against a search through all that a cache could do."""
+"""The best possible hit rate, compared to a search through all cache contents."""
 
 from functools import cache
 from itertools import combinations, islice
@@ -11,7 +11,7 @@ from peercached.demo.workload import Conversations, Request
 
 
 def best_by_search(requests: list[Request], capacity: int) -> int:
-    """Tries every content that a cache may have after every request."""
+    """Tries every possible cache content after every request."""
 
     @cache
     def best_from(number: int, cached: frozenset[int]) -> int:
@@ -34,7 +34,7 @@ def best_by_search(requests: list[Request], capacity: int) -> int:
 
 @st.composite
 def tiny_workloads(draw: st.DrawFn) -> list[Request]:
-    """Paths down a small random tree: equal blocks have equal prefixes."""
+    """Requests are paths in a small random tree, so equal blocks have equal prefixes."""
     parents = [draw(st.integers(-1, block - 1)) for block in range(draw(st.integers(2, 7)))]
 
     def chain(block: int) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def test_no_cache_hits_more_than_best_hits_and_one_hits_as_much(
     longest = max(len(request.chain) for request in requests)
     if capacity >= longest:
         assert best_hits(requests, capacity) == best_by_search(requests, capacity)
-    else:  # references within one chain may then pass through the cache one after another
+    else:  # the references of one chain may use the same place in turn
         assert best_hits(requests, capacity) >= best_by_search(requests, capacity)
 
 

@@ -1,4 +1,4 @@
-"""Pages of the demo: any wrong byte must be seen."""
+"""Page contents of the demo: every wrong byte must be detected."""
 
 import random
 

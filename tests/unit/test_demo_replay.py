@@ -1,4 +1,4 @@
-"""The replay's order and arithmetic, with workers that are not processes."""
+"""The replay's order and arithmetic, with fake workers in this process."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from peercached.demo.workload import Conversations, Request
 
 
 class PerfectCache:
-    """A worker over a cache that never forgets and takes its time."""
+    """A worker over a cache that never forgets, with random delays."""
 
     def __init__(self, pages: set[int], chance: random.Random) -> None:
         self.pages = pages

@@ -1,4 +1,4 @@
-"""One worker's job against a client that is a dictionary."""
+"""One worker's job against a fake client over a dict."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -15,7 +15,7 @@ class FakeRegion:
 
 
 class FakeClient:
-    """Keeps what is set; `lost` keys are promised but not delivered."""
+    """Keeps the pages. It reports the `lost` keys as present, but does not return them."""
 
     def __init__(self) -> None:
         self.pages: dict[bytes, bytes] = {}

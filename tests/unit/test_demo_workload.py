@@ -1,4 +1,4 @@
-"""The requests that the demo replays, made up or from a trace."""
+"""The requests that the demo replays, generated or from a trace."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The doctor's checks: what is wrong is found, and nothing else; each wrong thing has a remedy."""
+"""The doctor's checks find each fault, report nothing else, and offer a remedy for each finding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(**settings: Any) -> Config:
 
 
 def examined(*devices: Device, mtus: dict[str, int] | None = None, **settings: Any) -> Any:
-    """(check, level, text) of what is not ok, each with a remedy."""
+    """The (check, level, text) of every finding that is not ok. Each must have a remedy."""
     findings = ports.check_ports(config(**settings), devices, mtus or {})
     wrong = [finding for finding in findings if finding.level != "ok"]
     assert all(finding.remedy for finding in wrong)
@@ -180,7 +180,7 @@ def test_doctor_distinguishes_open_and_refused_ports() -> None:
     with socket.socket() as open_port, socket.socket() as shut:
         open_port.bind(("127.0.0.1", 0))
         open_port.listen()
-        shut.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        shut.bind(("127.0.0.1", 0))  # bound, but not listening
         good = peers.Target("b (pages)", *open_port.getsockname())
         bad = peers.Target("c (pages)", *shut.getsockname())
         answers = peers.ask([good, bad])

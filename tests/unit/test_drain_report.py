@@ -1,4 +1,4 @@
-"""What a drain says of its end."""
+"""The report at the end of a drain."""
 
 from peercached.peer.drain.report import Progress
 

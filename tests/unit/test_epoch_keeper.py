@@ -1,4 +1,4 @@
-"""Epochs of cleared namespaces on disk: read back as they were, answered for never too early."""
+"""Epochs of cleared namespaces on disk. They load as saved, and are confirmed only once saved."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_epochs_are_packed_in_the_engines_format() -> None:
 
 
 class SlowStore(EpochStore):
-    """Saves only when it is let; counts."""
+    """Counts saves, and blocks each until the test allows it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder), "n")

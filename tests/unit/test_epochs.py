@@ -1,4 +1,4 @@
-"""Epochs of namespaces on heartbeats: what is told at once, and what is believed."""
+"""Epochs of namespaces on heartbeats: which ones a message carries, and which ones are accepted."""
 
 from typing import Any, cast
 

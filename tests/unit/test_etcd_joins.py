@@ -1,4 +1,4 @@
-"""The joins of a node as they are kept in etcd, and whose a node id is there."""
+"""A node's join history in etcd, and which process may claim a node id there."""
 
 import pytest
 

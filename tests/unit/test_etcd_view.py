@@ -1,4 +1,5 @@
-"""Views from the keys in etcd. This one is a list of operations, which each node hears late."""
+"""Views computed from the keys in etcd. A fake etcd is a list of events, which each node receives
+late."""
 
 import random
 from dataclasses import replace
@@ -18,7 +19,7 @@ def member(node_id: str, incarnation: int = 1) -> Member:
 
 
 class Node:
-    """Driven as peer/membership/etcd/membership.py does it; hears events up to `heard`."""
+    """Works like peer/membership/etcd/membership.py. It has received events up to `heard`."""
 
     def __init__(self, etcd: "Etcd", node_id: str, incarnation: int = 1) -> None:
         self.etcd = etcd
@@ -75,7 +76,7 @@ class Etcd:
         self.begin_anew()
 
     def begin_anew(self, members: list[Member] | None = None, stamp: Stamp | None = None) -> None:
-        """Empty, or from a backup."""
+        """Starts with an empty store, or restores a backup."""
         self.members = {m.node_id: m for m in members or []}
         self.stamp = stamp or Stamp()
         self.revision = 1
@@ -143,12 +144,12 @@ def test_wiped_etcd_gets_back_the_current_view_without_new_views() -> None:
     tried = etcd.stamps_tried
     etcd.begin_anew()
     for node in nodes:
-        etcd.run(0.3)  # far apart: more than one view could be made in between
+        etcd.run(0.3)  # spread out, so that several views could be made in between
         node.connect()
         assert node.state.missing(etcd.now) or node is nodes[-1]
     etcd.run(1.0)
     assert agreed(nodes) == before
-    assert [len(node.views) for node in nodes] == views  # no ring changed
+    assert [len(node.views) for node in nodes] == views  # no ring has changed
     assert not any(node.state.missing(etcd.now) for node in nodes)
     assert {etcd.stamp.number} == before
     assert etcd.stamps_tried == tried + 1
@@ -174,7 +175,7 @@ def test_node_missing_after_a_wipe_is_out_after_the_lease_time() -> None:
 def test_a_backup_with_older_starts_and_members_long_gone() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")
-    for node in nodes:  # views have gone on since the backup was made
+    for node in nodes:  # views have advanced since the backup
         node.state.view = View.numbered(105, node.state.view)
         node.views.append(node.state.view)
     etcd.begin_anew([member("a"), member("b", 0), member("x")], Stamp(50 << MARK_BITS | 7, "a/1"))
@@ -184,7 +185,7 @@ def test_a_backup_with_older_starts_and_members_long_gone() -> None:
     for node in nodes[1:]:
         node.connect()
     etcd.run(1.0)
-    etcd.delete("x")  # its lease ends
+    etcd.delete("x")  # its lease expires
     etcd.run(TIMING.lease_over_s)
     assert {node.names for node in nodes} == {"abc"}
     assert len(agreed(nodes)) == 1
@@ -229,7 +230,7 @@ def test_leaving_node_is_out_at_once_and_vanished_node_after_a_heartbeat() -> No
     etcd.delete("c")
     etcd.run(TIMING.heartbeat_interval_s - 0.1)
     assert nodes[0].names == "abc"
-    etcd.delete("b")  # which makes it no longer for c
+    etcd.delete("b")  # so the grace time of c ends as well
     etcd.run(0.3)
     assert nodes[0].names == "a"
 
@@ -264,7 +265,7 @@ def test_joins_that_come_together_are_one_view() -> None:
 def test_the_next_in_order_makes_the_view_when_the_first_hangs() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("abc")
-    nodes[0].connected = False  # it hangs; its lease is not over yet
+    nodes[0].connected = False  # it hangs, and its lease is still valid
     etcd.delete("c")
     etcd.run(2.0)
     assert nodes[1].names == "ab"
@@ -273,7 +274,7 @@ def test_the_next_in_order_makes_the_view_when_the_first_hangs() -> None:
 def test_disagreeing_readers_do_not_overwrite_the_stamp_forever() -> None:
     etcd = Etcd()
     nodes = etcd.cluster("ab")
-    nodes[1].state.put(member("x"), etcd.now)  # only this one can read it
+    nodes[1].state.put(member("x"), etcd.now)  # only this node can read the key
     before = etcd.stamps_put
     etcd.run(60.0)
     assert etcd.stamps_put - before < 25
@@ -305,7 +306,8 @@ def test_late_node_writes_no_outdated_stamp() -> None:
     etcd.begin_anew()
     for node in nodes:
         node.connect()
-    nodes[0].connected = False  # its own key is all that it has heard of when its patience ends
+    # When its wait ends, this node has received only its own key.
+    nodes[0].connected = False
     nodes[0].hear(1)
     etcd.run(TIMING.lease_over_s + 1.0)
     nodes[0].act()
@@ -316,7 +318,8 @@ def test_late_node_writes_no_outdated_stamp() -> None:
 
 
 def gone_on_without(etcd: Etcd, names: str) -> list[bool]:
-    """They lose their leases while they hear nothing. What each finds when it asks again."""
+    """The nodes lose their leases while disconnected. For each, returns whether it finds itself out
+    of the view when it reads again."""
     out = [node for node in etcd.nodes if node.member.node_id in names]
     for node in out:
         node.connected = False

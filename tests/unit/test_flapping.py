@@ -1,4 +1,4 @@
-"""Hysteresis: which nodes that come and go wait, and how long."""
+"""Hysteresis: the waits of flapping nodes, and their length."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_first_restarts_are_free_and_later_waits_double_to_a_limit() -> None:
 
 
 def stays(flapping: Flapping, incarnation: int, now: float) -> float:
-    """It sends heartbeats, one a second, until it is let in: after how long."""
+    """Sends one heartbeat a second until the node is admitted. Returns the seconds that took."""
     until = now
     while flapping.wait_s("x", incarnation, until) > 0:
         until += 1.0
@@ -59,11 +59,11 @@ def test_restart_or_hang_during_the_wait_starts_it_again() -> None:
     flapping = Flapping(TIMING)
     flap(flapping, 7, NOW)
     now = NOW
-    for incarnation in range(10, 60):  # a restart every 8 s of the 10 that it has to wait
+    for incarnation in range(10, 60):  # restarts every 8 s of a 10 s wait
         for second in range(8):
             assert flapping.wait_s("x", incarnation, now) == 10.0 - second
             now += 1.0
-    for _ in range(50):  # it hangs, again and again
+    for _ in range(50):  # hangs again and again
         assert flapping.wait_s("x", 60, now) == 10.0
         assert flapping.wait_s("x", 60, now + 1.0) == 9.0
         now += 1.0 + TIMING.suspect_after_s
@@ -146,7 +146,7 @@ def test_own_flap_history_overrides_reported_history() -> None:
 
 
 def test_flap_history_of_vanished_names_is_bounded() -> None:
-    """As of pods, which have another name each time."""
+    """As with Kubernetes pods, whose names change at each restart."""
     flapping = Flapping(TIMING)
     view = View.of(1, [member("stays")])
     for start in range(1, 4):

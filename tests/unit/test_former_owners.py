@@ -1,4 +1,4 @@
-"""What is taken back is taken back also from those who were owners before and keep it still."""
+"""Withdrawals must also reach former owners that still keep the record."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ PAGES = [digest_of(f"page {page}") for page in range(400)]
 
 
 class Holder:
-    """Node a, in views with one owner a digest; notes what it offers to whom."""
+    """Node a, in views with one owner a digest. It records its offers to other nodes."""
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
@@ -25,7 +25,7 @@ class Holder:
         self.placement = Placement(engine, OWN, build_ring, cast(Any, FakeNative), 1)
         self.now = NOW
         self.offered: list[tuple[str, bytes]] = []
-        self.tickets: dict[int, int] = {}  # by owner, the last one
+        self.tickets: dict[int, int] = {}  # owner -> its latest ticket
         self.publisher = Publisher(
             engine,
             LocalShard(engine, FakeNative()),
@@ -65,7 +65,7 @@ class Holder:
         return found
 
     def moved(self, before: str) -> list[bytes]:
-        """From that node to the newcomer d."""
+        """Digests that moved from that node to the newcomer d."""
         old = FakeNative.RingTable(*build_ring({"a": SELF, "b": 1, "c": 2}), 1)
         number = {"a": SELF, "b": 1, "c": 2}[before]
         return [d for d in PAGES if self.owner(d) == "d" and old.owners(d) == [number]]

@@ -1,4 +1,4 @@
-"""Findings: each is of a kind, and is left out while its cause is found of the same subject."""
+"""Each finding has a kind. It is left out while its cause is reported for the same subject."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Nodes with other namespace epochs have something to tell each other."""
+"""A sign of life tells whether its sender has the same namespace epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node as its own parts and its peers call it."""
+"""The interface of the node to its own parts and its peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from peercached.peer.service.local_node import LocalNode
 
 
 def test_late_answer_after_a_cancelled_wait_is_harmless() -> None:
-    """The peer's call ends at its deadline, and what it waited for comes with a peer's death."""
+    """The peer's call ends at its deadline. The awaited result arrives later, when another peer
+    dies."""
     answers: list[Callable[[set[int]], None]] = []
 
     def take_back(rows: bytes, now: float, left_s: float, done: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""Our own records in our own shard: repaired after a change, within bounds."""
+"""A node's own records in its own shard: repaired after a change, with bounded memory."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -58,7 +58,7 @@ def test_scan_restores_missing_shard_records_from_the_pool() -> None:
 
 
 def test_echo_kept_during_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan that takes long beside many sets begins anew: it must not keep all of them."""
+    """During a slow scan many sets may arrive. Instead of keeping all of them the scan restarts."""
     monkeypatch.setattr(local_module, "ECHO_BYTES_MAX", 4 * ROW_BYTES)
     own = Own()
     own.engine.set_page(digest_of("lost"))  # its record did not reach the shard

@@ -1,4 +1,4 @@
-"""Text of others in the log: it stays on its line."""
+"""Foreign text in the log cannot break out of its line."""
 
 from __future__ import annotations
 

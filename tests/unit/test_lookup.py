@@ -1,4 +1,4 @@
-"""One lookup: who is asked, when an absence is final, and who is waited for."""
+"""One lookup: which nodes it asks, when an absence is final, and which answers it awaits."""
 
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ def address(node_id: str) -> NodeAddress:
 
 
 class Reader:
-    """Node a, in a view with others; what they answer is the test's to say."""
+    """Node a, in a view with other nodes whose answers the test decides."""
 
     def __init__(self, *others: str, replicas: int = 2) -> None:
         self.engine = FakeEngine()
@@ -40,7 +40,7 @@ class Reader:
         return found
 
     def digests_of(self, *owners: str, count: int = 1) -> bytes:
-        """Digests whose owners are exactly these, in any order."""
+        """Digests that exactly these nodes own, in any order."""
         wanted = {self.node(owner).index for owner in owners}
         each = (digest_of(f"page {number}") for number in range(100_000))
         chosen = [d for d in each if set(self.engine.owners(d)) == wanted][:count]
@@ -102,7 +102,7 @@ def test_only_missing_digests_are_asked_again() -> None:
 def test_owner_naming_an_unreadable_holder_does_not_end_the_lookup(
     holder: str,
 ) -> None:
-    """Ourselves, who have evicted the page, or a suspect."""
+    """The holder is this node, which has evicted the page, or a suspect."""
     reader = Reader("b", "c", "d")
     digests = reader.digests_of("b", "d", count=2)
     reader.node("c").suspect = True
@@ -182,7 +182,7 @@ def test_suspect_owner_is_skipped_and_the_lookup_misses_without_another() -> Non
 
 
 def test_former_owners_are_asked_while_all_owners_are_suspect() -> None:
-    """Both came back a moment ago, and cannot be reached yet."""
+    """Both owners have just returned, and nobody can reach them yet."""
     reader = Reader("d")
     reader.view(2, "b", "c", "d", now=NOW - 1)
     digests = reader.digests_of("b", "c", count=2)
@@ -261,7 +261,7 @@ def test_our_own_shard_stands_in_for_an_overdue_owner() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("a", "b")
     lookup = reader.lookup(digest)
-    first = ask_of(lookup.start())  # we are not in sync: b is asked
+    first = ask_of(lookup.start())  # our shard is not in sync, so the lookup asks b
     assert lookup.overdue(first) == []
     assert not lookup.settled
     assert lookup.failed(first) == []
@@ -290,7 +290,7 @@ def test_lookups_that_hang_at_one_owner_are_bounded() -> None:
 def test_former_owners_final_absence_does_not_settle_a_lookup() -> None:
     reader = Reader("b", "c")
     page = reader.digests_of("b", "c")
-    # They own it no longer, but stay members and asked.
+    # They stay members, but no longer own the page. The lookup still asks them.
     names = [f"d{number}" for number in range(40)]
     reader.view(2, "b", "c", *names, now=NOW)
     owners = {reader.placement.nodes[i].address.node_id for i in reader.engine.owners(page)}

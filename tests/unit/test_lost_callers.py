@@ -23,7 +23,7 @@ def test_a_caller_that_went_away_is_no_error(
         expect_lost_callers(asyncio.get_running_loop())
         task = asyncio.ensure_future(fails())
         await asyncio.wait([task])
-        del task  # nobody asks for its result
+        del task  # drops the task without awaiting its result
 
     asyncio.run(call())
     assert ("never retrieved" in caplog.text) is is_said

@@ -1,4 +1,4 @@
-"""Members, views and heartbeats on the wire: everything survives, what cannot be is refused."""
+"""Members, views and heartbeats on the wire: valid ones survive, invalid ones are refused."""
 
 from __future__ import annotations
 

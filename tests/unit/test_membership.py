@@ -1,4 +1,4 @@
-"""The parts of membership, one claim each; tests/sim/test_members.py has whole clusters."""
+"""The parts of membership, one claim each. tests/sim/test_members.py tests whole clusters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def membership(
 
 
 def head_with(*others: str) -> tuple[Membership, float]:
-    """The only head, all others in its view."""
+    """The only head, with all others in its view."""
     head, now = membership("a", ["a"], 0), NOW
     head.tick(now)
     for name in others:
@@ -208,7 +208,7 @@ def test_view_difference_includes_tombstones_since_its_base() -> None:
 
 
 def test_view_difference_carries_a_tombstone_for_each_removed_member() -> None:
-    """The view that it changes may be another master's, to whom nobody has said it."""
+    """The base view may come from another master, whose members have not heard of the death."""
     history, table = History(), Table(100.0)
     table.add_tombstone(gone("b"), NOW)
     theirs = View.nothing().next([member("a"), member("b")])
@@ -233,7 +233,7 @@ def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
     assert member("a").head_rank == NO_HEAD
 
 
-# --- who is silent ----------------------------------------------------------------------------
+# --- silent members ---------------------------------------------------------------------------
 
 
 def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
@@ -373,11 +373,11 @@ def test_dead_members_are_probed_once_more_after_one_returns() -> None:
     assert life.dead(now) == ["y"], "once is enough"
 
 
-# --- parts that meet again --------------------------------------------------------------------
+# --- healed partitions ------------------------------------------------------------------------
 
 
 class Returning:
-    """Node x, which has been in a part with y, and hears of the other part's views."""
+    """Node x was partitioned together with y, and now receives the other part's views."""
 
     def __init__(self) -> None:
         self.node = membership("x", ["a"])
@@ -392,7 +392,7 @@ class Returning:
         return self._latest
 
     def accused(self) -> None:
-        """Of being dead, as y is; it objects, and is the first to be heard."""
+        """The other part reports x and y as dead. x objects, and is heard first."""
         self.told([member("a")], gone("x"), gone("y"))
         assert self.node.own.sequence == 1
 
@@ -436,7 +436,7 @@ def test_a_member_that_died_is_out_at_once() -> None:
 
 
 def test_member_without_a_tombstone_is_not_dropped_at_once() -> None:
-    """The node was no master for a while, and knows only the members heard since."""
+    """After a time out of office the master knows only the members that it has heard since."""
     x = Returning()
     all_three = x.told([member("a"), member("x"), member("y")])
     x.told([member("a"), member("x")])
@@ -545,7 +545,7 @@ def test_unwritable_state_folder_is_reported_without_raising(tmp_path: object) -
     assert "No such file" in store.problem
 
 
-# --- masters that are silent ------------------------------------------------------------------
+# --- silent masters ---------------------------------------------------------------------------
 
 
 def test_takeover_adds_candidates_only_after_a_wait() -> None:
@@ -571,7 +571,8 @@ def test_takeover_skips_suspected_candidates_without_extra_wait() -> None:
 
 
 def who_acts(suspects: set[str]) -> Callable[[float], str]:
-    """In the eyes of z, when nobody has answered for so many TTL."""
+    """The nodes that act as masters, as z sees it. None of the masters has answered for this many
+    TTLs."""
     view = View.nothing().next([member(name) for name in "abcdefgz"])
     links = Links([], [f"{name}:1" for name in "ab"], TIMING, NOW, random.Random(1))
     roles = Roles(2, TIMING, links, lambda address: address.node_id in suspects)

@@ -1,4 +1,4 @@
-"""docs/metrics.md is what the code exports."""
+"""docs/metrics.md lists exactly the metrics that the code exports."""
 
 from __future__ import annotations
 

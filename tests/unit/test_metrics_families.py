@@ -1,4 +1,4 @@
-"""From the status document to what Prometheus reads: right, complete, bounded, well named."""
+"""From the status document to Prometheus text: correct, complete, bounded, well named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peercached.observe.latency import BOUNDS_US, Latency, LatencyCounts
 
 
 def latencies() -> list[Latency]:
-    """Two of a peer, at 3 us and at 100 us, and one of a rail that took for ever."""
+    """Two reads of a peer, 3 us and 100 us, and one slow read of a rail beyond all buckets."""
     timed = LatencyCounts("peer_read")
     timed.add(3e-6)
     timed.add(100e-6)
@@ -154,7 +154,7 @@ def test_histogram_buckets_are_cumulative() -> None:
     status = status_document()
     assert value(status, "peer_read_seconds_count", peer="b") == 2
     assert value(status, "peer_read_seconds_sum", peer="b") == pytest.approx(103e-6)
-    # Longer than the last bound: in none of the buckets but the last.
+    # Longer than the largest bound, so only the +Inf bucket counts it.
     assert value(status, "rail_read_seconds_bucket", rail="mlx5_0:1", le="16.777216") == 0
     assert value(status, "rail_read_seconds_bucket", rail="mlx5_0:1", le="+Inf") == 1
 

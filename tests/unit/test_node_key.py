@@ -1,4 +1,4 @@
-"""The key pair of a node, and the file that keeps it."""
+"""A node's key pair and its file."""
 
 from __future__ import annotations
 

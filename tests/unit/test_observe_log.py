@@ -1,4 +1,4 @@
-"""The log is readable by people and by collectors, and never floods."""
+"""The log is readable for people and collectors, and never floods."""
 
 from __future__ import annotations
 

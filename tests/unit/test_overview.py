@@ -1,4 +1,4 @@
-"""What a node says of itself, and how a gatherer and a reader of it deal with nonsense."""
+"""A node's summary of itself, and how receivers handle malformed summaries."""
 
 from typing import Any
 

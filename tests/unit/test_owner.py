@@ -1,4 +1,4 @@
-"""What an owner may call final: only while every holder has told it everything."""
+"""An owner may answer with finality only while every holder's records are completely in sync."""
 
 from typing import Any, cast
 
@@ -62,7 +62,7 @@ def test_final_only_for_a_reader_with_the_same_view(owner: Owner) -> None:
 
 
 def test_not_final_after_a_new_hello_until_resynced(owner: Owner) -> None:
-    """The end of the one before may be noticed later, or not at all."""
+    """The owner may notice the end of the earlier connection later, or never."""
     owner.hello()
     assert not owner.final()
     owner.sync()
@@ -136,7 +136,7 @@ def test_not_final_while_a_record_was_refused_for_room() -> None:
 
 
 def test_nothing_is_final_after_a_stall_until_input_is_read(owner: Owner) -> None:
-    """Native threads answer for as long as it is said again and again."""
+    """Native threads give final answers only while the control plane keeps renewing this."""
     side, engine = owner.side, owner.engine
     for now in (10.0, 10.1, 10.2):
         side.tend(now)
@@ -151,7 +151,7 @@ def test_nothing_is_final_after_a_stall_until_input_is_read(owner: Owner) -> Non
 def test_a_higher_fence_is_raised_before_anything_is_applied(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frame with a lower one may be on its way, with a record that these rows take back."""
+    """A frame with a lower fence may be in flight, with a record that these rows withdraw."""
     done: list[object] = []
     monkeypatch.setattr(
         owner.engine, "raise_fence", lambda holder, fence: done.append((holder, fence))

@@ -1,4 +1,4 @@
-"""Page hashes are HiCache's; tests/sglang compares them with SGLang's own code."""
+"""Page hashes equal those of HiCache. tests/sglang compares them with SGLang's own code."""
 
 import hashlib
 import struct
@@ -10,7 +10,7 @@ from peercache_client.connector.page_chain import PageChain
 from peercache_client.page_hash import namespace_seed, page_hashes, words
 
 # Made by sglang 0.5.23: get_hash_str(array("q", range(1, 9)), None, page_size=4), and the same
-# behind storage_namespace_seed("adapter", None).
+# after storage_namespace_seed("adapter", None).
 GOLDEN = [
     "cf97adeedb59e05bfd73a2b4c2a8885708c4f4f70c84c64b27120e72ab733b72",
     "4ebfa8a1f3c341517621838c6e1b9aa350307e3f00b3cbd1a07ef740f54396d6",

@@ -1,4 +1,4 @@
-"""How long a lookup waits for one owner before it asks the others, too."""
+"""How long a lookup waits for one owner before it asks the others too."""
 
 import pytest
 

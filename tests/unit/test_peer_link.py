@@ -1,4 +1,4 @@
-"""PeerLink towards an address where nothing answers, and one that was closed."""
+"""PeerLink with an address where nothing answers, and a closed PeerLink."""
 
 import asyncio
 import gc
@@ -25,15 +25,15 @@ def test_abandoned_handshake_failure_raises_no_unhandled_error() -> None:
         unhandled: list[dict[str, Any]] = []
 
         def complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            # gRPC wakes all loops of a process for one event, those of other tests, too, and its
-            # callbacks complain.
+            # One gRPC event wakes every loop in the process, even those of other tests, and their
+            # callbacks report errors here.
             if "handle" not in context:
                 unhandled.append(context)
 
         asyncio.get_running_loop().set_exception_handler(complain)
         link = nobody_there()
         caller = asyncio.ensure_future(link.ready())
-        await asyncio.sleep(0)  # it has begun the handshake
+        await asyncio.sleep(0)  # starts the handshake
         handshake = link._handshake
         assert handshake is not None
         caller.cancel()
@@ -49,7 +49,8 @@ def test_abandoned_handshake_failure_raises_no_unhandled_error() -> None:
 
 @pytest.mark.parametrize("shaken_hands", [False, True])
 def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) -> None:
-    """A lookup holds a link while the view changes: it must ask the others, not break."""
+    """A view change may close a link that a lookup uses. The lookup must ask other owners, not
+    fail."""
 
     async def run() -> None:
         link = nobody_there()
@@ -62,7 +63,8 @@ def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) ->
 
 
 def test_try_at_once_reopens_only_a_failed_open_link() -> None:
-    """gRPC's pause before the next attempt is for an address where nobody is known to be."""
+    """gRPC's backoff before the next attempt is useful only for addresses without a known
+    process."""
 
     async def run() -> None:
         link = nobody_there()

@@ -1,4 +1,4 @@
-"""What a peer's message may say at most. Everything else is refused by name and value."""
+"""Limits of peer messages. A violation is refused with field and value."""
 
 from typing import Any
 

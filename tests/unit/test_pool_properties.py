@@ -1,5 +1,5 @@
-"""The pool against a dictionary: whatever is done to it, right bytes or nothing, and no page is
-lost without being named."""
+"""The pool against a model dict: it returns the right bytes or nothing, and reports every page that
+it evicts."""
 
 import hashlib
 import time
@@ -34,14 +34,14 @@ class PoolMachine(RuleBasedStateMachine):
     def forget_evicted(self) -> None:
         evicted = self.pool.evicted()
         for at in range(0, len(evicted), 16):
-            # It may have been set again in the same batch that evicted it.
+            # The batch that evicted the page may have set it again.
             gone = evicted[at : at + 16]
             if self.pool.contains(gone) == b"\0":
                 self.held.pop(gone, None)
 
     @rule(numbers=st.lists(_KEYS, min_size=1, max_size=12, unique=True), size_bytes=_SIZES)
     def set_pages(self, numbers: list[int], size_bytes: int) -> None:
-        # A key names contents, so a key that was used keeps its length.
+        # A key identifies its content, so each key keeps its length.
         sizes = [self.sizes.setdefault(number, size_bytes) for number in numbers]
         pages = [content(n, size) for n, size in zip(numbers, sizes, strict=True)]
         packed = b"".join(map(digest, numbers))
@@ -55,7 +55,7 @@ class PoolMachine(RuleBasedStateMachine):
     def get_pages(self, numbers: list[int]) -> None:
         packed = b"".join(map(digest, numbers))
         for number, page in zip(numbers, self.pool.get(packed), strict=True):
-            # None: never set, removed, or evicted, which counts_agree holds it to.
+            # None is valid here; `counts_agree` checks that the page was really removed or evicted.
             assert page is None or page == self.held[digest(number)]
 
     @rule(number=_KEYS)
@@ -66,7 +66,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        # The evictor runs beside us: look again until nothing moved in between.
+        # The evictor runs concurrently, so retry until the counts are stable.
         until = time.monotonic() + 10
         while True:
             self.forget_evicted()

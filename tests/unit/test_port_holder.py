@@ -1,4 +1,4 @@
-"""The error that says that a port is taken says by whom."""
+"""The error for a port in use names the process that holds it."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
-"""A master that hears nothing of hundreds of members at once, over the daemon's own Heartbeats: an
-event loop in virtual time, and peers that are a function."""
+"""A master suddenly hears nothing from hundreds of members. It runs the daemon's own Heartbeats on
+an event loop in virtual time, with fake peers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from peercached.proto import peer_pb2 as pb
 
 TIMING = Timing(1.0, 5.0)
 SILENT = [f"silent{number:04}" for number in range(400)]
-HEARD = [f"heard{number}" for number in range(5)]  # by name the other masters are among them
+# These names sort before the silent ones, so the other masters are among them.
+HEARD = [f"heard{number}" for number in range(5)]
 ROUND_TRIP_S = 0.02
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
-    """Nothing happens, then the next timer is due."""
+    """When nothing is ready, time jumps to the next timer."""
 
     now = 1000.0
 
@@ -47,7 +48,8 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
 
 class Network:
-    """The peers of one master. `alive`: the silent ones live, and only it cannot reach them."""
+    """The peers of one master. With `alive` the silent members live, and only this master cannot
+    reach them."""
 
     def __init__(self, alive: bool) -> None:
         self.alive = alive
@@ -78,7 +80,7 @@ def address(name: str) -> NodeAddress:
 
 
 class Storm:
-    """The only head with all members in its view, of which the silent are heard no more."""
+    """The only head with all members in its view. The silent ones send no more heartbeats."""
 
     def __init__(self, loop: VirtualTime, alive: bool) -> None:
         self.loop = loop
@@ -129,7 +131,8 @@ def stormy(
 def test_master_cut_off_from_hundreds_removes_no_live_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its own probes wait a second each in vain; those through others must not wait for them."""
+    """Its direct probes time out after a second each. Probes through other members must not wait
+    for them."""
     loop = VirtualTime()
     storm = Storm(loop, alive=True)
 

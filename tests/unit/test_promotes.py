@@ -1,4 +1,4 @@
-"""Promote calls: bounded at the holder, mistrusted at the reader."""
+"""Promote calls: the holder bounds them, and the reader validates the answers."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ HOLDER = 5
 
 
 class Link:
-    """A peer that answers what the test wants."""
+    """A peer whose answers the test decides."""
 
     endpoint = "10.0.0.5:1"
 

@@ -1,4 +1,4 @@
-"""Who waits for which owner, and for how long."""
+"""The owners that a set waits for, and the length of the wait."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -55,7 +55,7 @@ class Node:
         self.local = LocalShard(engine, FakeNative())
         self.publisher = Publisher(engine, self.local, self.streams, TIMEOUT_S, NoFormerOwners())
         self.answered = 0
-        # Owned by the two others.
+        # A page that the two other nodes own.
         each = (digest_of(f"page {number}") for number in range(1000))
         self.digest = next(d for d in each if set(self.engine.owners(d)) == {B, C})
 

@@ -1,4 +1,4 @@
-"""From two status documents to rates."""
+"""Computes rates from two status documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers far above all that is known: from a member that lies, or is broken."""
+"""Implausibly large numbers from a lying or broken member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker that removes is told."""
+"""The status that the removing worker gets."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from peercached.removals.ledger import Entry, RemovalId, Told
 
 
 def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
-    """While it is written down as not sure, the driver learns of a clear: the keys have other
-    digests now, and nobody has removed those."""
+    """The driver learns of a clear while it saves the removal as unsure. The keys have other
+    digests now, which nobody has removed."""
     driven: list[Open] = []
 
     async def keep_soon() -> None:
@@ -50,13 +50,14 @@ OTHER = SimpleNamespace(address=NodeAddress("b", 2, "10.0.0.2", 1, 2))
 
 
 class Driven:
-    """A driver at "a", with or without a member "b". What they say is in `told`: (view, untold)."""
+    """A driver at "a", perhaps with a member "b". `told` has their answers: (view, untold)."""
 
     def __init__(self, *others: Any) -> None:
         self.view = SimpleNamespace(members=[], number=1)
         self.told: dict[str, list[tuple[int, list[str]]]] = {"a": [], "b": []}
-        self.asked: list[bytes] = []  # of "b": the digests; b"": whom it has told of all
-        self.carried_out = Told(1)  # as "a" says at first
+        # The digests of b's requests. b"" asks whether b has told its owners of all removals.
+        self.asked: list[bytes] = []
+        self.carried_out = Told(1)  # a's first answer
         self.on_ask: Callable[[], object] = lambda: None
         placement = SimpleNamespace(
             own=OWN,
@@ -78,7 +79,7 @@ class Driven:
         cast(Any, self._driver)._call = self._call
 
     async def round(self, one: Open) -> dict[str, str]:
-        """What is missing after it; {}: it is complete."""
+        """Runs one round. Returns the missing steps, or {} if the removal is complete."""
         return {} if await self._driver._round(one) else one.missing
 
     async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
@@ -116,7 +117,7 @@ def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
 
 
 def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
-    """Of a member that comes, or is back, what it said before says nothing."""
+    """An earlier answer says nothing about a member that has joined or returned since."""
 
     async def claim() -> None:
         driven, one = Driven(OTHER), removal()
@@ -153,7 +154,7 @@ def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
 
 
 def test_open_removals_share_one_answer_per_member() -> None:
-    """A view that changes costs one call for each member, however many removals are open."""
+    """A view change costs one call for each member, however many removals are open."""
 
     async def claim() -> None:
         driven, removals = Driven(OTHER), [removal(number) for number in range(100)]

@@ -1,4 +1,4 @@
-"""What a node remembers of the lives of others, and keeps over its own restarts."""
+"""A node remembers the incarnations of other nodes, and keeps them over its own restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from peercached.removals.store import RemovalStore
 
 
 def address(node_id: str, incarnation: int, port: int = 0) -> NodeAddress:
-    """Of the same node, the same address."""
+    """Each node keeps its address over restarts, unless `port` differs."""
     return NodeAddress(node_id, incarnation, "127.0.0.1", port or ord(node_id[0]), 1)
 
 

@@ -1,4 +1,4 @@
-"""What status says of removals that are not written down, and of a disk tier that was emptied."""
+"""The health findings for unsaved removals, and for a disk tier that was emptied."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ring: golden vectors, and what consistent hashing promises."""
+"""The ring: golden vectors, and the properties of consistent hashing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def built(members: dict[str, int], vnodes: int = 160) -> tuple[array[int], array
     return unpacked(Ring().build(members, vnodes))
 
 
-# --- golden vectors: nodes of different versions must agree, so none of these may ever change
+# --- golden vectors must never change: nodes of different versions have to agree
 
 
 def test_node_positions_match_golden_values() -> None:
@@ -90,7 +90,7 @@ def test_hashed_digest_owners_match_golden_values() -> None:
     assert found == [[1, 2], [1, 2], [2, 1], [0, 1]]
 
 
-# --- promises
+# --- properties
 
 
 @given(NODE_IDS, st.data())
@@ -105,7 +105,7 @@ def test_the_order_of_the_members_does_not_matter(node_ids: set[str], data: st.D
 def test_the_views_before_do_not_matter(views: list[set[str]]) -> None:
     remembering = Ring()
     for turn, node_ids in enumerate(views):
-        # Indices change as nodes restart; vnodes never do in a cluster, but may in a test.
+        # Indices change as nodes restart. A cluster never changes vnodes, but a test may.
         members = {node_id: turn + index for index, node_id in enumerate(sorted(node_ids))}
         vnodes = 5 if turn % 3 else 4
         assert unpacked(remembering.build(members, vnodes)) == built(members, vnodes)

@@ -1,4 +1,4 @@
-"""What the service manager is told, by a fake one on a real socket."""
+"""Messages to the service manager, checked by a fake manager on a real socket."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket
         for _ in range(3):
             await asyncio.sleep(0.1)
             assert said(manager) == ["WATCHDOG=1"]
-        while True:  # what has queued up meanwhile
+        while True:  # drains the queued messages
             manager.setblocking(False)
             try:
                 said(manager)

@@ -1,4 +1,4 @@
-"""Reading the configuration again: what changes, what waits, what is refused."""
+"""Reloading the configuration: keys that change at once, keys that need a restart, and refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The shard's table against a dictionary: conditional updates, three of all holders in a lookup,
-instant removal of a node."""
+"""The shard's table against a model dict: conditional updates, at most three holders in a lookup,
+and instant removal of a node."""
 
 import hashlib
 import struct
@@ -83,7 +83,7 @@ class ShardMachine(RuleBasedStateMachine):
         for digest in _DIGESTS:
             found, all_holders = self.found(digest), self.model[digest]
             assert found.items() <= all_holders.items()
-            # Until they are swept, dead holders are in the way of further ones.
+            # Dead holders that are not swept yet use up places.
             least = 1 if stats["dead_entries"] else HOLDERS_NAMED_MAX
             assert min(least, len(all_holders)) <= len(found) <= HOLDERS_NAMED_MAX
         assert stats["entries"] == sum(map(len, self.model.values()))

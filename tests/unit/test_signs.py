@@ -1,4 +1,4 @@
-"""Signs of life instead of heartbeats: when they count, and when they do not."""
+"""Signs of life replace heartbeats: when they count, and when they do not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of(node_id: str, at: float, **other: object) -> Sign:
 
 
 class Side:
-    """One of the two, and how it is told of the other."""
+    """One of the two nodes, with the heartbeats and probes that it sent."""
 
     def __init__(self, node: Membership) -> None:
         self.node = node
@@ -67,7 +67,7 @@ class Side:
 
 
 def member_b() -> Side:
-    """Its heartbeats are accepted by a."""
+    """Node b. Node a accepts its heartbeats."""
     side = Side(membership("b"))
     accepted = HeartbeatAnswer(
         Verdict.ACCEPTED, update=ViewUpdate(VIEW.number, VIEW.members), responder="a"
@@ -79,7 +79,7 @@ def member_b() -> Side:
 
 
 def master_a() -> Side:
-    """It has b in its view."""
+    """Master a, with b in its view."""
     side = Side(membership("a", 0))
     side.node.tick(NOW)
     beat = Heartbeat(VIEW.by_id["b"], 0, ViewUpdate(VIEW.number, VIEW.members))
@@ -124,7 +124,7 @@ def test_life_sign_with_any_difference_replaces_no_heartbeat(other: dict[str, ob
 def test_news_in_a_sign_brings_the_heartbeat_at_its_ordinary_time(
     other: dict[str, object],
 ) -> None:
-    """Not when the last sign without news has aged."""
+    """It does not wait until the last sign without news has expired."""
     side = member_b()
     for now in times(4):
         side.step(now, [of("a", now)])
@@ -197,7 +197,7 @@ def test_member_without_life_signs_is_removed() -> None:
 
 
 def test_life_signs_alone_do_not_keep_a_member() -> None:
-    """Its data port is reached, its control plane is not."""
+    """Other nodes reach its data port, but its control plane does not work."""
     side = master_a()
     until = TIMING.full_beat_s + 2 * TIMING.suspect_after_s + TIMING.member_ttl_s
     for now in times(until):

@@ -1,4 +1,4 @@
-"""What failed while the machine stood still is run again, but for wrong bytes."""
+"""A test that failed while the machine stood still is repeated, unless it found wrong bytes."""
 
 import subprocess
 import sys

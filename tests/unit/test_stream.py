@@ -1,4 +1,5 @@
-"""Record streams: one holder, one owner, and a wire that loses, doubles and reorders."""
+"""Record streams: one holder, one owner, and a wire that loses, duplicates and reorders
+messages."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ def test_offers_that_travel_together_are_no_larger_than_a_batch(
 
 
 def test_queue_for_the_next_connection_is_bounded(pair: Pair, monkeypatch: Any) -> None:
-    """What was under way comes back on top of what waited."""
+    """Batches in flight return to the queue, in addition to those already waiting."""
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     monkeypatch.setattr(stream_module, "QUEUE_BYTES_MAX", 10 * ROW_BYTES)
     for number, digest in enumerate(pages(16), start=1):
@@ -168,7 +169,7 @@ def test_questions_of_another_length_are_refused_with_theirs(
 
 @pytest.mark.parametrize("seed", range(100))
 def test_any_fate_of_messages_ends_with_equal_records(seed: int) -> None:
-    """Loss, doubling, reordering, restarts of both sides and lost events, in any order."""
+    """Loss, duplicates, reordering, restarts of both sides and lost events, in any order."""
     rng = random.Random(seed)
     pair = Pair()
     pair.connect()
@@ -182,7 +183,7 @@ def test_any_fate_of_messages_ends_with_equal_records(seed: int) -> None:
             else:
                 pair.set(digest)
         elif fate < 0.50:
-            digest = rng.choice(universe)  # the event is lost; the engine says so
+            digest = rng.choice(universe)  # the event is lost, and the engine reports that
             if digest in pair.holder.pool:
                 pair.holder.drop_page(digest)
                 pair.stream.resync()
@@ -211,7 +212,7 @@ def test_any_fate_of_messages_ends_with_equal_records(seed: int) -> None:
             pair.reconnect()
     pair.settle()
     pair.now += 60.0
-    pair.stream.check(pair.now)  # what was lost last shows by time only
+    pair.stream.check(pair.now)  # only the timeout reveals that the last message was lost
     if pair.stream.broken or not pair.stream.in_sync:
         pair.reconnect()
         pair.settle()

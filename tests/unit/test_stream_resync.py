@@ -1,4 +1,4 @@
-"""What a stream does when its owner may have missed something: compare, and repair."""
+"""When its owner may have missed records, a stream compares and repairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_empty_pool_is_in_sync_without_any_bucket(pair: Pair) -> None:
 
 
 def kinds_sent(pair: Pair) -> list[Kind]:
-    """Until it has come to rest."""
+    """Runs the stream until it is at rest. Returns the kinds of its batches."""
     sent: list[Kind] = []
     for _ in range(20):
         pair.scan()
@@ -32,7 +32,7 @@ def kinds_sent(pair: Pair) -> list[Kind]:
 
 
 def wanted_by_resync(pair: Pair) -> Want:
-    """What it wants of the pool once the owner has told what differs."""
+    """The stream's request for pool contents once the owner has reported the differences."""
     pair.stream.resync()
     pair.scan()
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_withdrawals_missed_while_disconnected_are_found_by_the_resync(pair: Pai
     pair.settle()
     pair.stream.disconnect()
     for digest in pages(20):
-        pair.holder.drop_page(digest)  # the event was lost, too
+        pair.holder.drop_page(digest)  # the event is lost as well
     pair.connect()
     pair.settle()
     assert pair.at_owner == pair.in_pool
@@ -170,10 +170,10 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
     pair.holder.set_page(other)
     want = wanted_by_resync(pair)
     pair.stream.scanning(want)
-    as_of, rows = pair.holder.pool_rows(1, want.mask)  # sees the doomed page
+    as_of, rows = pair.holder.pool_rows(1, want.mask)  # still includes the doomed page
     pair.evict(doomed)
     pair.send()
-    pair.deliver()  # its withdrawal is at the owner before its bucket
+    pair.deliver()  # the owner gets the withdrawal before the bucket
     pair.stream.give_rows(want.attempt, as_of, dict(FakeNative.split_buckets(rows)))
     pair.settle()
     assert pair.at_owner == pair.in_pool
@@ -181,7 +181,7 @@ def test_a_withdrawal_that_overtakes_its_bucket_is_not_undone_by_it(pair: Pair) 
 
 
 def test_withdrawn_records_do_not_reappear_after_a_resync(pair: Pair, monkeypatch: Any) -> None:
-    """Who waited for the withdrawal has answered that it is gone."""
+    """The caller that waited for the withdrawal has already reported success."""
     monkeypatch.setattr(stream_module, "BATCH_BYTES_MAX", ROW_BYTES)
     scanned, short_lived = digest_of("scanned"), digest_of("short-lived")
     pair.holder.set_page(scanned)
@@ -230,7 +230,7 @@ def test_new_records_do_not_wait_for_a_resync(pair: Pair) -> None:
     for digest in pages(500):
         pair.holder.set_page(digest)
     want = wanted_by_resync(pair)
-    pair.stream.scanning(want)  # it takes its time
+    pair.stream.scanning(want)  # the scan is slow
     assert pair.set(digest_of("new"), ticket=5)
     pair.send()
     pair.deliver()
@@ -267,7 +267,7 @@ def test_summary_for_a_future_view_waits_for_that_view(pair: Pair) -> None:
         pair.to_holder.append(ack)
         pair.acknowledge()
         pair.send()
-        if batch is Kind.FINGERPRINT:  # the owner comes by an older view once more
+        if batch is Kind.FINGERPRINT:  # the owner goes through an older view again
             pair.side.set_view(1, [HOLDER_AT_OWNER])
     pair.settle()
     assert pair.stream.in_sync

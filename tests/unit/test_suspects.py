@@ -1,4 +1,4 @@
-"""Who is suspect, and when it is asked again."""
+"""Suspicion of peers, and the backoff of pings to a suspect."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Who gets the pages of a node that drains."""
+"""The choice of nodes that take the pages of a draining node."""
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress

@@ -1,4 +1,4 @@
-"""Periodic work goes on whatever one turn of it raises."""
+"""Periodic tasks continue after one run raises an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of how pages travel: the log at start, and the sentences of `status`."""
+"""How the daemon reports its transport: the log at start, and the sentences of `status`."""
 
 from __future__ import annotations
 

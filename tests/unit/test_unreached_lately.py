@@ -1,4 +1,4 @@
-"""Batches that no owner had: told while it is news."""
+"""Batches that reached no owner are reported only while recent."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Probes have a lane of their own at the metrics port: those that there are."""
+"""The metrics port reserves connections for exactly the health routes that exist."""
 
 from peercached.web.health import health_routes
 from peercached.web.server import PROBES

@@ -1,4 +1,4 @@
-"""The HTTP door for monitoring: what it answers, and that nobody can make it wait or grow."""
+"""The HTTP server for monitoring: its answers, and its limits on slow or numerous clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
 
 
 async def exchange(server: web.WebServer, sent: bytes) -> bytes:
-    """All that comes back until the server closes."""
+    """Everything the server sends until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(sent)
     answer = await reader.read()
@@ -130,7 +130,7 @@ def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(server: web.WebServer) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         try:
-            while server.counters.cut == 0:  # a byte now and then keeps nobody waiting
+            while server.counters.cut == 0:  # an occasional byte must not extend the time limit
                 writer.write(b"G")
                 await asyncio.sleep(0.01)
         except ConnectionError:
@@ -229,7 +229,7 @@ def test_clients_that_read_nothing_keep_no_probe_out(
 
     async def story(server: web.WebServer) -> None:
         takers = []
-        for _ in range(40):  # more than are answered, and than may probe
+        for _ in range(40):  # more than the server answers at once, and more than its probe reserve
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(get("/big"))
             takers.append((reader, writer))
@@ -276,7 +276,7 @@ def test_taken_port_error_names_the_address_and_the_key() -> None:
         second = web.WebServer("127.0.0.1", server.port, {})
         with pytest.raises(OSError, match=r"127\.0\.0\.1:\d+.*set metrics_port") as failed:
             await second.start()
-        assert str(os.getpid()) not in str(failed.value)  # it is ourselves
+        assert str(os.getpid()) not in str(failed.value)  # this process has the port
         await second.stop()
 
     with_server(story)

@@ -1,4 +1,4 @@
-"""Waits that end when they are cancelled, whatever comes in the same moment."""
+"""A cancelled wait ends, even if its result arrives at the same moment."""
 
 import asyncio
 import contextlib
