@@ -436,7 +436,7 @@ def test_a_member_that_died_is_out_at_once() -> None:
 
 
 def test_member_without_a_tombstone_is_not_dropped_at_once() -> None:
-    """After a time out of office the master knows only the members that it has heard since."""
+    """A former master knows only the members that it has heard since."""
     x = Returning()
     all_three = x.told([member("a"), member("x"), member("y")])
     x.told([member("a"), member("x")])
