@@ -1,12 +1,12 @@
-"""For all tests. tests/ is on the import path: `harness` is what all kinds of tests may share."""
+"""Hooks for all tests. tests/ is on the import path, so that every test can import `harness`."""
 
 import os
 
 import pytest
 from harness import clock, stalls
 
-# Several workers of pytest-xdist look for free ports at once. Each has a range of its own, which
-# the demos that it starts inherit.
+# Workers of pytest-xdist look for free ports at the same time. Each has a range of its own, and
+# the demos that it starts inherit it.
 _PORTS = range(20_000, 32_000)
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
@@ -15,7 +15,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
     first = _PORTS[room * (int(worker) % workers)]
     os.environ["DEMO_PORTS"] = f"{first}-{first + room - 1}"
 
-# Of a single test, where it has no limit of its own: what pyproject.toml says, at our pace.
+# On a slow machine, this limit of one test replaces the one in pyproject.toml.
 if clock.PACE > 1:
     os.environ.setdefault("PYTEST_TIMEOUT", f"{clock.seconds(120):.0f}")
 

@@ -16,7 +16,7 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def open_page() -> Iterator[OpenPage]:
-    """`open_page(url, width, height, dark=False, phone=False)`: a selenium driver that has it."""
+    """`open_page(url, width, height, dark=False, phone=False)`: a selenium driver on `url`."""
     selenium = pytest.importorskip("selenium.webdriver", reason="make test-browser installs it")
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not browser or not driver:

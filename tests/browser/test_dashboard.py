@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: what an operator sees, clicks and is told."""
+"""The dashboard in a real browser: the states, charts and messages that an operator sees."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from harness.waiting import eventually
 from peercached.demo.cluster import Cluster, Daemon
 
 NAMESPACE = "test"
-# How much of a chart's canvas is drawn upon.
+# Counts the pixels of a chart that have the colour of a CSS variable.
 _INK = """
 const canvas = document.querySelector(`#chart-${arguments[0]} canvas`);
 const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -28,7 +28,7 @@ for (let i = 0; i < pixels.length; i += 4) {
 }
 return drawn;
 """
-# Charts with something drawn on their canvas' left or right edge: a label that is cut off there.
+# Charts with pixels drawn at the canvas' left or right edge: a label is cut off there.
 _CUT = """
 return [...document.querySelectorAll(".chart")].filter((chart) => {
   const canvas = chart.querySelector("canvas");
@@ -43,7 +43,7 @@ def url(daemon: Daemon) -> str:
     return f"http://{daemon.host}:{daemon.status()['node']['metrics_port']}/"
 
 
-# In one go: the page may replace its elements between two questions.
+# One script call, because the page may replace the element between two calls.
 def text(page: Any, selector: str) -> str:
     script = "return document.querySelector(arguments[0])?.innerText ?? ''"
     return str(page.execute_script(script, selector))
@@ -60,19 +60,19 @@ def ink(page: Any, chart: str, colour: str) -> int:
 
 
 def kept(page: Any, name: str) -> None:
-    """A picture, where PEERCACHED_SCREENSHOTS names a folder: to be looked at."""
+    """Saves a screenshot for a person, if PEERCACHED_SCREENSHOTS names a folder."""
     if folder := os.environ.get("PEERCACHED_SCREENSHOTS"):
         page.save_screenshot(str(Path(folder) / f"{name}.png"))
 
 
 def complaints(page: Any) -> list[str]:
-    """Of scripts that failed and of what the Content-Security-Policy kept out."""
+    """Console errors: failed scripts, and content that the Content-Security-Policy blocked."""
     return [entry["message"] for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 @contextmanager
 def busy(cluster: Cluster, attach: Attach) -> Iterator[list[bytes]]:
-    """Pages are set at the last node and got at the first, all the time."""
+    """Within the block, sets pages at the last node and gets them at the first without pause."""
     keys = keys_of("shown", 64)
     writer, reader = attach(cluster.daemons[-1]), attach(cluster[0])
     assert all(writer.set(keys))

@@ -1,10 +1,10 @@
-"""A program with all that engines have: threads, children made in three ways, signal handlers that
-raise, a busy collector, asyncio calls that are cancelled. It needs nothing but peercache_client.
+"""Uses the client in every way that engines do: threads, children made in three ways, signal
+handlers that raise, a busy collector, cancelled asyncio calls. Needs only peercache_client.
 
     python tests/client/hammer.py SOCKET SECONDS SEED
 
-A page's bytes follow from its key. Prints what was done; ends with 1, and says what was wrong, if a
-hit had other bytes, or memory changed after the call that could write there had ended.
+A page's bytes follow from its key. Prints counts of its calls. Exits with 1 and a message if a hit
+had other bytes, or if memory changed after the call that could write there had ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from peercache_client import AsyncClient, Client, Region, Status
 
 logging.getLogger("peercache_client").addHandler(logging.NullHandler())
-logging.getLogger("asyncio").setLevel(logging.ERROR)  # a fork makes everybody wait a moment
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # a fork makes every thread wait
 
 SIZES = (64, 4096, 300_000)
 TIMEOUT_S = 1.0
@@ -37,11 +37,11 @@ THREADS = 4
 
 
 class Hit(BaseException):
-    """Of a signal handler."""
+    """Raised by the signal handler."""
 
 
 class Handler:
-    """It raises once, and then not before whoever has caught that wants it."""
+    """Raises Hit once each time that `raises` is set."""
 
     raises = False
 
@@ -62,7 +62,7 @@ def page_of(key: str, size: int) -> bytes:
 
 
 class Worker:
-    """One thread's. Its keys are nobody else's, and it sets each once."""
+    """The work of one thread. No other worker uses its keys, and it sets each key once."""
 
     def __init__(self, client: Client, name: str, seed: int) -> None:
         self.client, self.name = client, name
@@ -125,7 +125,7 @@ class Worker:
             raise Wrong(f"{key} has other bytes: {page[:32]!r}")
 
     def check_silence(self, region: Region, offset: int, size: int) -> None:
-        """Nothing is written once the call has ended, in whatever way."""
+        """Fails if memory changes after the call has ended, even by an exception."""
         if self.dice.random() < 0.05 and not region.segment.quarantined:
             before = bytes(region.view[offset : offset + size])
             time.sleep(0.002)
@@ -174,7 +174,7 @@ def asyncio_thread(
 
 
 def in_child(client: Client, name: str, seconds: float) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     problems: list[str] = []
     run(Worker(client, name, os.getpid()), time.monotonic() + seconds, problems)
     for problem in problems:
@@ -188,7 +188,7 @@ def new_process(path: str, name: str, seconds: float) -> None:
 
 
 def interrupted(work: Callable[[], None], every_s: float) -> None:
-    """Runs it with signals that raise; never leaves by one."""
+    """Runs `work` while a timer signal raises Hit, and starts it again after each Hit."""
     while True:
         try:
             signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
@@ -204,7 +204,7 @@ def interrupted(work: Callable[[], None], every_s: float) -> None:
 
 
 def unraisable(what: sys.UnraisableHookArgs) -> None:
-    """In a finaliser nobody can catch what a handler raises: that is no news."""
+    """Ignores Hit: if the handler runs inside a finaliser, nobody can catch its exception."""
     if what.exc_type is not Hit:
         sys.__unraisablehook__(what)
 

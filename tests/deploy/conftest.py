@@ -1,4 +1,4 @@
-"""What stands in deploy/, tried against real daemons."""
+"""Tests the files in deploy/ against real daemons."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +13,6 @@ make_cluster = cluster_fixture(FAST, 30.0)
 
 @pytest.fixture(scope="session")
 def scraped() -> Iterator[str]:
-    """What one daemon of a cluster answers to `GET /metrics`."""
+    """One daemon's answer to `GET /metrics`."""
     with ExitStack() as stack:
         yield scrape(cluster_maker(stack, FAST, 30.0)(1)[0])

@@ -1,4 +1,4 @@
-"""The container file, as far as that goes without building it."""
+"""Checks of the container file that need no build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/grafana: a board that Grafana can take, of metrics that exist."""
+"""deploy/grafana: the board is valid and reads only metrics that a daemon exposes."""
 
 import json
 import runpy
@@ -14,7 +14,7 @@ BOARD: dict[str, Any] = json.loads((FOLDER / "peercached.json").read_text())
 
 
 def queries() -> list[tuple[str, str]]:
-    """(panel's title, expression)"""
+    """(panel title, expression) of every query."""
     return [
         (panel["title"], target["expr"])
         for panel in BOARD["panels"]

@@ -1,4 +1,4 @@
-"""The Kubernetes manifest against the published schemas, and against what the daemon knows."""
+"""The Kubernetes manifest against the published schemas and the daemon's own configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_resource_fits_its_schema_strictly(version: str) -> None:
 
 def test_its_configuration_is_one_the_daemon_takes(tmp_path: Path) -> None:
     text = of_kind("ConfigMap")["data"]["peercached.toml"]
-    # What only the node has: its secret, and memory for that pool.
+    # This machine has neither the node's secret nor memory for its pool.
     secret = tmp_path / "cluster.secret"
     secret.write_bytes(b"0123456789abcdef")
     secret.chmod(0o600)

@@ -21,7 +21,7 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     ports = [free_port(f"127.0.0.{place + 1}") for place in range(3)]
-    # The dead stays a member for a while, so that it is seen to be suspect.
+    # A long TTL keeps the dead node a member until its peer has reported it as suspect.
     cluster = make_cluster(
         3, each=[{"metrics_port": port} for port in ports], member_ttl_s=6, heartbeat_interval_s=0.5
     )
@@ -45,14 +45,14 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
             lambda: {("PeercachedNodeDown", c), ("PeercachedPeerSuspect", b)} <= prometheus.fired(),
             30,
         )
-        # Removed from the view, it is nobody's suspect any more; but still it is down.
+        # Once the node is out of the view, no peer suspects it any more, but it is still down.
         eventually(lambda: prometheus.firing() == {("PeercachedNodeDown", c)}, 60)
 
         cluster[2].start()
         cluster.wait_complete()
         eventually(lambda: not prometheus.firing(), 30, prometheus.why_firing)
 
-        # Whatever the board and the rules ask, a Prometheus with such data understands.
+        # Prometheus accepts every query of the board and the rules.
         for rule in (r for g in yaml.safe_load(RULES.read_text())["groups"] for r in g["rules"]):
             prometheus.query(rule["expr"])
         for panel in json.loads(BOARD.read_text())["panels"]:

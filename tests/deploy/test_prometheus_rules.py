@@ -1,4 +1,4 @@
-"""deploy/prometheus: good rules that read metrics that exist and lead to what to do."""
+"""deploy/prometheus: valid rules that read existing metrics, and alerts that link to a runbook."""
 
 import re
 import shutil

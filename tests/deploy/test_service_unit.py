@@ -1,4 +1,4 @@
-"""The systemd unit and its snippets, by systemd's own tools."""
+"""Checks the systemd unit and its snippets with systemd's own tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peercached.config import load
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "peercached.service"
-# Of 10; what is left is the network and the devices, which RDMA needs.
+# On a scale of 10. RDMA needs the network and the devices, so they stay exposed.
 EXPOSURE_MAX = 1.5
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ def analyze(*arguments: str) -> str:
 
 
 def test_the_unit_is_clean(tmp_path: Path) -> None:
-    # As it would be installed, but for programs that are there.
+    # systemd checks that the programs exist, and ours are not installed here.
     text = re.sub(r"/opt/peercached/bin/\w+", "/bin/true", UNIT.read_text())
     unit = tmp_path / UNIT.name
     unit.write_text(text)

@@ -1,4 +1,4 @@
-"""Tests that need a GPU: `make test-gpu`. Skipped, with the reason, where there is none."""
+"""Tests that need a GPU: `make test-gpu`. Without one they are skipped, with the reason."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture(scope="module")
 def nodes(gpu: Gpu) -> Iterator[Cluster]:
-    """Two daemons with room for what the tests set."""
+    """Two daemons with room for all pages of the tests."""
     with Cluster(2, options={**FAST, "pool-size": "1GiB"}) as cluster:
         cluster.start()
         yield cluster

@@ -1,4 +1,4 @@
-"""The few calls of CUDA's driver that the tests need, by ctypes: nothing has to be installed.
+"""The few CUDA driver calls that the tests need, through ctypes, so that no package is needed.
 
 `cudaHostRegister`, which SGLang calls on its host pools, is `cuMemHostRegister` underneath.
 """
@@ -15,7 +15,7 @@ _OUT_OF_THE_WAY: Final = 1  # CU_STREAM_NON_BLOCKING
 
 
 class NoGpu(Exception):
-    """There is no GPU that can be used; the text says why."""
+    """No GPU can be used; the text says why."""
 
 
 class Gpu:
@@ -43,11 +43,11 @@ class Gpu:
             raise OSError(f"{name}: {(text.value or b'error %d' % code).decode()}")
 
     def use(self) -> None:
-        """Once in each thread that calls any of the others."""
+        """Each thread must call this once before the other methods."""
         self._call("cuCtxSetCurrent", self._context)
 
     def pin(self, address: int, size_bytes: int) -> None:
-        """Memory that is there already. OSError."""
+        """Pins existing memory. Raises OSError."""
         self._call(
             "cuMemHostRegister_v2", c_void_p(address), c_size_t(size_bytes), c_uint(_PORTABLE)
         )
@@ -56,7 +56,7 @@ class Gpu:
         self._call("cuMemHostUnregister", c_void_p(address))
 
     def alloc_pinned(self, size_bytes: int) -> int:
-        """CUDA's own pinned memory, for comparison."""
+        """Allocates CUDA's own pinned memory, for comparison."""
         address = c_void_p()
         self._call("cuMemHostAlloc", byref(address), c_size_t(size_bytes), c_uint(_PORTABLE))
         return address.value or 0
@@ -65,7 +65,7 @@ class Gpu:
         self._call("cuMemFreeHost", c_void_p(address))
 
     def alloc(self, size_bytes: int) -> int:
-        """Memory of the GPU."""
+        """Allocates memory on the GPU."""
         address = c_uint64()
         self._call("cuMemAlloc_v2", byref(address), c_size_t(size_bytes))
         return address.value
@@ -79,14 +79,14 @@ class Gpu:
         return made.value or 0
 
     def to_device(self, device: int, host: int, size_bytes: int, stream: int) -> None:
-        """Done after `wait`."""
+        """Asynchronous: complete after `wait`."""
         self._call(
             "cuMemcpyHtoDAsync_v2",
             *(c_uint64(device), c_void_p(host), c_size_t(size_bytes), c_void_p(stream)),
         )
 
     def to_host(self, host: int, device: int, size_bytes: int, stream: int) -> None:
-        """Done after `wait`."""
+        """Asynchronous: complete after `wait`."""
         self._call(
             "cuMemcpyDtoHAsync_v2",
             *(c_void_p(host), c_uint64(device), c_size_t(size_bytes), c_void_p(stream)),
@@ -96,7 +96,7 @@ class Gpu:
         self._call("cuStreamSynchronize", c_void_p(stream))
 
     def gb_per_s(self, host: int, device: int, size_bytes: int, *, to_device: bool) -> float:
-        """The best of some copies."""
+        """The best speed of seven copies."""
         stream = self.stream()
         best_s = float("inf")
         for _ in range(7):

@@ -1,5 +1,5 @@
-"""A worker's region is pinned for CUDA in the worker while the daemon maps it, as with SGLang's
-host pools: the same pages, for both, at full speed and at the same time."""
+"""A worker pins its region for CUDA while the daemon maps it, as with SGLang's host pools. Both
+use the same pages at full speed and at the same time."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ from peercache_client import Client, Region
 
 PAGE_BYTES = 1 << 20
 PAGES = 64
-REGION_BYTES = 2 * PAGES * PAGE_BYTES  # one half for what is set, one for what is got
+REGION_BYTES = 2 * PAGES * PAGE_BYTES  # one half to set from, one half to get into
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def offsets(first_page: int) -> list[int]:
 def test_gpu_data_reaches_the_gpu_of_another_worker(
     gpu: Gpu, clients: list[Client], mapped_first: bool
 ) -> None:
-    """Device, region, pool, network, region, device: every byte."""
+    """Compares every byte after its way: device, region, pool, network, region, device."""
     name = f"there {mapped_first}"
     expected = content(name)
     size_bytes = len(expected)
@@ -76,7 +76,7 @@ def test_gpu_data_reaches_the_gpu_of_another_worker(
         gpu.to_host(one.address, device, size_bytes, stream)
         gpu.wait(stream)
         assert all(clients[0].batch_set(keys_of(name), one, offsets(0), PAGE_BYTES))
-        one.view[:] = bytes(REGION_BYTES)  # its memory is somebody else's now
+        one.view[:] = bytes(REGION_BYTES)  # the worker may reuse it after the set
         assert all(clients[1].batch_get(keys_of(name), other, offsets(PAGES), PAGE_BYTES))
         got = other.address + PAGES * PAGE_BYTES
         gpu.to_device(device + size_bytes, got, size_bytes, stream)
@@ -106,7 +106,7 @@ def test_copies_run_at_the_speed_of_ordinary_pinned_memory(
 
 
 def test_pages_are_set_and_got_while_copies_run(gpu: Gpu, clients: list[Client]) -> None:
-    """Copies to and from one half of the region never stop; pages go through the other."""
+    """Copies use one half of the region without pause, while pages go through the other half."""
     setter, getter = clients
     region, room = setter.alloc(REGION_BYTES), getter.alloc(REGION_BYTES)
     half = PAGES * PAGE_BYTES
@@ -116,7 +116,7 @@ def test_pages_are_set_and_got_while_copies_run(gpu: Gpu, clients: list[Client])
     wrong: list[object] = []
 
     def copy(device: int) -> None:
-        """The device's bytes into the first halves, and back into another place of the device."""
+        """Copies the device's bytes to the first halves and to another place on the device."""
         gpu.use()
         stream = gpu.stream()
         read = ctypes.create_string_buffer(half)

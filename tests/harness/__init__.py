@@ -1,4 +1,4 @@
-"""What tests with real processes share: clusters, worker processes, hosts with their own network.
+"""Tools for tests with real processes: clusters, worker processes, hosts with their own network.
 
-The process classes themselves are those of the demo (peercached/demo/cluster.py).
+The process classes come from the demo (peercached/demo/cluster.py).
 """

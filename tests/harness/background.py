@@ -1,4 +1,4 @@
-"""An action that is repeated while the test does something else."""
+"""Repeats an action while the test does something else."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ Kind = TypeVar("Kind", bound="Background")  # Python 3.10 has no typing.Self
 
 
 class Background:
-    """Repeats an action on a thread until the block ends; its exceptions are ours."""
+    """Repeats an action on a thread until the block ends, then re-raises its exception."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
@@ -41,7 +41,7 @@ class Background:
             raise self._failure
 
     def wait_rounds(self, count: int) -> None:
-        """Until the action has been done so often from now on, or has failed. The last round may
-        have begun before. For what takes time, wait for that, not for rounds of something else."""
+        """Waits until `count` more rounds have ended, or the action has failed. The first of them
+        may have begun earlier. To wait for an event, wait for it directly, not for rounds."""
         until = self.rounds + count
         eventually(lambda: self.rounds >= until or self.ended, 30)

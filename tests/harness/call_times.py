@@ -1,4 +1,4 @@
-"""How long a worker's calls take, and how far beyond their deadlines; not the machine's part."""
+"""Times a worker's calls against their deadlines, without the time that the machine was late."""
 
 import math
 import os
@@ -12,13 +12,13 @@ from harness.clock import MACHINE, seconds
 from harness.waiting import CALL_S
 from peercache_client import Client, Status
 
-# Over a call's own deadline. A tenth of a second of it is the client's, for a reply that is on its
-# way. In a VM of tests/rdma the processor itself is emulated or late: there is nothing to judge.
+# Tolerance beyond a call's deadline. The client itself uses 0.1 s of it to wait for a reply that is
+# on its way. In a VM of tests/rdma the processor is emulated or late, so there is no limit.
 SLACK_S = math.inf if "RDMA_VM" in os.environ else seconds(0.3)
 
 
 class CallTimes:
-    """Of one client, net of the machine's lateness. Thread safe."""
+    """The call times of one client, net of the machine's lateness. Thread safe."""
 
     def __init__(self, slack_s: float = SLACK_S) -> None:
         self.longest_s = 0.0
@@ -28,12 +28,12 @@ class CallTimes:
         self._lock = threading.Lock()
 
     def forget_longest(self) -> None:
-        """The calls from now on."""
+        """From now on the longest call is one of the later calls."""
         self.longest_s = self._longest_part = 0.0
 
     @contextmanager
     def of(self, name: str, deadline_s: float) -> Iterator[None]:
-        """The call within this block."""
+        """Times the call within this block."""
         late_before_s, began = MACHINE.late_s(), time.monotonic()
         try:
             yield
@@ -51,9 +51,9 @@ class CallTimes:
                     )
 
     def check_none_waited(self) -> None:
-        """AssertionError if a call may have waited for somebody who did not answer. Such a call
-        waits until its deadline (or until `rpc_timeout_ms`, which has to be longer), so that half
-        of it tells one from the other, also on a machine that is starved for a second."""
+        """AssertionError if a call may have waited for a peer that did not answer. Such a call
+        lasts until its deadline, provided that `rpc_timeout_ms` is longer. The limit is half the
+        deadline, so that a machine that starves for a second does not fail the test."""
         assert self._longest_part < 0.5, (
             f"a call waited for somebody: {self._longest_part:.0%} of its deadline"
         )

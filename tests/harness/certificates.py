@@ -16,7 +16,7 @@ class Certificates:
         self._authority.save(folder / "ca.crt", folder / "ca.key")
 
     def issue(self, node_id: str) -> Files:
-        """For the first time, or anew."""
+        """Issues the node's certificate, or replaces it."""
         files = files_of(self.folder, node_id)
         certificate, key = Path(files.certificate), Path(files.key)
         host = f"127.0.0.{ord(node_id) - ord('a') + 1}"
@@ -25,7 +25,7 @@ class Certificates:
         return files
 
     def options(self, node_id: str) -> dict[str, str]:
-        """Of the daemon. Files that are there stay: somebody may just be reading them."""
+        """TLS options of the daemon. Keeps existing files, because a daemon may be reading them."""
         files = files_of(self.folder, node_id)
         if not Path(files.certificate).exists():
             self.issue(node_id)

@@ -1,18 +1,18 @@
 """The tests' clock, for machines that are quicker or slower than the reference machine.
 
 A claim such as "a death is noticed within its TTL" depends on the daemons' timers and on how much
-work the machine gets done meanwhile. On a quick machine the work ends before a timer fires; on a
-slow one timers fire before the work is done. Therefore:
+work the machine does meanwhile. A quick machine ends the work before a timer fires. On a slow one
+timers fire before the work is done. Therefore:
 
-* Tests give times in seconds of the reference machine: `seconds(1.5)`. They and the daemons'
-  timers (harness.fixtures.FAST) are multiplied by PACE.
+* Tests give times in seconds of the reference machine: `seconds(1.5)`. PACE multiplies them and
+  the daemons' timers (harness.fixtures.FAST).
 * A test waits for the event that it judges (`eventually`, `SteadyReader.check_whole`), never for a
   number of rounds: a quick machine finishes them before the event.
 * Limits are compared with `now_s()`, a clock that stops while other processes have the machine.
-* A test that fails while the machine stood still (harness.stalls) is run again, and reported.
+* A test that fails while the machine stood still (harness.stalls) runs again and is reported.
 
-TEST_PACE=10 tries both sides. On an idle machine the tests then find it ten times as quick as they
-expect; beside busy loops that make it ten times slower, just as quick.
+TEST_PACE=10 tests both sides. An idle machine is then ten times as quick as the tests expect. With
+busy loops that make it ten times slower, it is just as quick as they expect.
 """
 
 import math
@@ -20,16 +20,16 @@ import os
 import statistics
 import threading
 
-# By name: a simulator (tests/sim) puts a clock of its own in their place.
+# Imported by name, because a simulator (tests/sim) replaces them with its own clock.
 from time import monotonic, sleep
 
-_REFERENCE_S = 0.15  # what _work() takes on the reference machine
-_SLOW_FROM = 1.5  # now_s() covers what varies
+_REFERENCE_S = 0.15  # the time of _work() on the reference machine
+_SLOW_FROM = 1.5  # now_s() covers smaller variations
 _PACE_MAX = 25.0  # configured times have limits
 
 
 def _work() -> float:
-    """Seconds by the wall: a machine that is slow or has to share is told from a quick one."""
+    """Wall-clock seconds of a fixed computation, so that a shared machine counts as slow."""
     began = monotonic()
     total = 0
     for number in range(2_000_000):
@@ -44,12 +44,12 @@ def _measured() -> float:
 
 def _pace() -> float:
     if os.environ.get("RDMA_VM") == "qemu":
-        return 10.0  # every instruction is emulated there, the clock is not
+        return 10.0  # QEMU emulates every instruction, but not the clock
     if "RDMA_VM" in os.environ:
-        return 1.0  # the kernel is a process; tests/rdma has times of its own
+        return 1.0  # UML runs at near full speed; tests/rdma sets its own times
     given = os.environ.get("TEST_PACE")
     pace = float(given) if given else _measured()
-    # For the processes that we start: those of xdist, hammers, workers.
+    # Child processes (of xdist, hammers, workers) inherit the pace.
     os.environ["TEST_PACE"] = f"{pace:.3g}"
     return float(os.environ["TEST_PACE"])
 
@@ -58,12 +58,12 @@ PACE = _pace()
 
 
 def seconds(reference_s: float) -> float:
-    """What takes so long on the reference machine may take so long here."""
+    """Converts seconds of the reference machine to seconds of this machine."""
     return reference_s * PACE
 
 
 class BusyMachine:
-    """A thread that sleeps 5 ms over and over: what it sleeps longer, others are late as well."""
+    """A thread that sleeps 5 ms over and over. If it oversleeps, other threads are late, too."""
 
     _SLEEP_S = 0.005
 
@@ -75,7 +75,7 @@ class BusyMachine:
         self._lock = threading.Lock()
 
     def late_s(self) -> float:
-        """How late it has been in all, until now. The difference of two is what was in between."""
+        """The total lateness until now. The difference of two calls is the lateness in between."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
@@ -84,14 +84,14 @@ class BusyMachine:
             return self._late_s + max(0.0, monotonic() - self._due)
 
     def stood_still_s(self) -> float:
-        """How late it has been at one time, at most, since forget_longest()."""
+        """The longest single lateness since forget_longest()."""
         with self._lock:
             return max(self._longest_s, monotonic() - self._due)
 
     def forget_longest(self) -> None:
         with self._lock:
             now = monotonic()
-            if now > self._due:  # our thread may be late itself in saying so
+            if now > self._due:  # our thread may not have counted it yet
                 self._late_s += now - self._due
                 self._due = now
             self._longest_s = 0.0
@@ -111,6 +111,6 @@ MACHINE = BusyMachine()
 
 
 def now_s() -> float:
-    """Monotonic seconds, without those in which the machine was late."""
+    """Monotonic seconds, minus the time that the machine was late."""
     late_s = MACHINE.late_s()
     return monotonic() - late_s

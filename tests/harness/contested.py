@@ -1,5 +1,5 @@
 """Workers that set, remove, clear and read a few keys on all nodes of a cluster. Each get and each
-exists is checked against what had been removed before it began (harness/history.py)."""
+exists is checked against the removals that ended before it began (harness/history.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 20
 
 
 class ContestingWorker:
-    """At a node of its choice each time, with a short deadline."""
+    """Uses a random node for each step, with a short deadline."""
 
     def __init__(self, cluster: Cluster, history: History, seed: int, stack: ExitStack) -> None:
         self._rng = random.Random(seed)
@@ -43,7 +43,7 @@ class ContestingWorker:
         }
 
     def pages(self) -> list[Versions]:
-        """Of each node."""
+        """The worker's pages at each node."""
         return list(self._at.values())
 
     def step(self) -> None:
@@ -61,12 +61,12 @@ class ContestingWorker:
         else:
             self.look(node_id, keys)
         if Status.no_daemon in self._at[node_id].statuses:
-            time.sleep(0.01)  # somewhere else, then
+            time.sleep(0.01)  # do not spin while that node is down
         else:
             self._history.operations += len(keys)
 
     def set(self, node_id: str, keys: Sequence[bytes]) -> list[Status]:
-        """All keys of a call share a version: if one may still be stored later, all may."""
+        """All keys of a call share a version. If one may still be stored later, so may all."""
         version = self._history.begin_set(time.monotonic(), keys, node_id)
         statuses = self._at[node_id].set(keys, version)
         if all(status in DECIDED for status in statuses):

@@ -1,4 +1,4 @@
-"""A TCP proxy that a test can cut: what is sent then arrives nowhere, as behind a dead switch."""
+"""A TCP proxy that a test can cut: it then forwards nothing, silently, like a dead switch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CutProxy:
         self._whole.clear()
 
     def mend(self) -> None:
-        """Connections from before are gone."""
+        """Forwards again, but only on new connections. Closes those from before."""
         for end in self._sockets:
             self._shut(end)
         self._sockets.clear()

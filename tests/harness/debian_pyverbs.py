@@ -1,8 +1,8 @@
 """Makes Debian's pyverbs importable, and nothing else of Debian's Python packages.
 
 pyverbs is not on PyPI: it is built together with libibverbs and must match it. Debian's package
-python3-pyverbs is for Debian's own python3, whose extension modules a virtual environment of the
-same minor version can load.
+python3-pyverbs is for Debian's own python3. A virtual environment of the same minor version can
+load its extension modules.
 """
 
 import importlib.machinery
@@ -14,7 +14,7 @@ _FOLDER = Path("/usr/lib/python3/dist-packages/pyverbs")
 
 
 def make_importable() -> None:
-    """From now on `import pyverbs` works. RuntimeError, with what to do, where it cannot."""
+    """Makes `import pyverbs` work. If it cannot, RuntimeError says what to do."""
     if "pyverbs" in sys.modules or importlib.util.find_spec("pyverbs"):
         return
     if not _FOLDER.exists():

@@ -1,4 +1,4 @@
-"""Daemons with disk tiers: their options, and what the tests wait for."""
+"""Daemons with disk tiers: their options, and helpers that wait for the disk."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from peercached.demo.cluster import Daemon
 
 
 def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str | bool]]:
-    """One per daemon, for `make_cluster(each=...)`."""
+    """The options of each daemon, for `make_cluster(each=...)`."""
     return [
         {
             "disk_enabled": True,
@@ -32,7 +32,7 @@ def wait_written(daemon: Daemon) -> None:
 
 
 def fill(daemon: Daemon, pages: Pages, keys: Sequence[bytes], at_once: int = 16) -> None:
-    """Sets them no faster than the disk takes them, so that none is skipped."""
+    """Sets pages no faster than the disk takes them, so that it skips none."""
     for at in range(0, len(keys), at_once):
         assert all(pages.set(keys[at : at + at_once]))
         wait_written(daemon)
@@ -40,7 +40,7 @@ def fill(daemon: Daemon, pages: Pages, keys: Sequence[bytes], at_once: int = 16)
 
 
 def found(pages: Pages, keys: Sequence[bytes], at_once: int = 16) -> int:
-    """How many come back; the bytes of each have been compared."""
+    """The number of hits, after comparing the bytes of each."""
     return sum(
         sum(map(bool, pages.get(keys[at : at + at_once]))) for at in range(0, len(keys), at_once)
     )

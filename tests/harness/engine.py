@@ -18,13 +18,13 @@ BLANK = 0xA5
 
 
 def tokens_of(name: str, pages: int, more: int = 0) -> list[int]:
-    """That follow from the name; a longer row begins with a shorter one."""
+    """Tokens that follow from the name. A longer row begins with a shorter one."""
     chosen = random.Random(name)
     return [chosen.randrange(150_000) for _ in range(PAGE_SIZE * pages + more)]
 
 
 class Engine:
-    """K and V of each layer are a buffer of their own, as in SGLang's `layer_first` pools."""
+    """K and V of each layer have a buffer of their own, as in SGLang's `layer_first` pools."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Engine:
                     "page_size": PAGE_SIZE,
                     "kv_cache_dtype": "bfloat16",
                     "socket_path": str(socket_path),
-                    "match_timeout_s": seconds(2.0),  # a busy machine is not a miss
+                    "match_timeout_s": seconds(2.0),  # a busy machine must not cause misses
                     **metadata,
                 }
             )
@@ -95,13 +95,13 @@ class Engine:
         return bytes(self.memory).count(BLANK) == len(self.memory)
 
     def compute(self, tokens: Sequence[int], pages: Sequence[int], first: int = 0) -> None:
-        """What a forward pass leaves: the KV of page `first` of the request and those behind."""
+        """Writes the KV of a forward pass: page `first` of the request and the pages after it."""
         for i, page in enumerate(pages):
             for buffer in range(self.buffers):
                 self._piece(buffer, page)[:] = self._kv(tokens, first + i, buffer)
 
     def right_pages(self, tokens: Sequence[int], pages: Sequence[int], first: int = 0) -> int:
-        """How many pages hold exactly their KV, from the first one on."""
+        """The number of leading pages that hold exactly their KV."""
         for i, page in enumerate(pages):
             for buffer in range(self.buffers):
                 if self._piece(buffer, page) != self._kv(tokens, first + i, buffer):
@@ -113,7 +113,7 @@ class Engine:
         return self.memory[start : start + self.page_bytes]
 
     def _kv(self, tokens: Sequence[int], number: int, buffer: int) -> bytes:
-        """Depends on all tokens up to the page's end, as KV does, and on what the rank has."""
+        """Depends on all tokens up to the page's end, as real KV does, on buffer and rank."""
         before = bytes(str(list(tokens[: PAGE_SIZE * (number + 1)])), "ascii")
         seed = before + bytes((buffer, self.rank))
         return random.Random(seed).randbytes(self.page_bytes)
@@ -121,13 +121,13 @@ class Engine:
     # --- whole requests --------------------------------------------------------------------
 
     def store(self, req_id: str, tokens: Sequence[int], pages: Sequence[int]) -> int:
-        """Computes and stores a request; how far it was stored."""
+        """Computes and stores a request. Returns the end of the stored tokens."""
         self.compute(tokens, pages)
         future, _ = self.connector.store_kv_async(req_id, mapping_of(pages), tokens)
         return future.result()
 
     def retrieve(self, req_id: str, tokens: Sequence[int], pages: Sequence[int]) -> int:
-        """Into blank pages; how far, after a look at every byte."""
+        """Retrieves into blank pages and checks every byte. Returns the end of the tokens."""
         self.blank()
         future, _ = self.connector.retrieve_kv_async(req_id, mapping_of(pages), tokens)
         end = future.result()
@@ -143,7 +143,7 @@ def mapping_of(pages: Sequence[int], first: int = 0) -> list[tuple[int, slice]]:
 
 
 class Agreement:
-    """The minimum over ranks that are threads of this process: what gloo is for processes."""
+    """The minimum over ranks that are threads of this process. Real ranks use gloo."""
 
     def __init__(self, ranks: int) -> None:
         self._given: list[list[int]] = [[] for _ in range(ranks)]

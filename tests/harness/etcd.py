@@ -1,4 +1,4 @@
-"""A real etcd (Debian: etcd-server) with one member, started and ended by a test."""
+"""A real etcd (Debian: etcd-server) with one member, which a test starts and ends."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def reason_to_skip() -> str:
 
 
 class Etcd:
-    """Its data outlives stop() and kill()."""
+    """Its data outlives kill()."""
 
     def __init__(self, folder: Path, tls: Files | None = None) -> None:
-        """`tls`: clients come over TLS, with certificates of that authority."""
+        """`tls`: clients must use TLS, with certificates of that authority."""
         self._folder = folder
         self._tls = tls
         self._log = folder / "etcd.log"
@@ -66,7 +66,7 @@ class Etcd:
                 stdout=log,
                 stderr=log,
             )
-        # One that is killed before it has a leader may never have one again.
+        # An etcd that is killed before it elects a leader may never elect one again.
         eventually(lambda: self._log.read_text().count(_READY) > said, 30, "etcd is ready")
 
     def _tls_options(self) -> list[str]:
@@ -92,13 +92,13 @@ class Etcd:
             self._process = None
 
     def begin_anew(self) -> None:
-        """Killed, and up again at the same address without any data."""
+        """Kills etcd and starts it at the same address without any data."""
         self.kill()
         shutil.rmtree(self._folder / "etcd")
         self.start()
 
     def keep_backup(self) -> None:
-        """What restore_backup() goes back to. It runs again when this returns."""
+        """Makes the backup for restore_backup(). etcd runs again when this returns."""
         self.kill()
         shutil.copytree(self._folder / "etcd", self._folder / "backup")
         self.start()
@@ -110,14 +110,14 @@ class Etcd:
         self.start()
 
     def stamp(self) -> bytes:
-        """The key beside those of the nodes: counter and mark of the view."""
+        """The value of the key beside those of the nodes: counter and mark of the view."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             found = stub.Range(etcd_pb2.RangeRequest(key=NODES), timeout=seconds(5.0)).kvs
         return bytes(found[0].value) if found else b""
 
     def has_nodes(self) -> bool:
-        """Some node's key is there."""
+        """Whether etcd has any node's key."""
         request = etcd_pb2.RangeRequest(key=NODES + b"0", range_end=NODES + b"~")
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
@@ -130,7 +130,7 @@ class Etcd:
             return bool(stub.Range(request, timeout=seconds(5.0)).kvs)
 
     def joins_of(self, node_id: str) -> bytes:
-        """What is kept of them (peer/membership/etcd/joins.py); empty: nothing."""
+        """The record of a node's joins (peer/membership/etcd/joins.py); empty if there is none."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             request = etcd_pb2.RangeRequest(key=JOINS + node_id.encode())
@@ -138,7 +138,7 @@ class Etcd:
         return bytes(found[0].value) if found else b""
 
     def put_joins_of(self, node_id: str, value: bytes) -> None:
-        """As if it had joined so often until now."""
+        """Writes a record of joins, as if the node had joined that often."""
         with grpc.insecure_channel(self.endpoint) as channel:
             kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]
@@ -147,7 +147,7 @@ class Etcd:
             kv.Put(request, timeout=seconds(5.0))
 
     def revoke_lease_of(self, node_id: str) -> None:
-        """As `etcdctl lease revoke` does it. Its key is gone when this returns."""
+        """Does what `etcdctl lease revoke` does. The node's key is gone when this returns."""
         with grpc.insecure_channel(self.endpoint) as channel:
             kv = etcd_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]
             lease = etcd_pb2_grpc.LeaseStub(channel)  # type: ignore[no-untyped-call]

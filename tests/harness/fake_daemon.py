@@ -1,7 +1,7 @@
-"""A daemon's two doors without the daemon: for tests of what stands outside.
+"""A daemon's two interfaces without the daemon, for tests of its clients.
 
-The admin socket is served by the real `AdminServer`; what it serves is a `FakeSource` that the
-test fills. Single pages are a dict (`FakeClient`).
+The real `AdminServer` serves the admin socket from a `FakeSource` that the test fills. `FakeClient`
+keeps pages in a dict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from peercached.admin.server import AdminServer, Relay
 
 
 class FakeSource:
-    """A StatusSource that answers what the test put into it."""
+    """A StatusSource with answers that the test sets."""
 
     def __init__(self) -> None:
         self.document: dict[str, Any] = {}
@@ -87,7 +87,7 @@ class FakeSource:
 
 @contextmanager
 def serving(path: Path, source: FakeSource, relay: Relay | None = None) -> Iterator[AdminServer]:
-    """The Admin service on `path`, on an event loop of its own."""
+    """Runs the Admin service on `path`, on an event loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -114,7 +114,7 @@ def serving(path: Path, source: FakeSource, relay: Relay | None = None) -> Itera
 
 @contextmanager
 def listening(path: Path) -> Iterator[None]:
-    """A socket that takes connections and says nothing, as a stopped daemon does."""
+    """A socket that takes connections and never answers, like a stopped daemon."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(16)
@@ -135,11 +135,11 @@ class FakeStatus(enum.IntEnum):
 
 
 class FakeClient:
-    """The worker's client over a dict."""
+    """A stand-in for the worker's client that keeps pages in a dict."""
 
     def __init__(self, pages: dict[bytes, bytes]) -> None:
         self.pages = pages
-        self.trouble = FakeStatus.ok  # what every set and remove ends with, unless ok
+        self.trouble = FakeStatus.ok  # if not ok, the status of every set and remove
 
     def __enter__(self) -> FakeClient:
         return self

@@ -1,6 +1,6 @@
-"""Clusters of real daemons for tests: what the conftests of tests/cluster and tests/rdma share.
+"""Clusters of real daemons: fixtures and a hook that several conftests share.
 
-Fixtures, and the hook, count where a conftest imports them."""
+pytest uses them only where a conftest imports them."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ from peercached.membership.timing import Timing
 MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
 
-# Deaths are noticed within a second or two, so that tests need not wait for long.
+# The cluster notices a death within a second or two, so that tests need not wait long.
 FAST: Options = {
     "heartbeat-interval-s": 0.25,
     "member-ttl-s": 1.5,
@@ -27,16 +27,16 @@ FAST: Options = {
     "pool-size": "64MiB",
     "directory-capacity": 100_000,
 }
-# What follows for the membership of such a cluster.
+# The membership timing of a cluster with these options.
 TIMING = Timing(seconds(0.25), seconds(1.5))
 
 _live_clusters: list[Cluster] = []
 
 
 def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCluster:
-    """`make(3, pool_size="8MiB")`: started and complete, gone with the stack. `each`: further
-    options of the single daemons, in order. Times among the options are those of the reference
-    machine (harness.clock)."""
+    """`make(3, pool_size="8MiB")`: a started and complete cluster, which ends with the stack.
+    `each`: more options per daemon, in order. Times in options are those of the reference machine
+    (harness.clock)."""
 
     def make(
         size: int = 3,
@@ -63,12 +63,12 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
 
 
 def _at_our_pace(options: Options) -> dict[str, str | int | float]:
-    """Spelled as on the command line."""
+    """Scales times to this machine. The result has names as on the command line."""
     return paced({name.replace("_", "-"): value for name, value in options.items()})
 
 
 def cluster_fixture(defaults: Options, start_s: float) -> Any:
-    """The fixture `make_cluster`: cluster_maker()'s `make`; what it made is gone after the test."""
+    """The fixture `make_cluster`: cluster_maker()'s `make`. Its clusters end with the test."""
 
     @pytest.fixture(name="make_cluster")
     def fixture() -> Iterator[MakeCluster]:
@@ -80,7 +80,7 @@ def cluster_fixture(defaults: Options, start_s: float) -> Any:
 
 @pytest.fixture
 def make_hosts(make_cluster: MakeCluster) -> Iterator[MakeCluster]:
-    """Like `make_cluster`, with each daemon on a host of its own, where the machine can do that."""
+    """Like `make_cluster`, with each daemon on a host of its own if the machine allows it."""
     with ExitStack() as stack:
 
         def make(size: int = 3, *, start: bool = True, **options: Any) -> Cluster:
@@ -101,8 +101,8 @@ def make_hosts(make_cluster: MakeCluster) -> Iterator[MakeCluster]:
 
 @pytest.fixture
 def attach() -> Iterator[Attach]:
-    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon. `timeout_s` is of the
-    reference machine."""
+    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon. `timeout_s` is in seconds
+    of the reference machine."""
     with ExitStack() as stack:
 
         def made(daemon: Daemon, **options: Any) -> Pages:
@@ -115,7 +115,7 @@ def attach() -> Iterator[Attach]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """A failed test shows how the logs of its daemons end."""
+    """Adds the ends of the daemons' logs to the report of a failed test."""
     report: Any = yield
     if report.failed:
         for cluster in _live_clusters:

@@ -1,7 +1,7 @@
-"""A worker process that reads or writes without pause: `python hammer.py read|write ...`.
+"""A worker process that reads or writes without pause: `python -m harness.hammer read|write ...`.
 
 Prints "ready" once it works and one JSON object of counts at the end. Checks every byte that
-it gets. Any number of pages share few keys, so that slots are reused all the time.
+it gets. It uses few keys over and over, so that the daemon reuses slots all the time.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from harness.clock import now_s, seconds
 from harness.pages import Pages
 
 BATCH_PAGES = 16
-_WRONG_BYTES = 3  # its exit code
+_WRONG_BYTES = 3  # exit code
 
 
 class Hammer:
-    """One such process, from the outside."""
+    """Controls one such process from a test."""
 
     def __init__(self, verb: str, socket_path: Path, **options: int | float | str) -> None:
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -43,7 +43,7 @@ class Hammer:
         assert self._process.stdout.readline() == "ready\n"
 
     def result(self) -> dict[str, Any]:
-        """Waits until it is through; what it counted."""
+        """Waits until the process ends. Returns its counts."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         text = self._process.stdout.read()
@@ -55,11 +55,11 @@ class Hammer:
 
     @property
     def ended(self) -> bool:
-        """Through, or with wrong bytes."""
+        """Whether the process has ended, normally or because of wrong bytes."""
         return self._process.poll() is not None
 
     def complaint(self) -> str:
-        """Of one that has ended: the wrong bytes that it got, or nothing."""
+        """For a hammer that has ended: the wrong bytes that it got, or nothing."""
         assert self._process.stdout is not None
         if self._process.poll() != _WRONG_BYTES:
             return ""
@@ -67,13 +67,13 @@ class Hammer:
         return text
 
     def stop(self) -> dict[str, Any]:
-        """Ends it after the batch it is at; what it counted."""
+        """Ends the process after its current batch. Returns its counts."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self.result()
 
     def kill(self) -> None:
-        """Gone for certain, also if it has ended before."""
+        """Kills the process. Harmless if it has already ended."""
         self._process.kill()
         self._process.wait()
         self._close()
@@ -104,7 +104,7 @@ def _hammer(options: argparse.Namespace) -> dict[str, Any]:
         ):
             numbers = chance.sample(range(options.keys), BATCH_PAGES)
             keys = [f"hammered/{number}".encode() for number in numbers]
-            # A key has one size: writers and readers agree without talking.
+            # The size follows from the key, so that writers and readers agree on it.
             lengths = [sizes[number % len(sizes)] for number in numbers]
             if options.verb == "write":
                 statuses = pages.set(keys, lengths)

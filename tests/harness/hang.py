@@ -1,4 +1,4 @@
-"""A process whose control plane hangs while its native threads run."""
+"""Makes a process's control plane hang while its native threads run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _ptrace(request: int, thread: int) -> None:
 
 @contextlib.contextmanager
 def hung_main_thread(pid: int) -> Iterator[None]:
-    """Stops the first thread of that process, which runs the event loop, and no other."""
+    """Stops only the first thread of that process, which runs the event loop."""
     try:
         _ptrace(_SEIZE, pid)
     except PermissionError:

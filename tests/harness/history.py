@@ -1,8 +1,7 @@
-"""What was set, removed and read of each key, when; and whether a read got what it must not get.
+"""Records when each key was set, removed and read, and checks that no read returned an old page.
 
-Every set has a version of its own, which its pages carry. Whoever may see the page of a set after
-a removal of the key that began when that set had been answered, and that was itself answered before
-the read began, has read an old byte.
+Every set has a version of its own, which its pages carry. A read returned an old page if its set
+was answered before a removal of the key began, and that removal was answered before the read began.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from itertools import count
 
 @dataclass
 class Span:
-    """Of a call, on one clock. It may take effect at any time until it has ended; without an answer
-    that is never."""
+    """The time of a call. All spans use one clock. The call may take effect at any time until it
+    ends. A call without an answer never ends."""
 
     began: float
     ended: float = float("inf")
-    members: frozenset[int] = frozenset()  # incarnations that the remover knew of at the end
+    members: frozenset[int] = frozenset()  # incarnations in the remover's view at the end
     where: str = ""
 
 
 @dataclass
 class History:
-    """Threads may share it."""
+    """Thread safe."""
 
     sets: dict[int, Span] = field(default_factory=dict)  # by version
     removals: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))
@@ -37,9 +36,9 @@ class History:
     sure: int = 0  # removals that were answered ok
     sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
     clears: list[Span] = field(default_factory=list)  # each until all nodes know of it
-    half_cleared: list[Span] = field(default_factory=list)  # answered, but not all were reached
-    # Nodes that have started apart from the others, until they met them. Of what is set there
-    # meanwhile nothing is promised to who removes it elsewhere.
+    half_cleared: list[Span] = field(default_factory=list)  # answered, but a node was not reached
+    # Nodes that started apart from the others, until they met. A removal elsewhere need not cover
+    # pages that were set there meanwhile.
     apart: list[Span] = field(default_factory=list)
     _unsure: dict[tuple[Hashable, str], list[Span]] = field(
         default_factory=lambda: defaultdict(list)  # by key and the node that was asked
@@ -62,7 +61,7 @@ class History:
         )
 
     def begin_set(self, now: float, keys: Iterable[Hashable] = (), where: str = "") -> int:
-        """The version. `keys`: needed where `found` is told what is there."""
+        """Returns a new version. `found` needs `keys`."""
         version = next(self._versions)
         self.sets[version] = span = Span(now, where=where)
         for key in keys:
@@ -74,8 +73,8 @@ class History:
         self.removals[key].append(removal)
 
     def removing(self, key: Hashable, removal: Span, where: str) -> None:
-        """That node is not sure of it yet, and never will be if what was set is of a clear that it
-        did not know."""
+        """That node has not confirmed the removal yet. A removal that overlaps a clear may never be
+        confirmed, so it does not count."""
         if not any(
             clear.began < removal.ended and removal.began < clear.ended for clear in self.clears
         ):
@@ -84,7 +83,7 @@ class History:
     def stored(
         self, key: Hashable, version: int, where: str, members: frozenset[int] = frozenset()
     ) -> None:
-        """That node has taken this set. It takes none before its removals of the key are over."""
+        """That node accepted this set. It accepts none until its removals of the key are over."""
         was_set = self.sets[version]
         unsure = self._unsure.pop((key, where), [])
         for removal in unsure:
@@ -95,9 +94,9 @@ class History:
                 self.removing(key, removal, where)
 
     def read(self, key: Hashable, version: int, began: float, where: str, cut_off: int = 0) -> None:
-        """AssertionError: it is old. `cut_off`: incarnation of a holder that has started and met
-        nobody yet who vouches. Of what is set there since nothing is promised as long as it is not
-        in a view with those who remove."""
+        """AssertionError if the page is old. `cut_off`: incarnation of a holder that has started
+        and not yet met a node that vouches. A removal then counts only if the remover's view had
+        that holder."""
         self.hits += 1
         was_set = self.sets[version].ended
         for removal in self.removals[key]:
@@ -111,8 +110,8 @@ class History:
             )
 
     def found(self, key: Hashable, asked: Span, where: str) -> None:
-        """An exists has answered that the key is there. AssertionError: whatever had been set was
-        removed before it was asked."""
+        """An exists has answered that the key is there. AssertionError if every set of the key had
+        been removed before the question."""
         before = [
             removal
             for removal in self.removals[key]

@@ -1,8 +1,8 @@
 """A daemon's IPC socket without the daemon: a dict of pages, served in Python.
 
-Speaks docs/protocol.md, "IPC", through its own reading of it, so that client and daemon are not
-simply wrong in the same way. It can be told to misbehave as a real daemon might: to hang, to die
-in the middle of a request, to be in the middle of a write, to refuse.
+Implements docs/protocol.md, "IPC", independently of the daemon, so that client and daemon cannot
+share a mistake unnoticed. A test can make it misbehave as a real daemon might: hang, die in the
+middle of a request, stay in the middle of a write, refuse.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Request:
 
 
 class IpcStandIn:
-    """Pages outlive `stop` and `start`, attachments do not: as with a daemon's warm restart."""
+    """Pages outlive `stop` and `start`, attachments do not, as in a daemon's warm restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,15 +58,15 @@ class IpcStandIn:
         self.unreached = b""
         self.stats = b"{}"
         self.refuse_regions = False
-        # Ops that are read and never answered; with `writing`, in the middle of a write.
+        # Ops that it reads and leaves unanswered until `go_on`; with `writing`, in mid-write.
         self.hang_on: set[int] = set()
         self.writing = False
-        self.dies_writing = False  # and never ends the write
+        self.dies_writing = False  # leaves that write unfinished
         self.hanging = threading.Event()
         self.go_on = threading.Event()
-        # Ops in whose middle the daemon "dies": the connection ends without a reply.
+        # Ops at which the daemon "dies": it closes the connection without a reply.
         self.die_on: set[int] = set()
-        # Fields of reply headers that are not what they should be: request_id, body_bytes.
+        # Wrong values for fields of reply headers: request_id, body_bytes.
         self.wrong: dict[str, int] = {}
         # Cuts replies into pieces of this many bytes.
         self.piece_bytes = 1 << 30
@@ -87,7 +87,7 @@ class IpcStandIn:
         return self
 
     def stop(self) -> None:
-        """As a daemon that dies: the socket stays behind, nobody listens."""
+        """Like a daemon that dies: the socket file stays, and nobody listens."""
         if self._listener is not None:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()

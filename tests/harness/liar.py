@@ -1,7 +1,7 @@
-"""A member of a cluster that is no daemon, and may say anything: it has the secret and its own key,
-and keeps its membership up by heartbeats.
+"""A cluster member that is no daemon and may send anything. It has the secret and its own key, and
+keeps its membership up by heartbeats.
 
-`lies` makes the requests of a call with each of their numbers at each of its bounds.
+`lies` makes requests of one kind, with each number in turn at each of its bounds.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _MAX = {
 
 
 class Liar:
-    """Of the clusters of these daemons, while the block lasts. On one event loop."""
+    """A member of these daemons' clusters while the block lasts. Uses one event loop."""
 
     def __init__(self, daemons: list[Daemon], secret: bytes) -> None:
         key = NodeKey.make()
-        # Nobody listens there: an owner that answers nothing.
+        # Nobody listens at this address, so the liar is an owner that never answers.
         self.own = NodeAddress("liar", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
         self._secret = Secret(secret, key)
         self.links = [
@@ -75,7 +75,7 @@ class Liar:
                 self._view_number = max(self._view_number, answer.update.number)
 
     def lies(self, request: type[Any]) -> Iterator[Any]:
-        """Requests of that kind; in each of them one number is at a bound."""
+        """Requests of that kind. Each has one number at a bound."""
         count = sum(1 for _ in _numbers(self._plausible(request)))
         for place in range(count):
             for bound in BOUNDS:
@@ -123,7 +123,7 @@ def _contains(inner: Descriptor, outer: Descriptor) -> bool:
 
 
 def _numbers(message: Any) -> Iterator[tuple[Any, FieldDescriptor]]:
-    """Every number in it, with the message that it stands in."""
+    """Every number in the message, with the message or submessage that contains it."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             for part in value if field.is_repeated else [value]:

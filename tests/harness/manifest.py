@@ -1,4 +1,4 @@
-"""What deploy/kubernetes asks for, for tests."""
+"""Reads the manifest in deploy/kubernetes for tests."""
 
 from pathlib import Path
 from typing import Any

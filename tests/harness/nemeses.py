@@ -1,5 +1,5 @@
-"""What befalls the nodes of a cluster while workers go on: ends, silence, other files. Afterwards
-all of them run, and can reach each other."""
+"""Faults of a cluster's nodes while workers go on: death, silence, changed files. Afterwards all
+nodes run and reach each other."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from harness.waiting import eventually
 from peercached.admin.client import AdminClient
 from peercached.demo.cluster import Cluster, Daemon
 
-# A node that has come and gone often waits before it is a member again (membership/flapping.py).
+# A node that came and went often must wait before it joins again (membership/flapping.py).
 LET_IN_S = 240.0
 TANGLED_S = 10.0
 
 
 class Nemeses:
-    """Of a cluster whose daemons have a disk and a pool file each. `network`: where each of them
-    has a host of its own."""
+    """Faults for a cluster whose daemons have a disk and a pool file each. `network`: the hosts, if
+    each daemon has a host of its own."""
 
     def __init__(
         self, cluster: Cluster, folder: Path, rng: random.Random, network: Network | None
@@ -32,8 +32,8 @@ class Nemeses:
         self._backups = folder / "backups"
         self._rng = rng
         self._network = network
-        # Around the start of a node that may not find the others, until it has: it may be cut off,
-        # or too slow, or they are.
+        # A context around each start, until all nodes have met. A node that is cut off or slow may
+        # not find the others at once.
         self.starting_apart: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self._starting = ExitStack()
         self.all: list[Callable[[Daemon], None]] = [
@@ -66,7 +66,7 @@ class Nemeses:
         self._starting.enter_context(self.starting_apart(daemon.node_id))
         daemon.start()
 
-    # --- ends
+    # --- death
 
     def kill(self, daemon: Daemon) -> None:
         daemon.kill()
@@ -78,7 +78,7 @@ class Nemeses:
         self._start(daemon)
 
     def kill_all(self, daemon: Daemon) -> None:
-        """One of them earlier than the others, which comes back as the last."""
+        """Kills `daemon` before the others, and starts it last."""
         daemon.kill()
         self._others_are_alone(daemon)
         for other in self._others(daemon):
@@ -92,7 +92,7 @@ class Nemeses:
         self._start(daemon)
 
     def leave(self, daemon: Daemon) -> None:
-        """As the manual has it for an upgrade."""
+        """Leaves the cluster as the manual describes it for an upgrade."""
         with AdminClient(str(daemon.admin_path)) as admin:
             admin.drain(1 << 40, 60.0, False)
         eventually(lambda: daemon.status()["drain"]["state"] == "left", 30)
@@ -136,7 +136,7 @@ class Nemeses:
         yield
         self._network.unite([daemon.node_id])
 
-    # --- other files
+    # --- changed files
 
     def start_once_without_a_store(self, daemon: Daemon) -> None:
         without = self._rng.choice([("disk-",), ("pool-file",), ("disk-", "pool-file")])
@@ -179,10 +179,10 @@ class Nemeses:
             daemon.kill()
 
     def make_or_restore_a_backup(self, daemon: Daemon) -> None:
-        """The copy is made while it runs. When it is used it is of this start or an earlier one."""
+        """Copies the files while the daemon runs. A restored copy may be of an earlier start."""
         backup = self._backups / daemon.node_id
         state = daemon.state_dir.glob(f"removals-{daemon.node_id}.*")
-        # A `.new` is a file that is being written, in place of another.
+        # A `.new` file is still being written, to replace another.
         files = [_disk(daemon), *(file for file in state if file.suffix != ".new")]
         if backup.exists():
             daemon.kill()
@@ -196,13 +196,13 @@ class Nemeses:
             for file in files:
                 _copy(file, backup)
 
-    # --- all of these together
+    # --- several faults at once
 
     def many_at_once(self, _: Daemon) -> None:
         assert self._network is not None
         Tangle(self._cluster, self._rng, self._network, self._start).run(TANGLED_S)
 
-    # --- others
+    # --- helpers
 
     def _others(self, daemon: Daemon) -> list[Daemon]:
         return [other for other in self._cluster.daemons if other is not daemon]

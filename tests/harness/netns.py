@@ -4,11 +4,10 @@
     host b: eth0 10.77.0.2 ---+--- bridge, in a namespace of its own
     host c: eth0 10.77.0.3 ---+
 
-A cut host is one whose bridge port drops everything: like a dead switch port its peers get
-neither an error nor a reset, only silence. Hosts that are split off are moved to a second bridge,
-where they have each other, and the same silence from the rest. Of two hosts that are parted each
-has a wrong hardware address for the other. Unix sockets do not care about
-network namespaces, so the test process is a worker on every host at once.
+The bridge port of a cut host drops everything. As with a dead switch port, its peers get neither an
+error nor a reset, only silence. `split` moves hosts to a second bridge, where they reach only each
+other. `part` gives two hosts wrong hardware addresses for each other. Network namespaces do not
+affect Unix sockets, so the test process is a worker on every host at once.
 """
 
 import itertools
@@ -45,10 +44,10 @@ def _run(*command: str) -> None:
 
 
 class Network:
-    """Hosts by name, in order. Nothing of it is left after `remove`, or the end of the block."""
+    """Hosts by name, in order. `remove`, or the end of the block, deletes the network."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        # Never the same twice: the kernel takes its time to remove the one before.
+        # Never the same name twice, because the kernel removes an old namespace late.
         self._tag = f"pc{os.getpid()}-{next(_numbers)}"
         self._switch = f"{self._tag}-switch"
         self._hosts = {name: f"10.77.0.{number}" for number, name in enumerate(hosts, start=1)}
@@ -94,7 +93,7 @@ class Network:
         return self._hosts[host]
 
     def launcher(self, host: str) -> list[str]:
-        """The words that run a command on this host."""
+        """The prefix that runs a command on this host."""
         return ["ip", "netns", "exec", self.netns(host)]
 
     def start(self, cluster: Cluster) -> None:
@@ -102,7 +101,7 @@ class Network:
         cluster.start()
 
     def place(self, cluster: Cluster) -> None:
-        """Each daemon on the host of its name; the first one is the head of all."""
+        """Puts each daemon on the host of its name. The first daemon is the head of all."""
         head = f"{self.address(cluster[0].node_id)}:{cluster[0].meta_port}"
         for daemon in cluster.daemons:
             daemon.host = self.address(daemon.node_id)
@@ -110,30 +109,29 @@ class Network:
             daemon.heads = [head]
 
     def cut(self, host: str) -> None:
-        """From now on nothing gets to or from this host, and nobody is told."""
+        """Silently drops everything to and from this host, until `heal`."""
         self._set_port(host, _BRIDGE_PORT_DISABLED)
 
     def heal(self, host: str) -> None:
         self._set_port(host, _BRIDGE_PORT_FORWARDING)
 
     def split(self, hosts: Sequence[str]) -> None:
-        """From now on these hosts reach each other, and the rest do; nobody is told."""
+        """Silently separates these hosts from the rest, until `unite`. Each side stays whole."""
         self._move(hosts, "other")
 
     def unite(self, hosts: Sequence[str]) -> None:
         self._move(hosts, "bridge")
 
     def part(self, one: str, other: str) -> None:
-        """From now on these two get nothing from each other, and nobody is told; the rest reach
-        both."""
+        """Silently drops everything between these two, until `meet`. The rest reach both."""
         self._neighbour(one, other, "replace", "lladdr", _NOBODYS_MAC, "nud", "permanent")
 
     def meet(self, one: str, other: str) -> None:
         self._neighbour(one, other, "del")
 
     def bar(self, host: str, other: str, port: int) -> None:
-        """From now on nothing that `host` sends to that TCP port of `other` goes out, and nobody is
-        told, as behind a firewall. All else does, also back from there."""
+        """Silently drops packets from `host` to that TCP port of `other`, like a firewall, until
+        `unbar`. All other packets pass, in both directions."""
         self._barred("add", host, other, port)
 
     def unbar(self, host: str, other: str, port: int) -> None:
@@ -154,7 +152,7 @@ class Network:
 
     @staticmethod
     def _port(host: str) -> str:
-        """The bridge's end of its cable. Not the bare name: `ip` takes "a" for "address"."""
+        """The bridge's end of the host's cable. Not the bare name: `ip` reads "a" as "address"."""
         return f"to-{host}"
 
     def _set_port(self, host: str, state: str) -> None:

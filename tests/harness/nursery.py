@@ -2,14 +2,14 @@
 
 A daemon spends 0.5 s of processor time on imports and less than 0.1 s on its own start, and the
 tests start many hundreds. So one process per test run, the nursery, imports the daemon's modules
-and then forks: each child gets its own arguments, environment, standard streams and network
-namespace, and runs `peercached.demo.process` as its main module. From there on it is a process
+and then forks. Each child gets its own arguments, environment, standard streams and network
+namespace, and runs `peercached.demo.process` as its main module. From then on it is a process
 like any other: kill -9, SIGSTOP and its exit code mean the same.
 
-The nursery itself has one thread and has made nothing but imports. It ends with the process that
-uses it, and its children end with it (`die_with_parent`).
+The nursery itself has one thread and only imports modules. It ends with the process that uses it,
+and its children end with it (`die_with_parent`).
 
-A command that this cannot imitate, such as one under `capsh`, is started in the usual way.
+A command that a fork cannot imitate, such as one under `capsh`, starts in the usual way.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _MNT_DETACH = 2
 
 
 class Forked:
-    """A child of the nursery, with the part of subprocess.Popen's interface that is needed."""
+    """A child of the nursery, with the part of subprocess.Popen's interface that tests use."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._nursery = nursery
-        # The nursery reaps it only when asked to, so the number cannot be another process's yet.
+        # The nursery reaps a child only on request, so no other process can have this pid yet.
         self._pidfd = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
@@ -83,7 +83,7 @@ class Forked:
 
 
 class Nursery:
-    """The process, from the side of its user. Thread safe."""
+    """The nursery process, as its user sees it. Thread safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class Nursery:
             return Forked(self, self._answer())
 
     def exit_code(self, pid: int) -> int:
-        """Of a child that has ended."""
+        """The exit code of a child that has ended."""
         with self._lock:
             self._socket.send(json.dumps({"reap": pid}).encode())
             return self._answer()
@@ -120,7 +120,7 @@ _nurseries_lock = threading.Lock()
 
 
 def spawn(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """What `peercached.demo.cluster.Daemon` starts a daemon with."""
+    """Starts a daemon for `peercached.demo.cluster.Daemon`."""
     request = _request(command, environment)
     if request is None:
         return exec_command(command, log, environment)
@@ -152,8 +152,8 @@ def _serve(ours: socket.socket) -> tuple[dict[str, Any], int]:
     while True:
         message, ancillary, _, _ = ours.recvmsg(_REQUEST_BYTES_MAX, socket.CMSG_SPACE(4))
         if not message:
-            # Not sys.exit: nothing of this process is worth tidying up, and children may live on
-            # until the kernel has told them.
+            # Not sys.exit: this process has nothing to clean up, and its children may run on until
+            # the kernel signals them.
             os._exit(0)
         request = json.loads(message)
         if "reap" in request:
@@ -168,7 +168,7 @@ def _serve(ours: socket.socket) -> tuple[dict[str, Any], int]:
 
 
 def _become(request: dict[str, Any], log: int) -> None:
-    """Makes this fork what an exec'd process would be at its start."""
+    """Puts this fork into the state of a freshly exec'd process."""
     with open(os.devnull) as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     os.dup2(log, 1)
@@ -178,13 +178,13 @@ def _become(request: dict[str, Any], log: int) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv = ["peercached", *request["arguments"]]
-    random.seed()  # else all of them would draw the same numbers
+    random.seed()  # otherwise all children would draw the same numbers
     if request["netns"]:
         _enter(request["netns"])
 
 
 def _enter(netns: str) -> None:
-    """What `ip netns exec` does: the network of that name, and a /sys that shows it."""
+    """Does what `ip netns exec` does: enters that network and mounts a /sys that shows it."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def checked(name: str, *words: object) -> None:
@@ -209,9 +209,9 @@ if __name__ == "__main__":
     import peercached.run  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # the children share these pages for as long as no collector touches them
+    gc.freeze()  # the children share these pages as long as no collector touches them
     with socket.socket(fileno=os.dup(0)) as ours:
         given, log_fd = _serve(ours)
     _become(given, log_fd)
-    sys.modules.pop("peercached.demo.process", None)  # it is to run as the main module
+    sys.modules.pop("peercached.demo.process", None)  # it must run as the main module
     runpy.run_module("peercached.demo.process", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""A daemon's options, with times at the machine's pace."""
+"""Scales the times in a daemon's options to this machine."""
 
 import math
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ Options = Mapping[str, str | int | float]
 
 
 def paced(options: Options) -> dict[str, Any]:
-    """Numbers of seconds and milliseconds are those of the reference machine (harness.clock), up to
-    what the key takes at most. Names as in the schema, or spelled as on the command line."""
+    """Scales numbers of seconds and milliseconds from the reference machine (harness.clock), up to
+    the key's maximum. Names may be as in the schema or as on the command line."""
 
     def at_our_pace(name: str, value: str | int | float) -> str | int | float:
         name = name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""A worker's pages in tests: their bytes follow from their keys, and every byte got is checked."""
+"""A worker's pages in tests. Their bytes follow from their keys, and a get checks every byte."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ def keys_of(name: str, count: int) -> list[bytes]:
 
 
 class Pages:
-    """One client with one region. A wrong byte is an AssertionError; so is, at the end, a call
-    that exceeded its deadline by more than `slack_s`."""
+    """One client with one region. A wrong byte raises AssertionError. A call that exceeded its
+    deadline by more than `slack_s` raises it at the end of the block."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Pages:
         return self.client.batch_set(keys, self.region, _offsets(sizes), list(sizes))
 
     def get(self, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> list[Status]:
-        """Statuses; the bytes of every page that is ok have been compared."""
+        """Returns statuses, after comparing the bytes of every page that is ok."""
         sizes = sizes or [self.page_bytes] * len(keys)
         self.paint(0xA5)
         statuses = self.client.batch_get(keys, self.region, _offsets(sizes), list(sizes))
@@ -74,7 +74,7 @@ class Pages:
         self.region.view[:] = bytes([byte]) * len(self.region.view)
 
     def painted(self, byte: int) -> bool:
-        """The whole region still holds nothing but this byte."""
+        """Whether the whole region still holds only this byte."""
         return bytes(self.region.view).count(byte) == len(self.region.view)
 
     def slices(self, sizes: Sequence[int]) -> list[memoryview]:

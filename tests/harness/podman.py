@@ -1,7 +1,7 @@
-"""Images and containers with a storage of their own, and a base image made here.
+"""Images and containers in a storage of their own, with a base image made here.
 
-No image registry is asked: what a container file's FROM names is made of Debian's packages, under
-the same name.
+This uses no image registry. It makes the base image from Debian's packages, under the name in the
+container file's FROM.
 """
 
 import os
@@ -11,14 +11,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-# What `FROM` names, and as slim as Debian makes it.
+# The name in `FROM`. The image omits documentation, as Debian's slim image does.
 BASE_IMAGE = "docker.io/library/debian:bookworm-slim"
 _BASE = Path.home() / ".cache" / "peercached" / "bookworm-slim.tar"
 _LEFT_OUT = ("man", "doc", "info", "locale", "groff", "lintian", "linda")
 
 
 def reason_to_skip() -> str:
-    """Empty if images can be built and run here, as far as that is known without trying."""
+    """Empty if this machine can build and run images, as far as known without trying."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in ("podman", "runc", "mmdebstrap") if not shutil.which(tool)]
@@ -28,7 +28,7 @@ def reason_to_skip() -> str:
 
 
 class Podman:
-    """podman with its images under `folder`; an AssertionError with all output if it fails."""
+    """podman with its images under `folder`. A failure is an AssertionError with the output."""
 
     def __init__(self, folder: Path) -> None:
         self._site = folder / "site"
@@ -37,11 +37,11 @@ class Podman:
             "--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs",
             "--events-backend", "file",
         ]  # fmt: skip
-        # By default podman asks for more than a process without CAP_SYS_RESOURCE may.
+        # podman's default limits need CAP_SYS_RESOURCE.
         self.limits = ("--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096")
 
     def __call__(self, *words: str | Path, timeout_s: float = 120.0) -> str:
-        """What it prints."""
+        """Runs podman and returns its output."""
         done = self.attempt(*words, timeout_s=timeout_s)
         assert done.returncode == 0, f"podman {words}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}"
         return done.stdout
@@ -66,8 +66,8 @@ class Podman:
         self("import", _BASE, BASE_IMAGE)
 
     def build(self, file: Path, context: Path, name: str, timeout_s: float) -> str:
-        """Builds a container file, unchanged, and says what that printed. Where this machine's
-        way to the package index needs certificates of its own, pip there gets them, too."""
+        """Builds an unchanged container file and returns the output. Gives pip this machine's CA
+        certificates, because it may need them to reach the package index."""
         self._site.mkdir(exist_ok=True)
         if (known := ssl.get_default_verify_paths().cafile) is not None:
             shutil.copy(known, self._site / "ca.crt")
@@ -86,7 +86,7 @@ class Podman:
 
 
 def hardening(context: dict[str, object]) -> Sequence[str]:
-    """The options for a container's `securityContext` of Kubernetes, as far as we use it."""
+    """podman's options for the parts of a Kubernetes `securityContext` that we use."""
     capabilities = context["capabilities"]
     assert isinstance(capabilities, dict)
     options = [f"--cap-drop={each}" for each in capabilities["drop"]]

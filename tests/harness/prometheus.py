@@ -22,12 +22,12 @@ INTERVAL = "250ms"
 
 
 def reason_to_skip() -> str:
-    """Empty if there is one."""
+    """Empty if Prometheus is installed."""
     return "" if shutil.which("prometheus") else "no prometheus: tools/bootstrap --prometheus"
 
 
 class Prometheus:
-    """Scrapes `targets` as the job peercached four times a second, with our rules, whose alerts
+    """Scrapes `targets` as the job peercached four times a second, with our rules. Their alerts
     wait for `patience` instead of minutes. A context manager."""
 
     def __init__(self, targets: Sequence[str], patience: str = "500ms") -> None:
@@ -76,7 +76,7 @@ class Prometheus:
         self._folder.cleanup()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of now. AssertionError with what Prometheus says against the query."""
+        """The current samples. AssertionError if Prometheus rejects the query, with the reason."""
         url = f"http://{self._address}/api/v1/query?{urlencode({'query': expression})}"
         try:
             with urlopen(url, timeout=seconds(10)) as answer:
@@ -88,21 +88,21 @@ class Prometheus:
         return result
 
     def value(self, expression: str) -> float | None:
-        """Of the one sample there is; None if there is none."""
+        """The value of the only sample, or None without a sample."""
         found = self.query(expression)
         assert len(found) <= 1, found
         return float(found[0]["value"][1]) if found else None
 
     def firing(self) -> set[tuple[str, str]]:
-        """(alert, instance), now"""
+        """(alert, instance) of the alerts that fire now."""
         return self._alerts('ALERTS{alertstate="firing"}')
 
     def fired(self) -> set[tuple[str, str]]:
-        """The same, lately: some alerts are over before others begin."""
+        """The alerts of the last five minutes, because some end before others begin."""
         return self._alerts('max_over_time(ALERTS{alertstate="firing"}[5m])')
 
     def why_firing(self) -> str:
-        """For a person: the alerts, and what was refused."""
+        """For a person: the firing alerts, and the counters of refusals."""
         refused = self.query("peercached_refused_total > 0")
         return f"{self.firing()} fire; refused: {[sample['metric'] for sample in refused]}"
 

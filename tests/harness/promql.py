@@ -1,4 +1,4 @@
-"""Names of metrics: in PromQL, and in what a daemon exposes."""
+"""Names of metrics in PromQL and in a daemon's scrape."""
 
 import re
 
@@ -8,13 +8,13 @@ _NAME = re.compile(
 
 
 def names_in(query: str) -> set[str]:
-    """The metrics that a query reads; recorded ones have a colon."""
+    """The metrics that a query reads. Recorded metrics have a colon."""
     without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)|on \([^)]*\)", "", query)
     return set(_NAME.findall(without_labels))
 
 
 def names_of(text: str) -> set[str]:
-    """All that the text of a scrape has or would have, with the parts of histograms."""
+    """All metrics that a scrape declares, even without samples, with the parts of histograms."""
     names = set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):

@@ -1,4 +1,4 @@
-"""A worker that speaks the IPC protocol by hand, and so can say what no client would.
+"""A worker that makes IPC frames by hand, so that it can send frames that no client would send.
 
 Frames: docs/protocol.md, "IPC".
 """
@@ -43,7 +43,7 @@ class Closed(Exception):
 
 
 class RawWorker:
-    """One connection. Every wait is bounded: a daemon that hangs is a failed test."""
+    """One connection. Every wait has a timeout, so a daemon that hangs fails the test."""
 
     def __init__(self, socket_path: Path, *, hello: bool = True) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -73,7 +73,7 @@ class RawWorker:
     # --- frames ---------------------------------------------------------------------------
 
     def send(self, data: bytes, files: Sequence[int] = ()) -> None:
-        """Any bytes at all. A daemon that has hung up in the middle is no error here."""
+        """Sends any bytes. It is no error if the daemon closes the connection meanwhile."""
         try:
             sent = socket.send_fds(self._socket, [data], list(files)) if files else 0
             self._socket.sendall(data[sent:])
@@ -100,7 +100,7 @@ class RawWorker:
         return self.receive()
 
     def closed(self) -> bool:
-        """The daemon hangs up; anything but that, within the time-out, is an error."""
+        """Whether the daemon closes the connection instead of replying. Raises at the timeout."""
         try:
             self.receive()
         except Closed:
@@ -119,7 +119,7 @@ class RawWorker:
             data += piece
         return bytes(data)
 
-    # --- what a client would say -------------------------------------------------------------
+    # --- requests of a client --------------------------------------------------------------
 
     def memfd(self, size: int) -> int:
         file = os.memfd_create("raw worker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -136,7 +136,7 @@ class RawWorker:
         return self.ask(HELLO, head + namespace + b"raw", files=[gate])
 
     def write_gate(self, *, fence: int, writers: int) -> None:
-        """Docs/protocol.md, "Silence"."""
+        """See docs/protocol.md, "Silence"."""
         struct.pack_into("<I", self.gate, 64, writers)
         struct.pack_into("<I", self.gate, 0, fence)
 

@@ -1,4 +1,4 @@
-"""What a part of the daemon finds worth saying."""
+"""Collects the health findings of one part of the daemon."""
 
 from collections.abc import Callable
 

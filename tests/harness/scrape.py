@@ -1,4 +1,4 @@
-"""What a daemon's `GET /metrics` says, and numbers out of it."""
+"""A daemon's answer to `GET /metrics`, and the numbers in it."""
 
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -28,7 +28,7 @@ class Samples:
         }
 
     def __call__(self, name: str, **labels: str) -> float:
-        """`peercached_<name>` with exactly these labels; 0 if it is not there."""
+        """`peercached_<name>` with exactly these labels; 0 without such a sample."""
         return self._values.get((f"peercached_{name}", frozenset(labels.items())), 0.0)
 
     def each(self, name: str, label: str) -> dict[str, float]:
@@ -49,7 +49,7 @@ def samples(daemon: Daemon) -> Samples:
 
 
 def get(daemon: Daemon, path: str) -> tuple[int, str]:
-    """Status code and text."""
+    """Status code and text of a GET."""
     try:
         with urlopen(f"http://{daemon.metrics_address()}{path}", timeout=seconds(10)) as answer:
             return answer.status, answer.read().decode()

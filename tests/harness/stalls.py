@@ -1,15 +1,15 @@
-"""What fails while the whole machine stands still is run again, and the summary tells it.
+"""Repeats tests that fail while the whole machine stands still, and the summary reports it.
 
-A virtual machine is stopped for a second or ten where its host is full. Then every deadline of
-every call under way is over at once, and nothing is known about the code under test. How long it
-was is measured beside each test (harness.clock.MACHINE). Wrong bytes are wrong on any machine.
+A full host may stop a virtual machine for one to ten seconds. All deadlines then expire at once,
+which says nothing about the code under test. harness.clock.MACHINE measures such stops during each
+test. Wrong bytes are wrong on any machine, so they are never repeated.
 """
 
 import pytest
 
 from harness.clock import MACHINE, seconds
 
-# What a call's usual deadline must be able to bear is less.
+# A call's usual deadline must tolerate shorter stops.
 _STOOD_STILL_S = 1.0
 _TRIES_AGAIN = 2
 
@@ -19,12 +19,12 @@ def _machine_stood_still(error: BaseException) -> bool:
 
 
 def run_again(items: list[pytest.Item]) -> None:
-    """Marks them for pytest-rerunfailures."""
+    """Marks the tests for pytest-rerunfailures."""
     for item in items:
         item.add_marker(pytest.mark.flaky(reruns=_TRIES_AGAIN, condition=_machine_stood_still))
 
 
 def watch() -> None:
-    """A test begins."""
+    """Starts the measurement for a test."""
     MACHINE.late_s()
     MACHINE.forget_longest()

@@ -1,4 +1,4 @@
-"""A status document as a busy node of three has it: for whatever reads one."""
+"""The status document of a busy node in a cluster of three, for tests of its readers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from peercached.admin.status import Status
 
 
 def status_document() -> dict[str, Any]:
-    """Of the node "a", with the peers "b" (suspect) and "c"."""
+    """The status of node "a", with the peers "b" (suspect) and "c"."""
     status: dict[str, Any] = Status().model_dump(mode="json")
     status["node"] |= {"id": "a", "version": "0.1.0", "uptime_s": 60.0}
     status["health"] = [

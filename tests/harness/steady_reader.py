@@ -1,4 +1,4 @@
-"""Somebody who reads the same pages over and over, and a line in time of what was found."""
+"""A reader of the same pages over and over, with a timeline of its hits."""
 
 import time
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ BATCH_PAGES = 64
 
 
 class Batch(NamedTuple):
-    began_s: float  # of harness.clock
+    began_s: float  # by harness.clock.now_s()
     asked: int
     hits: int
 
 
 class SteadyReader(Background):
-    """Within the block: each round reads all the pages once, and compares their bytes."""
+    """Within the block, each round reads all the pages once and compares their bytes."""
 
     def __init__(self, pages: Pages, keys: Sequence[bytes]) -> None:
         super().__init__(self._read_all)
         self._pages = pages
         self._batches = [keys[at : at + BATCH_PAGES] for at in range(0, len(keys), BATCH_PAGES)]
-        self._counts_from = 0  # batches before were forgotten
+        self._counts_from = 0  # earlier batches are forgotten
         self.timeline: list[Batch] = []
 
     def _read_all(self) -> None:
@@ -35,18 +35,17 @@ class SteadyReader(Background):
             self.timeline.append(Batch(began_s, len(keys), hits))
 
     def forget(self) -> None:
-        """What was asked until now may have been missed."""
-        # The batch that is being read began before.
+        """From now on, earlier misses do not count."""
+        # The current batch began earlier, so it does not count either.
         self._counts_from = len(self.timeline) + 1
 
     def check_whole(self, what: str, rounds: int = 1, for_s: float = 0.0) -> None:
-        """Reads on until all pages have been asked for `rounds` times from now on, and `for_s`
-        seconds of the reference machine are over. AssertionError unless all that was ever asked,
-        and not forgotten, was a hit.
+        """Waits until all pages have been read `rounds` more times, and `for_s` seconds of the
+        reference machine are over. AssertionError if any read was a miss, except those that
+        forget() covers.
 
-        It reads on by itself because rounds say nothing of time: a quick machine has done many of
-        them before a single timer of a daemon has fired. Wait for what is to happen, then call
-        this."""
+        Rounds alone prove nothing: a quick machine does many of them before any timer of a daemon
+        fires. Wait for the event first, then call this."""
         began_s = now_s()
         enough = len(self.timeline) + 1 + rounds * len(self._batches)
         until = time.monotonic() + seconds(for_s)

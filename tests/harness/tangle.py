@@ -1,5 +1,5 @@
-"""Troubles of several nodes at once, which begin and end without waiting for each other: hosts that
-do not reach each other while others reach both, cut cables, nodes that are frozen, killed, drained.
+"""Overlapping faults of several nodes, which begin and end independently: pairs of hosts that do
+not reach each other, cut cables, and nodes that are frozen, killed or drained.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from peercached.demo.cluster import Cluster, Daemon
 
 T = TypeVar("T")
 
-# Until the next one begins or ends: some within a heartbeat, some after what it leads to.
+# Before the next fault begins or ends: some shorter than a heartbeat, some much longer.
 PAUSES_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 DRAINING_S = 5.0
 
 
 class Tangle:
-    """On hosts of their own, three at least. `start`: of a node that may not find the others."""
+    """Needs three daemons or more, each on its own host. `start` starts a node that may not reach
+    the others."""
 
     def __init__(
         self,
@@ -35,13 +36,13 @@ class Tangle:
         self._rng = rng
         self._network = network
         self._start = start
-        self._untroubled = list(cluster.daemons)  # what befalls a process befalls it alone
+        self._untroubled = list(cluster.daemons)  # a process has one fault at a time
         self._plugged = [daemon.node_id for daemon in cluster.daemons]
         self._meeting = list(combinations(self._plugged, 2))
         self._most = len(cluster.daemons)
 
     def run(self, seconds: float) -> None:
-        """In the end all has ended."""
+        """Ends all faults before it returns."""
         kinds = [self._parted, self._parted, self._cut, self._frozen, self._killed, self._drained]
         until = time.monotonic() + seconds
         troubles: list[ExitStack] = []
@@ -97,7 +98,7 @@ class Tangle:
 
     @contextmanager
     def _one_of(self, left: list[T]) -> Iterator[T]:
-        """Nobody else has it meanwhile."""
+        """Takes a random element out of the list during the block."""
         one = left.pop(self._rng.randrange(len(left)))
         yield one
         left.append(one)

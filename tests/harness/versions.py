@@ -1,4 +1,4 @@
-"""A worker that sets one key to different contents, one after the other, and says which it gets."""
+"""A worker that sets keys to one version after another, and tells which version it gets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Versions:
         return self.statuses
 
     def get(self, keys: Sequence[bytes]) -> list[int | None]:
-        """Versions; None is a miss. AssertionError for a page that is of no version."""
+        """Versions; None is a miss. AssertionError if a page mixes versions."""
         offsets, lengths = self._columns(keys)
         self.statuses = self.client.batch_get(keys, self.region, offsets, lengths)
         return [
@@ -76,6 +76,6 @@ class Versions:
         return self.statuses
 
     def clear(self) -> bool:
-        """Whether all nodes have been reached."""
+        """Clears the namespace. Returns whether all nodes have been reached."""
         self.statuses = []
         return self.client.clear()

@@ -1,4 +1,4 @@
-"""Waiting for a condition, never for a time."""
+"""Waits for a condition, never for a fixed time."""
 
 import os
 import time
@@ -9,15 +9,15 @@ from harness.clock import now_s, seconds
 
 T = TypeVar("T")
 
-# A client's deadline where that is not the point.
+# A client's deadline in tests that are not about deadlines.
 CALL_S = 20.0 if "RDMA_VM" in os.environ else seconds(10.0)
 
 
 def eventually(
     condition: Callable[[], T], timeout_s: float = 10.0, what: str | Callable[[], str] = ""
 ) -> T:
-    """The first true value of `condition()`. Fails, with the last value and with `what`, after
-    `timeout_s` of the reference machine."""
+    """The first true value of `condition()`. Fails with the last value and `what` after
+    `timeout_s` seconds of the reference machine."""
     until = now_s() + seconds(timeout_s)
     while True:
         value = condition()

@@ -24,7 +24,7 @@ class PoolFiles:
 
 @contextmanager
 def some_pool_files() -> Iterator[PoolFiles]:
-    """Gone afterwards."""
+    """Deletes the files after the block."""
     files = PoolFiles()
     try:
         yield files

@@ -1,4 +1,4 @@
-"""The wheel that `make dist` has made; what installs it is skipped where there is none."""
+"""The packages that `make dist` made. Without them, tests that install them are skipped."""
 
 from __future__ import annotations
 

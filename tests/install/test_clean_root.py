@@ -1,4 +1,4 @@
-"""A bare Debian booted by a real systemd, in which an operator installs the service by the book."""
+"""A bare Debian with a real systemd, where the commands of the manual install the service."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(*command: str | Path) -> None:
 
 
 def commands_of_the_manual() -> str:
-    """The first indented block behind "## Install"."""
+    """The first indented block after "## Install"."""
     text = MANUAL.read_text()
     section = text[text.index("\n## Install\n") :]
     block = re.search(r"(?:^    .+\n)+", section, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The container file, built as it is, and its image run as deploy/kubernetes asks for it."""
+"""Builds the unchanged container file, and runs its image as deploy/kubernetes specifies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print("right")
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    """With the image."""
+    """podman with the image built."""
     if reason := reason_to_skip():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="pc-image-") as name:
@@ -62,8 +62,8 @@ def podman() -> Iterator[Podman]:
 
 
 class Pod:
-    """One node's pod of the DaemonSet: its init container is run, then the daemon; its folders
-    are `folder`'s. Only what a node has of its own is another: address, ports, heads, memory."""
+    """One node's pod of the DaemonSet: runs its init container, then the daemon, on folders below
+    `folder`. Only values that each node sets differ: address, ports, heads, memory."""
 
     def __init__(self, podman: Podman, folder: Path, name: str, host: str, head: str) -> None:
         self._podman = podman
@@ -77,7 +77,7 @@ class Pod:
         (folder / "config" / "peercached.toml").write_text(config)
         secret = folder / "secret" / "cluster.secret"
         secret.write_text("0123456789abcdef" * 4)
-        # As a volume's `defaultMode` and the pod's `fsGroup` have it.
+        # The mode and group that `defaultMode` and the pod's `fsGroup` give it.
         secret.chmod(0o440)
         os.chown(secret, 0, manifest.pod()["securityContext"]["fsGroup"])
 
@@ -136,7 +136,7 @@ class Pod:
             return 0
 
     def engine(self, script: str) -> str:
-        """A worker's container beside it, of another user, as the manifest's first lines say."""
+        """Runs `script` in a worker's container of another user, as the manifest's head says."""
         group = manifest.pod()["securityContext"]["fsGroup"]
         return self._podman(
             "run", "--rm", *self._podman.limits, "--network=none", "--user=12345:12345",
@@ -160,7 +160,7 @@ class Pod:
         eventually(ready, 60)
 
     def stop(self) -> int:
-        """As the kubelet ends it; its exit code."""
+        """Stops the pod as the kubelet does. Returns its exit code."""
         grace_s = manifest.pod()["terminationGracePeriodSeconds"]
         self._podman("stop", "-t", str(grace_s), self.name)
         return int(self._podman("inspect", "-f", "{{.State.ExitCode}}", self.name))
@@ -186,7 +186,7 @@ def test_image_runs_unprivileged_and_contains_no_compiler(podman: Podman) -> Non
 def test_the_container_files_own_commands_work(podman: Podman, tmp_path: Path) -> None:
     said = "".join(re.findall(r"^#   (.+\n)", FILE.read_text(), flags=re.MULTILINE))
     folders, run = said.replace("\\\n", "").splitlines()
-    # What not every machine has, or allows.
+    # Not every machine has this device or allows this limit.
     run = run.replace("--device /dev/infiniband ", "").replace("--ulimit memlock=-1 ", "")
     for path in ("/run/peercached", "/etc/peercached", "/var/lib/peercached"):
         folders = folders.replace(path, f"{tmp_path}{path}")
@@ -231,7 +231,7 @@ def test_two_pods_share_their_pages_and_end_cleanly(podman: Podman, tmp_path: Pa
 
     assert a.stop() == 0, a.log()
     assert a.probe("liveness") == 0
-    # What it held went to its peer first, and nobody waits for it.
+    # Node a has handed its pages to b and left, so b does not wait for it.
     eventually(lambda: len(json.loads(b.ctl("nodes", "--json"))["members"]) == 1, 10)
     assert b.engine(GET) == "right\n"
     assert b.stop() == 0, b.log()

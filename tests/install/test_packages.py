@@ -1,4 +1,4 @@
-"""The packages, installed where nothing else is, as a user would."""
+"""The packages, installed by themselves, as a user installs them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ print("right")
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """Its output; an AssertionError with all of it if it fails. Of our environment nothing that
-    could lead it back into this checkout."""
+    """Runs a command and returns its output. A failure is an AssertionError with all output. The
+    command gets no variables that could lead it back into this checkout."""
     clean = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/root")}
     clean |= {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_", "REQUESTS_"))}
     done = subprocess.run(

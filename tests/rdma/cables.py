@@ -1,4 +1,4 @@
-"""Networks that fail in part: a device whose link is down, one whose packets get lost while the
+"""Partial network failures: a device with its link down, a device that loses its packets while its
 link is up, and TCP ports of this machine that nobody reaches."""
 
 import subprocess
@@ -13,7 +13,7 @@ from rdma.rdma_devices import has_gid, netdev, port_state
 
 @contextmanager
 def pulled(*devices: str) -> Iterator[None]:
-    """Down in this block, and up again, with its address, when it is over."""
+    """Takes the links down for this block. Afterwards they are up and the GIDs are back."""
     for device in devices:
         subprocess.run(["ip", "link", "set", netdev(device), "down"], check=True)
     try:
@@ -30,7 +30,7 @@ def pulled(*devices: str) -> Iterator[None]:
 
 @contextmanager
 def cut(device: str) -> Iterator[None]:
-    """Its packets are lost in this block; port and link say nothing of it."""
+    """Loses the device's packets in this block, while its port and link look healthy."""
     loss = ["dev", netdev(device), "root", "netem"]
     _tc("qdisc", "add", *loss, "loss", "100%")
     try:
@@ -41,7 +41,7 @@ def cut(device: str) -> Iterator[None]:
 
 @contextmanager
 def barred(*ports: int) -> Iterator[None]:
-    """What goes to these TCP ports over loopback is lost in this block, and their answers."""
+    """Loses loopback packets to and from these TCP ports in this block."""
     loopback = ["dev", "lo"]
     bands = ["handle", "1:", "prio", "bands", "4", "priomap", *["0"] * 16]
     _tc("qdisc", "add", *loopback, "root", *bands)

@@ -1,6 +1,6 @@
 """These tests run inside the machine that tests/rdma/vm makes: `make test-rdma`.
 
-Elsewhere they are not collected.
+Elsewhere pytest does not collect them.
 """
 
 import os
@@ -24,7 +24,7 @@ if "RDMA_VM" in os.environ:
 else:
     collect_ignore_glob = ["test_*.py"]
 
-# There may be one processor for all of them, and a busy one that does nothing for ten seconds.
+# All daemons may share one processor, and it may be busy with other work for ten seconds.
 CALM: Options = {
     "heartbeat-interval-s": 1,
     "member-ttl-s": 30,
@@ -43,7 +43,7 @@ make_cluster = cluster_fixture(CALM, START_S)
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[Cluster]:
     """One cluster for all tests of a file that do it no harm: a and b have two rails each, c has
-    none. Of a file only: where leaks are looked for, the devices are one daemon's."""
+    none. It ends with the file, because tests for leaks need the devices for one daemon each."""
     with ExitStack() as stack:
         yield cluster_maker(stack, CALM, START_S)(
             3,

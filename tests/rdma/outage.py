@@ -1,4 +1,4 @@
-"""Draws docs/outage.svg: what comes by which path while all RDMA packets of the reader get lost.
+"""Draws docs/outage.svg: pages by path while all RDMA packets of the reader get lost.
 
 PYTHONPATH=tests tests/rdma/vm --nodes 2 -- .venv/bin/python -m rdma.outage
 """
@@ -30,7 +30,7 @@ WELL_S, SICK_S, AFTER_S = 5.0, 15.0, 10.0
 
 @dataclass
 class Sample:
-    """Since the start."""
+    """Totals since the start."""
 
     at_s: float
     pages: int  # that the worker got

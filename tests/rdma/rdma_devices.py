@@ -1,4 +1,4 @@
-"""The machine's RDMA devices, as the kernel tells of them below /sys/class/infiniband."""
+"""The machine's RDMA devices, as the kernel lists them in /sys/class/infiniband."""
 
 import ipaddress
 import os
@@ -11,18 +11,18 @@ PORT = 1  # soft-RoCE devices have one
 
 @dataclass(frozen=True)
 class Gid:
-    """A RoCE v2 address: packets to it are UDP over IPv4. `index` is that of its port's table."""
+    """A RoCE v2 address, reached by UDP over IPv4. `index`: its place in the port's GID table."""
 
     index: int
     address: ipaddress.IPv4Address
 
     def __str__(self) -> str:
-        """As verbs want it: the IPv4 address mapped into IPv6."""
+        """The form that verbs need: the IPv4 address mapped into IPv6."""
         return f"::ffff:{self.address}"
 
 
 def devices() -> list[str]:
-    """Those of this machine: as many as it was asked for."""
+    """The devices of this machine: one per node that was asked for."""
     return [f"rxe{node}" for node in range(int(os.environ["RDMA_VM_NODES"]))]
 
 
@@ -31,7 +31,7 @@ def netdev(device: str) -> str:
 
 
 def roce_v2_ipv4_gid(device: str) -> Gid:
-    """By type, not by index: what stands where depends on the order in which addresses came."""
+    """Found by type, because the index depends on the order in which addresses came."""
     port = _DEVICES / device / "ports" / str(PORT)
     for entry in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
         address = ipaddress.IPv6Address(entry.read_text().strip()).ipv4_mapped

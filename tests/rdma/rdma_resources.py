@@ -1,7 +1,7 @@
-"""What is in use of the RDMA devices, as the kernel counts it, beside what the daemons say.
+"""Compares the kernel's count of RDMA objects in use with the daemons' own counts.
 
-By device, each being one daemon's: the process that the kernel names is the thread that made the
-object, and nobody once that thread has ended.
+It counts by device, because each device belongs to one daemon. Counting by process fails: the
+kernel names the thread that made an object, and nobody once that thread has ended.
 """
 
 import json
@@ -18,14 +18,14 @@ from harness.waiting import eventually
 
 from peercached.demo.cluster import Daemon
 
-# The scratch memory of a channel, with the page in which it may begin.
+# A channel's scratch memory, with the page in which it may begin.
 _PINNED_PER_CHANNEL_BYTES = 16 << 10
-_QUEUE_PAIRS_OF_THE_KERNEL = 1  # of each device, for management packets
+_QUEUE_PAIRS_OF_THE_KERNEL = 1  # per device, for management packets
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """On the devices of one daemon: without its channels, which come and go."""
+    """RDMA objects of one daemon, without those of its channels, which come and go."""
 
     queue_pairs: int
     completion_queues: int
@@ -34,7 +34,7 @@ class Holdings:
 
 
 def in_use(devices: set[str]) -> Counter[str]:
-    """Of qp, cq, mr, pd and so on, those of all processes; the kernel itself has some, too."""
+    """Counts of qp, cq, mr, pd and so on, of all processes and of the kernel itself."""
     shown = subprocess.run(
         ["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True
     )
@@ -46,7 +46,7 @@ def in_use(devices: set[str]) -> Counter[str]:
 
 
 def channels_of(daemon: Daemon) -> tuple[int, int]:
-    """(to others, of others) by its own account."""
+    """(channels to peers, channels from peers), as the daemon counts them."""
     return _channels(daemon.status()["transport"]["rails"])
 
 
@@ -55,7 +55,7 @@ def _channels(rails: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def holdings(daemon: Daemon) -> Holdings:
-    """A mixture of two moments while channels are being made."""
+    """Inconsistent while channels are being made, because it reads two counts."""
     rails = daemon.status()["transport"]["rails"]
     channels, responders = _channels(rails)
     count = in_use({rail["device"] for rail in rails})
@@ -68,7 +68,7 @@ def holdings(daemon: Daemon) -> Holdings:
 
 
 def pinned_bytes(daemon: Daemon) -> int:
-    """What it has locked, its channels' scratch memory included."""
+    """The daemon's locked memory, its channels' scratch memory included."""
     for line in Path(f"/proc/{daemon.pid}/status").read_text().splitlines():
         if line.startswith("VmPin:"):
             return int(line.split()[1]) * 1024
@@ -85,8 +85,8 @@ def _holds(daemon: Daemon, held: Holdings) -> bool:
 
 @contextmanager
 def no_leaks(*daemons: Daemon) -> Iterator[None]:
-    """Whatever happens in this block, a restart included: afterwards each has what it had before,
-    and its channels are within bounds. The same workers must be attached at the end."""
+    """Fails unless each daemon holds as much after the block as before, even after a restart, and
+    its channels are within bounds. The same workers must be attached at the end."""
     for daemon in daemons:
         eventually(
             partial(_knows_all_queue_pairs, daemon),

@@ -1,4 +1,4 @@
-"""The bench's own READs bring what they are said to bring; otherwise their speed means nothing."""
+"""The bench's own READs bring the right bytes; otherwise their speed means nothing."""
 
 import os
 
@@ -23,7 +23,7 @@ def test_bare_reads_bring_every_byte_once(wires: int) -> None:
     dest = memoryview(bytearray(len(source)))
     pairs = list(zip(ports[:wires], ports[wires : 2 * wires], strict=True))
     reads = BareReads(pairs, source, dest, _READ_BYTES, queue_pairs=2)
-    for _ in range(3):  # they begin again at the first place
+    for _ in range(3):  # each round begins again at the first place
         dest[:] = bytes(len(dest))
         assert reads.gbps() > 0
         assert dest == source

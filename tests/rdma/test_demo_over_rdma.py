@@ -1,4 +1,4 @@
-"""`make demo` over RDMA, in small."""
+"""A small `make demo` over RDMA."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the machine offers is what everything else here relies on."""
+"""The machine has the devices that all other tests here rely on."""
 
 import ipaddress
 import json

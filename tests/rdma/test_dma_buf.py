@@ -1,7 +1,7 @@
-"""Memory of a device, as a dma-buf: taken where an RDMA device can, else refused with the reason.
+"""Device memory as a dma-buf: a daemon takes it if its RDMA device can, else it gives a reason.
 
-The kernel's udmabuf makes dma-bufs out of ordinary memory. Soft-RoCE cannot register them, which
-is what can be tested here: the refusal.
+The kernel's udmabuf makes dma-bufs out of ordinary memory. Soft-RoCE cannot register them, so
+these tests cover only the refusal.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def dma_buf(size_bytes: int) -> int:
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     wish = bytearray(struct.pack("<IIQQ", memory, 1, 0, size_bytes))
     with UDMABUF.open("rb") as device:
-        # Of a bytes object another would be returned instead.
+        # With a bytes object, ioctl() would return bytes instead of the new descriptor.
         made: int = fcntl.ioctl(device, UDMABUF_CREATE, wish)
     os.close(memory)
     return made
@@ -40,5 +40,5 @@ def test_a_dma_buf_is_refused_with_the_reason(make_cluster: MakeCluster) -> None
             refused = worker.register(dma_buf(4 * MIB), 4 * MIB)
             assert refused.error == LIMIT
             assert reason in refused.text
-            # The attachment lives on, and takes other memory.
+            # The attachment survives and takes other memory.
             assert worker.register(worker.memfd(4 * MIB), 4 * MIB).error == 0

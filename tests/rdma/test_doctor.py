@@ -1,5 +1,4 @@
-"""`peercachectl devices` and `peercachectl doctor` on real ports: what they see, and what they
-say when something is wrong with them."""
+"""`peercachectl devices` and `peercachectl doctor` on real ports, with and without faults."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def ctl(
     tmp_path: Path, *arguments: str, under: tuple[str, ...] = (), **keys: str
 ) -> tuple[int, Any]:
     """(exit code, document) of a command with these keys in its environment. `under`: a command
-    that runs it."""
+    prefix."""
     command = [sys.executable, "-m", "peercached.cli.ctl"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PEERCACHED_")}
     environment.update({f"PEERCACHED_{name.upper()}": value for name, value in keys.items()})
@@ -40,7 +39,7 @@ def ctl(
 
 
 def wrong(document: Any) -> list[tuple[str, str, str]]:
-    """(check, level, text) of the findings that want something done."""
+    """(check, level, text) of the warnings and failures."""
     return [
         (finding["check"], finding["level"], finding["text"])
         for finding in document["findings"]

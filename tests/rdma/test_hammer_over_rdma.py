@@ -1,5 +1,5 @@
-"""The reuse hammer of tests/cluster, by one-sided READs: the holder's processor has no part in
-them, so a slot may be reused while it is being read."""
+"""The reuse hammer of tests/cluster, with one-sided READs. They bypass the holder's processor, so
+the holder may reuse a slot while a peer reads it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from harness.waiting import eventually
 from peercached.demo.cluster import Cluster, Daemon
 from rdma.rdma_devices import devices
 
-# Pages larger than a slice (transfer/rdma/peer_read.cc) too, which several chains bring.
+# Some pages exceed a slice (transfer/rdma/peer_read.cc), so several chains bring them.
 SHAPE: dict[str, int | str] = {"keys": 48, "sizes": "4096,20000,65536,400000"}
 
 
 def pages_read(daemon: Daemon) -> int:
-    """READ, whatever became of them then."""
+    """The number of pages READ, whether they were then served or not."""
     return sum(rail["pages"] for rail in daemon.status()["transport"]["rails"])
 
 
@@ -35,7 +35,7 @@ def hammered(make_cluster: MakeCluster, **reader_options: str) -> Cluster:
 
 @contextmanager
 def hammers(cluster: Cluster) -> Iterator[list[Hammer]]:
-    """Two that set pages at the holder without pause; two that read them, here."""
+    """Two hammers set pages at the holder without pause. Yields two that read at the reader."""
     holder, reader = cluster.daemons
     with ExitStack() as stack:
         started = []
@@ -50,7 +50,7 @@ def hammers(cluster: Cluster) -> Iterator[list[Hammer]]:
 
 
 def right_or_missed(cluster: Cluster, reads: int, timeout_s: float) -> Counter[str]:
-    """What `reads` READs of pages came to. A wrong byte fails."""
+    """The statuses after `reads` page READs or more. A wrong byte fails the test."""
     holder, reader = cluster.daemons
     counts: Counter[str] = Counter()
     with hammers(cluster) as reading:
@@ -64,7 +64,7 @@ def right_or_missed(cluster: Cluster, reads: int, timeout_s: float) -> Counter[s
     pool = holder.status()["pool"]
     assert pool["evictions"] > 3 * pool["keys"], "slots were hardly reused: no test at all"
     read = pages_read(reader)
-    print(f"{read} pages READ, wrong bytes 0, {dict(counts)}")  # seen with -rP
+    print(f"{read} pages READ, wrong bytes 0, {dict(counts)}")  # pytest -rP shows it
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Who may not lock enough memory is told so, and what to do."""
+"""A daemon that may not lock enough memory says so, and names the remedy."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def may_lock(limit_bytes: int) -> Sequence[str]:
-    """A launcher: without the capability to lock any amount, and with this limit."""
+    """A launcher that drops the capability to lock any amount, and sets this limit."""
     return ["setpriv", "--bounding-set=-ipc_lock", "prlimit", f"--memlock={limit_bytes}"]
 
 
@@ -62,6 +62,6 @@ def test_a_region_beyond_the_limit_is_refused_and_smaller_ones_work(
         assert "RLIMIT_MEMLOCK is 40 MiB" in refused.text
         assert "LimitMEMLOCK=infinity" in refused.text
         assert worker.register(worker.memfd(4 * MIB), 4 * MIB).error == 0
-    # What the first one had is free again.
+    # The first worker's memory is free again.
     pages = attach(cluster[0], page_bytes=MIB, room_pages=6)
     assert all(pages.set(keys_of("small", 6)))

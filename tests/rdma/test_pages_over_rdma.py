@@ -1,4 +1,4 @@
-"""Pages between daemons with and without RDMA: the same bytes, and status says how they came."""
+"""Pages between daemons with and without RDMA: the same bytes, and status names the protocol."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ def rail_bytes(daemon: Daemon) -> list[int]:
 
 
 def bytes_from(reader: Daemon, holder: Daemon) -> tuple[str, int]:
-    """(engine, bytes of pages) of what `reader` has read there."""
+    """(engine, bytes) of the pages that `reader` has read from `holder`."""
     (peer,) = [peer for peer in reader.status()["transfer"] if peer["node_id"] == holder.node_id]
     return peer["engine"], peer["bytes"]
 
@@ -59,7 +59,7 @@ def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -
         assert sum(gained) == count * MIB
         return min(gained) >= count * MIB // 8
 
-    # A rail that was silent for long on a busy machine is left alone for a while.
+    # If a rail is silent for long on a busy machine, the reader avoids it for a while.
     eventually(both_have_a_share, what="both rails have a share of a read")
 
 
@@ -70,7 +70,7 @@ def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
     shape = {"page_bytes": 8192, "room_pages": 5000, "timeout_s": 60}
     assert all(attach(holder, **shape).set(keys, sizes))
     reading = attach(reader, **shape)
-    # Where the processor is busy an owner may hear of them, or answer, too late for one call.
+    # On a busy processor an owner may hear of the pages, or answer, too late for one call.
     eventually(lambda: reading.has(keys, sizes), what="all of them are read")
 
 

@@ -1,5 +1,5 @@
-"""RDMA that is sick while everything else is well. With `auto` no page is lost, no peer is blamed,
-and RDMA is taken again without a restart."""
+"""RDMA fails while everything else works. With `auto`, no page is lost, no peer becomes suspect,
+and RDMA is used again without a restart."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pair(
 def all_come(reading: Pages, keys: list[bytes]) -> None:
     for _ in range(ROUNDS):
         assert reading.has(keys)
-    # A quarter of the time is waited for RDMA, the rest is for the other way.
+    # A reader waits for silent RDMA for a quarter of the deadline, then it uses TCP.
     assert reading.calls.longest_s < seconds(GET_S) / 2
 
 
@@ -98,7 +98,7 @@ def test_one_dead_rail_of_two_costs_no_page(make_cluster: MakeCluster, attach: A
 
 
 def side_of(cluster: Cluster, whose: str) -> tuple[Daemon, str]:
-    """The node and its device, of a pair with one rail each."""
+    """The holder or reader and its device, in a pair with one rail each."""
     place = ("holder", "reader").index(whose)
     return cluster[place], devices()[place]
 
@@ -117,7 +117,7 @@ def test_an_address_that_comes_back_at_another_place_is_followed(
     side, device = side_of(cluster, whose)
     own = roce_v2_ipv4_gid(device)
     other = "10.99.0.99"
-    # Else the address that came second would go with the one that came first.
+    # Otherwise the kernel would remove the second address together with the first.
     Path(f"/proc/sys/net/ipv4/conf/{netdev(device)}/promote_secondaries").write_text("1")
     address(device, "del", str(own.address))
     address(device, "add", other)  # takes its place in the table

@@ -1,4 +1,4 @@
-"""perftest runs here; its figure is what ours is compared with."""
+"""perftest runs here; its speed is the reference for ours."""
 
 import pytest
 

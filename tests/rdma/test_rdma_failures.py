@@ -1,5 +1,5 @@
-"""What goes wrong with devices and peers: right bytes or misses, recovery without a restart, and
-nothing of the devices that is not given back."""
+"""Failures of devices and peers: right bytes or misses, recovery without a restart, and no leaked
+RDMA objects."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -45,7 +45,7 @@ def hits(pages: Pages, keys: list[bytes]) -> bool:
 
 
 def prepared(cluster: Cluster, attach: Attach) -> tuple[Pages, Pages, list[bytes]]:
-    """Pages of the holder and the reader, and 8 keys that are read already: channels are made."""
+    """Pages at the holder and the reader, and 8 keys that were read, so that channels exist."""
     holder, reader = cluster.daemons
     writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
     reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=8)
@@ -105,7 +105,7 @@ def test_without_any_rail_pages_are_misses_until_one_is_back(
 def test_reads_move_from_a_silent_rail_to_the_other_rail(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    # 7: soft-RoCE sends again for ever, so no device reports an error.
+    # With 7, soft-RoCE retries for ever, so no device reports an error.
     cluster = two_rails_each(make_cluster, rdma_retry_count=7)
     _, reader = cluster.daemons
     _, _, keys = prepared(cluster, attach)
@@ -207,7 +207,7 @@ def test_sixteen_workers_share_one_channel(make_cluster: MakeCluster) -> None:
             stack.enter_context(Pages(reader.socket_path, room_pages=8, timeout_s=60))
             for _ in range(16)
         ]
-        # One region each, before and after.
+        # A first read registers each worker's region, so it is there before and after.
         for worker in workers:
             eventually(partial(worker.has, keys[:1]), LONG_S, "the first page is read")
         with no_leaks(holder, reader), ThreadPoolExecutor(16) as threads:

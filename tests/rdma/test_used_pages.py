@@ -1,4 +1,4 @@
-"""A holder cannot see an RDMA READ; it hears of it, and keeps what its peers use."""
+"""A holder cannot see an RDMA READ, so readers report it, and it keeps pages in use."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from harness.waiting import eventually
 
 USED = 8
 POOL, POOL_PAGES = "8MiB", 120
-ROUND = POOL_PAGES // 2  # pages that come between two looks
+ROUND = POOL_PAGES // 2  # pages that are set between two checks
 
 
 def test_pages_read_by_peers_stay_while_the_pool_turns_over(
@@ -27,7 +27,7 @@ def test_pages_read_by_peers_stay_while_the_pool_turns_over(
         return int(holder.status()["operations"]["used_elsewhere"])
 
     def in_use() -> bool:
-        """They are read again and again, and the holder hears of it now and then."""
+        """Reads the used pages. True once the holder has heard of that."""
         assert getting.has(used), f"evicted while in use, in round {number}"
         return told() >= before + USED
 

@@ -1,4 +1,4 @@
-"""A reader made by somebody else's hands: what a member may READ of a pool, and what it may not."""
+"""An independent reader in pyverbs: the memory of a pool that a member may READ, and its limits."""
 
 import asyncio
 import struct
@@ -46,7 +46,7 @@ def reader() -> Iterator[VerbsReader]:
 
 
 def claim(cluster: Cluster, work: Coroutine[Any, Any, None]) -> None:
-    """Afterwards the cluster is as it was."""
+    """Runs `work`, then waits until the cluster is complete again."""
     try:
         asyncio.run(asyncio.wait_for(work, 100))
     finally:
@@ -54,7 +54,7 @@ def claim(cluster: Cluster, work: Coroutine[Any, Any, None]) -> None:
 
 
 async def member_of(member: VerbsMember, daemon: Daemon) -> None:
-    """Until that daemon has it in its view."""
+    """Waits until that daemon has the member in its view."""
 
     def seen() -> bool:
         members = daemon.status()["membership"]["members"]
@@ -100,7 +100,7 @@ def test_a_member_can_read_nothing_but_the_pool_and_write_nothing(
     assert all(pages.set(keys))
 
     async def refused(member: VerbsMember, what: str) -> None:
-        """Each on a queue pair of its own: an error is its end."""
+        """Uses a new queue pair for each attempt, because an error ends it."""
         with reader() as reading:
             access = await member.connect(holder, reading)
             with pytest.raises(ReadFailed, match=r"remote_(access|invalid_request)"):

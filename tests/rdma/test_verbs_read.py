@@ -1,4 +1,4 @@
-"""READs between two devices, without any code of ours: the machine's RDMA carries right bytes."""
+"""READs between two devices without our code: the machine's RDMA carries the right bytes."""
 
 import random
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Two daemons from start to end: pages both ways, one of them killed and back, a clean stop.
+"""Two daemons from start to end: pages both ways, a kill and a restart, a clean stop.
 
-Patient enough for a machine that emulates every instruction of sanitized daemons, whose start
-takes minutes there: `make asan-rdma-daemons`. Then it also proves that the sanitizer was awake.
+The timeouts suit sanitized daemons under emulation, which take minutes to start: `make
+asan-rdma-daemons`. In that case it also proves that the sanitizer works.
 """
 
 import subprocess
@@ -56,7 +56,7 @@ def read_over_rails(daemon: Daemon) -> int:
 
 
 def pages_travel(holder: Daemon, to: Pages, reader: Daemon, by: Pages, name: str) -> list[bytes]:
-    """Keys that `holder` has and whose bytes have come to `reader` by READs, each compared."""
+    """Sets pages at `holder`, then reads and checks them at `reader` by READs. Returns keys."""
     keys = keys_of(name, PAGES)
     assert all(to.set(keys, SIZES))
     eventually(lambda: by.client.batch_exists(keys) == PAGES, LONG_S, "all are found")

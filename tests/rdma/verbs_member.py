@@ -1,8 +1,8 @@
-"""A member of the cluster that is no daemon: it proves itself and sends heartbeats, and its end of
-an RDMA channel is plain pyverbs (verbs_reader.py).
+"""A cluster member that is no daemon. It authenticates and sends heartbeats, and its end of an RDMA
+channel is plain pyverbs (verbs_reader.py).
 
-    async with VerbsMember(daemon, "rxe1") as member:
-        access = await member.connect(reader)
+    async with VerbsMember(head) as member:
+        access = await member.connect(holder, reader)
         reader.read(access.address_of(offset), access.rkey_of(offset), length)
 """
 
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Access:
-    """To a holder's pool, by the channel that it was given for."""
+    """Access to a holder's pool through one channel."""
 
     reply: pb.ConnectChannelReply
 
@@ -42,11 +42,11 @@ class Access:
 
 
 class VerbsMember:
-    """Of the cluster of `head`, while the block lasts. On one event loop."""
+    """A member of `head`'s cluster while the block lasts. Uses one event loop."""
 
     def __init__(self, head: Daemon) -> None:
-        # A name of its own: one that comes and goes soon has to wait until it may join.
-        # Nobody listens at its address: it is an owner on the ring that answers nothing.
+        # A new name each time, because a name that came and went must wait before it joins.
+        # Nobody listens at its address, so it is an owner on the ring that never answers.
         self.own = NodeAddress(f"verbs{next(_numbers)}", time.time_ns(), "127.0.0.9", 1, 1, 0, 1)
         self._head = self.link(head)
         self._view_number = 0
@@ -70,7 +70,7 @@ class VerbsMember:
             await link.close()
 
     async def leave(self) -> None:
-        """The cluster; what it holds of it is kept."""
+        """Leaves the cluster, but keeps its connections and channels."""
         if self._beating is None:
             return
         self._beating.cancel()
@@ -87,7 +87,7 @@ class VerbsMember:
         return bytes(reply.rows)
 
     async def connect(self, holder: Daemon, reader: VerbsReader) -> Access:
-        """`reader` is one end of a channel to the holder's pool then. AioRpcError: refused."""
+        """Makes `reader` one end of a channel to the holder's pool. AioRpcError if refused."""
         link = self.link(holder)
         self._links.append(link)
         self._channel += 1

@@ -1,4 +1,4 @@
-"""A reliable connection in plain pyverbs: the other side of ours, made by somebody else's hands.
+"""A reliable connection in plain pyverbs: a peer that shares no RDMA code with ours.
 
     reader = VerbsReader("rxe1", bytes_max=1 << 20)
     ... tell the peer reader.endpoint, learn its own ...
@@ -48,8 +48,8 @@ _MTU = {
     4096: IBV_MTU_4096,
 }
 
-# Local acknowledgement timeout, 4.096 us * 2^14 = 67 ms, and six repetitions: half a second in
-# all. Not seven: with 7 rdma_rxe repeats for ever (drivers/infiniband/sw/rxe/rxe_comp.c).
+# Local acknowledgement timeout, 4.096 us * 2^14 = 67 ms, and six retries: half a second in all.
+# Not seven, because then rdma_rxe retries for ever (drivers/infiniband/sw/rxe/rxe_comp.c).
 _TIMEOUT = 14
 _RETRIES = 6
 _RNR_TIMER = 12  # 0.64 ms
@@ -99,7 +99,7 @@ class VerbsQueuePair:
     """A reliable-connection queue pair on one device, with its own completion queue."""
 
     def __init__(self, device: str, gid_index: int | None = None) -> None:
-        """`gid_index`: which entry of the port's table; without it, RoCE v2 over IPv4."""
+        """`gid_index`: entry of the port's GID table; the default is RoCE v2 over IPv4."""
         if gid_index is None:
             gid_index = roce_v2_ipv4_gid(device).index
         self._gid_index = gid_index
@@ -118,7 +118,7 @@ class VerbsQueuePair:
         )
 
     def connect(self, remote: Endpoint, mtu: int = 1024) -> None:
-        """To INIT, ready to receive and ready to send. `mtu`: bytes, 256 to 4096."""
+        """Moves to INIT, ready to receive and ready to send. `mtu`: bytes, 256 to 4096."""
         route = GlobalRoute(dgid=GID(remote.gid), sgid_index=self._gid_index, hop_limit=64)
         attributes = QPAttr(port_num=PORT)
         attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ
@@ -134,15 +134,15 @@ class VerbsQueuePair:
         self._queue_pair.to_rts(attributes)
 
     def fail(self) -> None:
-        """To the error state: what is in flight is flushed, the peer's READs go unanswered."""
+        """Enters the error state: flushes requests in flight. The peer's READs get no answer."""
         self._queue_pair.modify(QPAttr(qp_state=IBV_QPS_ERR), 1)  # 1: IBV_QP_STATE
 
     def register(self, bytes_count: int, access: int = IBV_ACCESS_LOCAL_WRITE) -> MR:
-        """New memory, registered."""
+        """Allocates and registers memory."""
         return MR(self._domain, bytes_count, access)
 
     def close(self) -> None:
-        """And what is registered on it."""
+        """Closes the queue pair and the memory that is registered on it."""
         self._context.close()
 
     def __enter__(self: Kind) -> Kind:
@@ -176,9 +176,9 @@ class VerbsReader(VerbsQueuePair):
         self._memory = self.register(bytes_max)
 
     def read(self, remote_address: int, rkey: int, length: int, timeout_s: float = 10.0) -> bytes:
-        """What is at `remote_address`. ReadFailed; TimeoutError where there is no completion.
+        """The bytes at `remote_address`. ReadFailed; TimeoutError without a completion.
 
-        The memory it lands in is filled with 0xA5 before, so that bytes nobody wrote are no hit.
+        Fills its own memory with 0xA5 first, so that bytes from before cannot pass for a result.
         """
         self._memory.write(b"\xa5" * length, length)
         self._ask(IBV_WR_RDMA_READ, remote_address, rkey, length, timeout_s)
@@ -187,7 +187,7 @@ class VerbsReader(VerbsQueuePair):
     def write(
         self, remote_address: int, rkey: int, content: bytes, timeout_s: float = 10.0
     ) -> None:
-        """What no peer of ours may do. ReadFailed; TimeoutError where there is no completion."""
+        """Tries a WRITE, which no holder allows. ReadFailed; TimeoutError without a completion."""
         self._memory.write(content, len(content))
         self._ask(IBV_WR_RDMA_WRITE, remote_address, rkey, len(content), timeout_s)
 

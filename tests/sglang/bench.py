@@ -1,8 +1,8 @@
-"""Speed through SGLang's controller, beside the client alone: `make bench-sglang`.
+"""Speed through SGLang's controller, compared with the client alone: `make bench-sglang`.
 
-Batches of 128 pages, MHA page_first, on one node and between two. A turn does everything once, one
-after the other; shares are taken within a turn, and the median turn is shown: the machine may be
-busy, and differently so from turn to turn.
+Batches of 128 pages, MHA page_first, on one node and between two. A turn does each step once. The
+load of the machine varies from turn to turn, so ratios are taken within a turn, and the output
+shows medians over the turns.
 """
 
 import statistics
@@ -25,7 +25,7 @@ PAGE_TOKENS = 64
 TURNS = 15
 EXISTS_CALLS = 300
 SHAPE = Shape(page_size=PAGE_TOKENS, layers=8, heads=8, tokens=PAGE_TOKENS * PAGES)
-# 256 KiB and 2 MiB a page, half of it K: small for a model of today, and common.
+# 256 KiB and 2 MiB a page, half of it K: small for a current model, and common.
 SHAPES = [SHAPE.but(head_dim=dim, v_head_dim=dim) for dim in (16, 128)]
 BATCH = "batch_set_v1", "batch_get_v1, here", "batch_get_v1, other node"
 
@@ -34,8 +34,8 @@ Step = tuple[str, Callable[[], object]]
 
 
 class Ours:
-    """`seconds` grows by what a backend's calls take: of a controller's time the part that is not
-    SGLang's queues, threads and allocation."""
+    """`seconds` sums the time in a backend's calls. The rest of a controller's time is SGLang's
+    queues, threads and allocation."""
 
     def __init__(self, *backends: Any) -> None:
         self.seconds = 0.0
@@ -54,8 +54,8 @@ class Ours:
 
 
 class Turn:
-    """Seconds that each step of one turn took, and for how many of them the GIL may have been
-    held; of those with a backend also how many were spent in it."""
+    """Seconds of each step of one turn: in all, with the GIL possibly held, and within the
+    backend."""
 
     def __init__(self, ours: Ours) -> None:
         self.took_s: dict[str, float] = {}
@@ -76,7 +76,7 @@ class Turn:
 
 def main() -> None:
     on_cpu.install()
-    # Its threads spin between SGLang's operations on tensors, on the daemons' processors.
+    # torch's threads spin between SGLang's tensor operations, on the daemons' processors.
     torch.set_num_threads(1)
     with Cluster(2, options={**FAST, "pool-size": "2GiB"}) as cluster:
         cluster.start(timeout_s=120)
@@ -92,8 +92,8 @@ def main() -> None:
 
 
 class Place:
-    """Where a node's pages are read to: by all steps the same memory. A prefetch allocates its own:
-    with the other half of the pool taken, it gets just these pages."""
+    """The memory that all steps read a node's pages into. A prefetch allocates its own, but gets
+    just these pages, because the other half of the pool is taken."""
 
     def __init__(self, node: ControllerNode, keys: list[str]) -> None:
         self.node = node
@@ -167,10 +167,10 @@ def measure_moves(one: ControllerNode, other: ControllerNode) -> list[Turn]:
     turns = []
     for number in range(TURNS):
         turn = Turn(ours)
-        # Every other turn backwards: whoever comes second finds warmer caches.
+        # Every other turn runs backwards, because a later step finds warmer caches.
         way = -1 if number % 2 else 1
         for name, action in sets[::way]:
-            forget()  # into the same slots, all of them
+            forget()  # so that all sets use the same slots
             turn.step(name, action)
         for _, action in sets:
             action()
@@ -206,7 +206,7 @@ def show(turns: list[Turn], batch_bytes: int) -> None:
 
 
 def measure_exists(one: ControllerNode, other: ControllerNode) -> None:
-    """Asked from this, the main thread, as by a scheduler: what is reported is kept for 5 s."""
+    """Asks on the main thread, like a scheduler, so the daemon keeps reported pages for 5 s."""
     tokens = pages.tokens("exists", 1000 * PAGE_TOKENS)
     keys = one.controller.get_hash_str(tokens, None, page_size=PAGE_TOKENS)
     source = pages.alloc(one.pool, PAGES)

@@ -1,6 +1,6 @@
 """Runs pytest with a broken copy of the client: `python broken.py FOLDER PYTEST-ARGUMENT...`.
 
-FOLDER has the copy. The daemons, which are processes of their own, are whole.
+FOLDER has the copy. The daemons are processes of their own and not broken.
 """
 
 import sys
@@ -11,7 +11,7 @@ import pytest
 
 
 class _Copy:
-    """Before the finder of the editable installation, which knows every module of the client."""
+    """Comes before the finder of the editable installation, which knows the intact client."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

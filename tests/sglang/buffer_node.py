@@ -1,4 +1,4 @@
-"""A RadixNode in `--hicache-host-memory-mode buffer_only`: the host pool is for transit only."""
+"""A RadixNode in `--hicache-host-memory-mode buffer_only`: the host pool is only for transit."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +10,8 @@ from radix_node import RadixNode
 
 
 class BufferNode(RadixNode):
-    """What is fetched waits in the host pool until its request is admitted, and is then put into
-    the device pool; what is written leaves the host pool when the daemon has it."""
+    """Fetched pages wait in the host pool until their request is admitted, then they move to the
+    device pool. Written pages leave the host pool when the daemon has them."""
 
     def __init__(self, socket_path: Path, shape: Shape, *, ratio: float = 1.2, **more: Any) -> None:
         launch = {"hicache_host_memory_mode": "buffer_only", "hicache_ratio": ratio}
@@ -25,8 +25,8 @@ class BufferNode(RadixNode):
         return bool(self.pool.available_size() == self.pool.size)
 
     def fetch(self, tokens: Sequence[int]) -> int:
-        """As the scheduler: fetch, admit, put into the device pool. Tokens that came from storage,
-        which are in the tree then."""
+        """Fetches, admits and loads into the device pool, like the scheduler. Returns the number of
+        tokens that came from storage, which are then in the tree."""
         from sglang.srt.mem_cache.base_prefix_cache import InitLoadBackParams
 
         handle = self._prefetch(tokens)
@@ -34,7 +34,7 @@ class BufferNode(RadixNode):
         if not self.pipeline.has_staged(handle):
             return 0
         match = self._match(tokens)
-        request = SimpleNamespace(  # what the pipeline reads and sets of SGLang's Req
+        request = SimpleNamespace(  # the fields of SGLang's Req that the pipeline uses
             rid=handle.rid,
             cache_request_handle=handle,
             extra_key=None,

@@ -1,6 +1,6 @@
-"""Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped where there is none.
+"""Tests with the real SGLang, on a CPU: `make test-sglang`. Skipped without SGLang.
 
-The types of this file are not checked (pyproject.toml); those of fixtures.py are.
+Types are not checked in this file (pyproject.toml), but they are in fixtures.py.
 """
 
 from fixtures import collect_ignore_glob, compiled_page_hash, make_node, nodes

@@ -17,7 +17,7 @@ _requests = itertools.count()
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model and the launch line say."""
+    """The settings from the model and the launch line."""
 
     kind: str = "mha"
     layout: str = "page_first"
@@ -56,7 +56,7 @@ def extra_config(socket_path: Path, **more: Any) -> dict[str, Any]:
 
 
 def publish(shape: Shape, extra: dict[str, Any] | str, **more: Any) -> Any:
-    """SGLang's process-wide configuration, as its start makes it. `extra` as text is passed on."""
+    """Sets SGLang's process-wide configuration, as its start does. Text `extra` is passed on."""
     from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
     options = {
@@ -113,12 +113,12 @@ def device_pool(shape: Shape) -> Any:
 
 
 def host_pool(shape: Shape) -> Any:
-    """With what `publish` has made known. Its device pool lives as long as it does."""
+    """A host pool for the configuration of `publish`. It keeps its device pool alive."""
     from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import build_kv_host_pool
 
     device = device_pool(shape)
     made = build_kv_host_pool(kv_pool=device, page_size=shape.page_size)
-    made.pin_memory = False  # scratch pages ask for it, and torch has it only with CUDA
+    made.pin_memory = False  # scratch pages ask for pinning, and torch can pin only with CUDA
     made.kept_device_pool = device
     return made
 
@@ -224,7 +224,7 @@ class ControllerNode:
         return self.controller.storage_backend
 
     def backup(self, tokens: Any, indices: Any, **options: Any) -> Any:
-        """Write-through of these tokens' host pages; the operation, when SGLang has its ack."""
+        """Writes these tokens' host pages through. Returns the operation after SGLang's ack."""
         from sglang.srt.mem_cache.utils import get_hash_str
 
         hashes = get_hash_str(array("q", tokens), None, page_size=self.shape.page_size)
@@ -232,8 +232,8 @@ class ControllerNode:
         return self.controller.ack_backup_queue.get(timeout=30)
 
     def prefetch(self, tokens: Any, *, extra_pools: Any = None) -> Any:
-        """As for a request: query, room for what was hit, read. The operation, when all threads
-        are done with it: `completed_tokens`, `host_indices`, `pool_storage_result`."""
+        """Prefetches as for a request: query, make room for the hits, read. Returns the operation
+        once all threads are done: `completed_tokens`, `host_indices`, `pool_storage_result`."""
         from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
 
         controller = self.controller

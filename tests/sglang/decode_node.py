@@ -12,8 +12,8 @@ _requests = itertools.count()
 
 
 class DecodeNode(RadixNode):
-    """`DecodeHiCachePreallocMixin` and `DecodeHiCacheTransferMixin` on a radix cache, without the
-    queues around them: those need a GPU's engine and a prefill node's sockets."""
+    """`DecodeHiCachePreallocMixin` and `DecodeHiCacheTransferMixin` on a radix cache. The queues
+    around them are left out, because they need a GPU's engine and a prefill node's sockets."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         from sglang.srt.disaggregation.decode_hicache_mixin import (
@@ -30,14 +30,14 @@ class DecodeNode(RadixNode):
         self.hooks = Hooks()
 
     def probe(self, tokens: Sequence[int]) -> Any:
-        """On the scheduler's thread: the request, with `prefix_match`, whose `decode_prefix_len`
-        tokens the prefill node is told not to send."""
+        """Probes on the scheduler's thread. Returns the request with `prefix_match`. SGLang tells
+        the prefill node not to send its `decode_prefix_len` tokens."""
         from sglang.srt.disaggregation.decode import DecodeRequest
         from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
         from sglang.srt.mem_cache.common import match_kv_cache
 
         name = f"decode-{next(_requests)}"
-        req = SimpleNamespace(  # what the hooks read and set of SGLang's Req
+        req = SimpleNamespace(  # the fields of SGLang's Req that the hooks use
             rid=name,
             cache_request_handle=CacheRequestHandle(name, 0),
             origin_input_ids=array("q", tokens),
@@ -64,7 +64,7 @@ class DecodeNode(RadixNode):
         return KVPoll.Success
 
     def restore(self, request: Any) -> str:
-        """Fetches what was promised, into the device pool; how it ended, as SGLang says it."""
+        """Fetches the promised pages into the device pool. Returns SGLang's result."""
         from sglang.srt.disaggregation.decode_hicache_mixin import HiCacheRestoreResult
 
         self.hooks._start_hicache_prefetch(request.req, request.prefix_match)
@@ -80,13 +80,13 @@ class DecodeNode(RadixNode):
         return bool(request.hicache_restore_status != HiCacheRestoreResult.PENDING)
 
     def poll(self, request: Any) -> Any:
-        """What becomes of the request, once the prefill node has sent the rest."""
+        """SGLang's state of the request after the prefill node has sent the rest."""
         from sglang.srt.disaggregation.decode_hicache_mixin import HiCacheRestoreGatedKVReceiver
 
         return HiCacheRestoreGatedKVReceiver(request).poll()
 
     def rows(self, request: Any) -> list[Any]:
-        """The device rows that the request would decode with, in each layer."""
+        """The request's device rows in each layer."""
         req = request.req
         slots = self.cache.path_device_indices(req.last_node)[: req.prefix_len]
         return [layer[slots].clone() for layer in self._layers()]

@@ -1,4 +1,4 @@
-"""What conftest.py gives to these tests. Imported, it makes SGLang run on a CPU if there is one."""
+"""The fixtures of conftest.py. Importing this makes SGLang, if it is there, run on a CPU."""
 
 import importlib.util
 from array import array
@@ -11,7 +11,7 @@ from harness.fixtures import FAST
 
 
 def _there_is_sglang() -> bool:
-    # This very folder looks like an empty package of that name.
+    # This folder itself looks like an empty package of that name.
     found = importlib.util.find_spec("sglang")
     return found is not None and found.origin is not None
 
@@ -27,7 +27,7 @@ else:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_page_hash() -> None:
-    """SGLang compiles it at its first use, for up to a minute: not within a test's patience."""
+    """SGLang compiles its page hash at first use, for up to a minute: too long for a test."""
     from sglang.srt.mem_cache.utils import get_hash_str
 
     get_hash_str(array("q", [1]), None, page_size=1)

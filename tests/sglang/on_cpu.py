@@ -1,8 +1,8 @@
-"""What stands in for CUDA, so that SGLang's own cache code runs on a CPU.
+"""Replaces CUDA, so that SGLang's own cache code runs on a CPU.
 
-Replaced are only: torchvision, of which SGLang needs two names; pinning; and the copies between
+It replaces only torchvision (SGLang needs two of its names), pinning, and the copies between
 "device" and host pools. Pools, controllers, threads, radix cache, storage factory and page hash
-are SGLang's. `install` comes before any import of sglang.
+are SGLang's. Call `install` before any import of sglang.
 """
 
 import functools
@@ -14,7 +14,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-pinned: list[tuple[int, int]] = []  # address and size of what SGLang would have pinned
+pinned: list[tuple[int, int]] = []  # address and size of memory that SGLang would have pinned
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 class _NoTorchvision:
-    """An empty torchvision for SGLang; transformers, which asks whether there is one, sees none."""
+    """An empty torchvision for SGLang. transformers checks for torchvision and must find none."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] != "torchvision" or _asked_by("transformers"):
@@ -74,7 +74,7 @@ def _pin(buffer: Any, granularity_bytes: int | None = None) -> None:
 
 
 def _components(pool: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """Host buffer and the device's layers, for K and V, or for MLA's one."""
+    """(host buffer, device layers) for K and for V, or for MLA's single buffer."""
     if hasattr(pool, "device_k_buffers"):
         return [
             (pool.k_buffer, pool.device_k_buffers),

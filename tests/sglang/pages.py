@@ -1,4 +1,4 @@
-"""Bytes of host pages, by an independent route: through the pool's tensors, not its addresses."""
+"""Bytes of host pages, through the pool's tensors and thus independent of its addresses."""
 
 import random
 from array import array
@@ -8,12 +8,12 @@ import torch
 
 
 def page_bytes(pool: Any, index: int) -> bytes:
-    """What SGLang itself calls the page, in its own order."""
+    """The page's bytes in SGLang's own order."""
     return bytes(_tensor_bytes(pool.get_data_page(index)))
 
 
 def fill(pool: Any, indices: Any, seed: object) -> list[bytes]:
-    """Random bytes into every page; what they are."""
+    """Writes random bytes into every page, and returns them."""
     chosen = random.Random(str(seed))
     pages = []
     for index in heads(pool, indices):
@@ -41,7 +41,7 @@ def alloc(pool: Any, pages: int) -> Any:
 
 
 def tokens(name: str, count: int) -> list[int]:
-    """That follow from the name; a longer row begins with a shorter one."""
+    """Tokens that follow from the name. A longer row begins with a shorter one."""
     chosen = random.Random(name)
     return [chosen.randrange(1, 100_000) for _ in range(count)]
 

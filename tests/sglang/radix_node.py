@@ -31,7 +31,7 @@ class RadixNode:
         launch: Mapping[str, Any] | None = None,
         **extra: Any,
     ) -> None:
-        """`launch`: more of SGLang's own options; `extra`: of ours."""
+        """`launch`: more options of SGLang; `extra`: more options of ours."""
         from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
         from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
@@ -76,12 +76,12 @@ class RadixNode:
         self.controller.prefetch_capacity_limit = self.pool.size
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        """`insert`, until all is written."""
+        """Inserts the tokens and waits until all is written."""
         self.insert(tokens)
         self._until(self.all_written)
 
     def insert(self, tokens: Sequence[int]) -> None:
-        """Invents the KV of these tokens, which follows from them, and puts it into the tree."""
+        """Invents KV that follows from these tokens, and puts it into the tree."""
         from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 
         slots = self.allocator.alloc(len(tokens))
@@ -91,8 +91,8 @@ class RadixNode:
         self.cache.insert(InsertParams(key=self._key(tokens), value=slots))
 
     def keep(self, tokens: Sequence[int], slots: Any, matched: int) -> None:
-        """Puts the KV in these slots into the tree, and waits until all is written. The first
-        `matched` tokens are those that `bring` has found there."""
+        """Puts the KV in these slots into the tree, and waits until all is written. `bring` has
+        found the first `matched` tokens there."""
         from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 
         self.cache.insert(InsertParams(key=self._key(tokens), value=slots, prev_prefix_len=matched))
@@ -102,7 +102,7 @@ class RadixNode:
         return not (self.cache.ongoing_write_through or self.cache.ongoing_backup)
 
     def fetch(self, tokens: Sequence[int]) -> int:
-        """What a scheduler does before a request is computed; tokens that came from storage."""
+        """Prefetches like a scheduler before a request. Returns the tokens from storage."""
         return int(self.cache.pop_prefetch_loaded_tokens(self._prefetch(tokens)))
 
     def _prefetch(self, tokens: Sequence[int]) -> Any:
@@ -125,12 +125,12 @@ class RadixNode:
         return handle
 
     def load(self, tokens: Sequence[int]) -> list[Any]:
-        """Host to device for the longest prefix there is; its rows in each layer."""
+        """Loads the longest prefix from host to device. Returns its rows in each layer."""
         slots = self.bring(tokens)
         return [layer[slots].clone() for layer in self._layers()]
 
     def bring(self, tokens: Sequence[int]) -> Any:
-        """Host to device for the longest prefix there is; the device pool's slots that have it."""
+        """Loads the longest prefix from host to device. Returns its slots in the device pool."""
         cache = self.cache
         match = self._match(tokens)
         if match.host_hit_length:
@@ -143,12 +143,12 @@ class RadixNode:
         return cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
 
     def cached(self, tokens: Sequence[int]) -> int:
-        """How many of them, from the first one on, this node has on the device or the host."""
+        """The number of leading tokens that this node has on the device or the host."""
         match = self._match(tokens)
         return int(match.device_prefix_len + match.host_hit_length)
 
     def expected(self, tokens: Sequence[int]) -> list[Any]:
-        """The invented KV: of each layer, one row per token, made of all tokens up to it."""
+        """The invented KV: per layer one row per token, made of all tokens up to it."""
         rows = []
         for end in range(1, len(tokens) + 1):
             digest = hashlib.sha256(array("q", tokens[:end]).tobytes()).digest()
@@ -178,8 +178,8 @@ class RadixNode:
         return self.cache.match_prefix(MatchPrefixParams(key=self._key(tokens)))
 
     def _until(self, done: Callable[[], object]) -> None:
-        """The scheduler's loop."""
-        end = time.monotonic() + 120  # threads of SGLang's starve for long on a busy machine
+        """Runs the scheduler's loop until `done()` is true."""
+        end = time.monotonic() + 120  # SGLang's threads may starve for long on a busy machine
         while True:
             self.cache.check_hicache_events()
             if done():

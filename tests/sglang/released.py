@@ -1,4 +1,4 @@
-"""For how long a thread's calls into peercache_client cannot hold the GIL."""
+"""Measures how long a thread's calls into peercache_client have released the GIL."""
 
 from types import TracebackType
 
@@ -6,8 +6,8 @@ from peercache_client import _ipc
 
 
 class Released:
-    """Within it, `seconds` is for how long this thread's calls waited for the daemon. There the
-    client gives the GIL up, and nowhere else: the rest of a call's time it may be held."""
+    """Within the block, `seconds` is the time that this thread's calls waited for the daemon. The
+    client releases the GIL only there. It may hold the GIL for the rest of a call."""
 
     def __init__(self) -> None:
         self._began = _ipc.waited_s()

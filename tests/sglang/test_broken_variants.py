@@ -1,4 +1,4 @@
-"""The tests notice: a client with one deliberate mistake fails those that guard against it."""
+"""A client with one deliberate mistake fails the tests that guard against it."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ class Variant(NamedTuple):
     file: str
     right: str
     wrong: str
-    guards: list[str]  # of which at least one must fail
+    guards: list[str]  # at least one must fail
 
 
 IDENTITY = ["test_identity.py::test_nodes_that_differ_never_meet"]

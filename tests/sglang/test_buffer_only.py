@@ -1,7 +1,7 @@
-"""Buffer-only host memory: the daemon is the only place of what has left the device.
+"""Buffer-only host memory: only the daemon has the pages that have left the device.
 
-SGLang uses a host page for something else as soon as `batch_set` has answered, so the answer must
-mean that the bytes are safe and can be found.
+SGLang reuses a host page as soon as `batch_set` has answered, so the answer must mean that the
+bytes are safe and can be found.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_both_host_memory_modes_share_pages(nodes: Any) -> None:
 
 
 def test_host_pages_are_reused_at_once_and_nothing_is_mixed_up(nodes: Any) -> None:
-    """Three times as many pages as the host pool has go through it, one prompt behind another."""
+    """Prompts go through the host pool one after another, with three times its pages in all."""
     shape = Shape(tokens=1024, layers=2, heads=2)
     prompts = [pages.tokens(f"reuse {i}", 8 * 16) for i in range(7)]
     with (
@@ -75,7 +75,7 @@ def test_host_pages_are_reused_at_once_and_nothing_is_mixed_up(nodes: Any) -> No
 
 
 def test_dead_daemon_leaves_the_buffer_free_and_is_logged(cluster: Cluster, caplog: Any) -> None:
-    """Without a daemon what is written is lost, not kept: the host pool must not fill up."""
+    """Without a daemon, written pages are lost. Keeping them would fill up the host pool."""
     shape = Shape(tokens=1024)
     cluster.start()
     with BufferNode(cluster[0].socket_path, shape, model="away", ratio=0.25) as node:
@@ -100,7 +100,7 @@ def test_dead_daemon_leaves_the_buffer_free_and_is_logged(cluster: Cluster, capl
 
 
 def test_a_slow_daemon_holds_the_buffer_and_loses_nothing(nodes: Any, monkeypatch: Any) -> None:
-    """SGLang's fault wrapper delays every call: writes queue up, and are staged as room comes."""
+    """SGLang's fault wrapper delays every call, so writes queue until the buffer has room."""
     monkeypatch.setenv("SGLANG_TEST_HICACHE_BACKEND_RANDOM_DELAY", "0.05")
     shape = Shape(tokens=1024)
     prompts = [pages.tokens(f"slow {i}", 64) for i in range(8)]
@@ -118,7 +118,7 @@ def test_a_slow_daemon_holds_the_buffer_and_loses_nothing(nodes: Any, monkeypatc
 
 
 def test_a_node_with_side_pools_only_is_written_and_found(make_node: Any) -> None:
-    """SGLang writes some nodes with an empty list of KV pages: the KV is there already."""
+    """SGLang writes some nodes with an empty list of KV pages, if the KV is there already."""
     from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 
     shape = Shape()

@@ -51,7 +51,7 @@ def test_page_hashes_are_sglangs(
 
 
 def test_chunked_page_hashes_match_the_whole_prompt_with_eagle() -> None:
-    """A page's last pair reaches into the next page; a chunk's last page waits for its token."""
+    """A page's last pair needs the next page's first token, so a chunk's last page waits for it."""
     tokens = pages.tokens("eagle chunks", 100)
     chain = PageChain(16, pairs=True)
     whole = page_hashes(tokens, 16, pairs=True)
@@ -65,7 +65,7 @@ def test_chunked_page_hashes_match_the_whole_prompt_with_eagle() -> None:
 
 
 def kv_args_of(pool: Any) -> Any:
-    """As SGLang makes them of a pool: K of each layer, then V; and of one page of each."""
+    """KVArgs as SGLang makes them: K of each layer, then V, and the size of one page of each."""
     from sglang.srt.disaggregation.base.conn import KVArgs
 
     layers = [*pool.kv_buffer[0], *pool.kv_buffer[1]]
@@ -78,7 +78,7 @@ def kv_args_of(pool: Any) -> Any:
 
 @pytest.fixture
 def make_side(nodes: Any) -> Iterator[Any]:
-    """`make_side(0, "shm")`: one of SGLang's host pools, and a connector that has its buffers."""
+    """`make_side(0, "shm")`: one of SGLang's host pools, and a connector with its buffers."""
     with ExitStack() as stack:
 
         def make(place: int, allocator: str) -> tuple[Any, RemoteKVConnector]:

@@ -30,7 +30,7 @@ def test_one_node_prefetches_pages_another_backed_up(
 
 
 def test_page_and_flat_interfaces_use_separate_keys(make_node: Any) -> None:
-    """A flat page has the bytes of all pieces in another order: it must not be taken for one."""
+    """A flat page has the bytes of all pieces in another order, so the forms must not mix."""
     pieces = make_node(0, SHAPE, model="forms")
     flat = make_node(1, SHAPE, model="forms", interface_v1=0)
     tokens = pages.tokens("forms", 64)

@@ -1,4 +1,4 @@
-"""Who may read whose pages. One field left out of the keys is wrong tokens, silently."""
+"""Nodes share pages only if they may. A field left out of the keys would cause wrong tokens."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def node_of(make_node: Any, place: int, given: dict[str, Any]) -> Any:
 
 
 def shares(make_node: Any, one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether a page set by the first node exists for the second; then its bytes are the same."""
+    """Whether the second node finds the first one's pages. If so, checks that the bytes match."""
     first = node_of(make_node, 0, {**BASE, **one})
     second = node_of(make_node, 1, {**BASE, **other})
     hashes = pages.hashes(repr((one, other)), 3)
@@ -75,7 +75,7 @@ def test_nodes_that_differ_never_meet(
         ({}, {}),
         ({"shape": FP8}, {"shape": FP8}),
         ({"rank": Rank(1, 2)}, {"rank": Rank(1, 2)}),
-        # Every TP rank has the same MLA KV, and so has every TP size.
+        # All TP ranks and all TP sizes have the same MLA KV.
         ({"shape": MLA, "rank": Rank(0, 2)}, {"shape": MLA, "rank": Rank(1, 2)}),
         ({"shape": MLA, "rank": Rank(0, 1)}, {"shape": MLA, "rank": Rank(3, 4)}),
         ({"extra": {"tenant": "one"}}, {"extra": {"tenant": "one"}}),
@@ -91,7 +91,7 @@ def test_nodes_that_may_share_do(
 
 
 def test_tp_2_and_tp_4_share_heads(make_node: Any) -> None:
-    """Two of the four ranks' pages are one of the two ranks', and the other way round."""
+    """The pages of two ranks of TP 4 are one page of a rank of TP 2, and the other way round."""
     options: dict[str, Any] = {"model": "heads", "tp_lcm_size": 4}
     shape = Shape(layout="page_head", heads=4)
     wide = make_node(0, shape, rank=Rank(1, 2), **options)  # heads 4 to 7 of 8
@@ -105,11 +105,11 @@ def test_tp_2_and_tp_4_share_heads(make_node: Any) -> None:
         target = pages.alloc(node.pool, 3)
         assert node.backend.batch_get_v1(hashes, target) == [True] * 3
         for page, other in zip(source[::16] // 16, target[::16] // 16, strict=True):
-            # (K and V, page, head, token, layer, dim); as numbers, since random bytes may be NaN
+            # (K and V, page, head, token, layer, dim); as integers, since random floats may be NaN
             written = wide.pool.kv_buffer[:, page, heads].view(torch.int16)
             assert torch.equal(written, node.pool.kv_buffer[:, other].view(torch.int16))
 
-    # Ranks 0 and 1 of four make what rank 0 of two reads.
+    # Rank 0 of two reads the pages that ranks 0 and 1 of four have set.
     wide_0 = make_node(0, shape, rank=Rank(0, 2), **options)
     for node in narrow[:2]:
         pages.fill(node.pool, target := pages.alloc(node.pool, 3), node)
@@ -142,7 +142,7 @@ def test_ranks_with_indivisible_heads_share_only_with_equal_ranks(
         ({}, {"attn_cp_size": 2}, False),
         (DCP, {**DCP, "tp_rank": 1, "dcp_rank": 1}, False),
         ({"is_mla_model": True, "tp_size": 2}, DCP, False),
-        (DCP, {**DCP, "tp_size": 4}, False),  # which tokens a rank has follows from the size of TP
+        (DCP, {**DCP, "tp_size": 4}, False),  # the TP size decides the tokens of a rank
         (DCP, DCP, True),
         ({"model_name": "a/b"}, {"model_name": "a%2Fb"}, False),
         ({"model_name": "m" * 2000}, {"model_name": "m" * 2001}, False),

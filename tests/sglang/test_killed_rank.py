@@ -27,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def run_victim(socket_path: Path, pipe: Any) -> None:
-    """TP rank 1: gets that work, so that it knows where the pages are, then one that waits."""
+    """TP rank 1: two gets that work, to learn where the pages are, then one that waits."""
     import on_cpu
 
     on_cpu.install()
@@ -44,7 +44,7 @@ def run_victim(socket_path: Path, pipe: Any) -> None:
 def test_killed_rank_leaves_daemon_and_other_rank_running_and_is_reclaimed(
     cluster: Cluster,
 ) -> None:
-    """The holder is frozen, so that the get is certainly under way when the rank is killed."""
+    """The frozen holder makes sure that the get is under way when the rank is killed."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     with (
@@ -75,7 +75,7 @@ def test_killed_rank_leaves_daemon_and_other_rank_running_and_is_reclaimed(
             cluster[1].freeze()
             here.send("go")
             assert here.recv() == "gets"
-            # Counted when it is begun; it cannot end while the holder is frozen.
+            # The daemon counts a get when it begins. It cannot end while the holder is frozen.
             eventually(lambda: int(cluster[0].status()["ipc"]["gets"]) > gets)
             os.kill(victim.pid or 0, signal.SIGKILL)
             victim.join(30)

@@ -1,4 +1,4 @@
-"""What `peercachectl sglang-config` prints is what SGLang takes."""
+"""SGLang accepts the output of `peercachectl sglang-config`."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Attaching, detaching, clearing, figures: what SGLang does with a backend beside pages."""
+"""Attaching, detaching, clearing, statistics: SGLang's uses of a backend besides pages."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_sglang_s_own_faults_do_no_harm(make_node: Any, monkeypatch: Any) -> Non
 
 @pytest.mark.parametrize("interface_v1", [0, 1])
 def test_single_pages_and_flat_tensors(make_node: Any, interface_v1: int) -> None:
-    """The oldest methods are there; flat tensors are only for the interface that uses them."""
+    """The oldest methods exist, but they take flat tensors only without interface_v1."""
     import torch
 
     node = make_node(0, SHAPE, model=f"single {interface_v1}", interface_v1=interface_v1)

@@ -12,7 +12,7 @@ ARCHITECTURE = Architecture(
 )
 SIZES = Sizes(first_prompt=300, each_turn=130, turns=4, handed_over=600, answer=70)
 HANDED_OVER_TOKENS = 600 // PAGE_TOKENS * PAGE_TOKENS
-# Answers outlast a page, so that later turns also get pages that were made while decoding.
+# Answers are longer than a page, so that later turns also get pages made while decoding.
 
 
 @pytest.fixture(scope="module")

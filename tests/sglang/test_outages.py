@@ -1,4 +1,4 @@
-"""Never in SGLang's way: no daemon, a dead one, a hung one, one that comes back."""
+"""A daemon that is missing, dead, hung or restarted never gets in SGLang's way."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def all_miss(node: ControllerNode, hashes: list[str], indices: Any) -> float:
-    """Every call is a miss, and none raises; seconds that the slowest took."""
+    """Checks that every call misses and none raises. Returns the slowest call's seconds."""
     backend = node.backend
     side = PoolTransfer(
         name=PoolName.KV, host_indices=indices, keys=hashes, hit_policy=PoolHitPolicy.ALL_PAGES
@@ -73,7 +73,7 @@ def test_a_dead_daemon_is_a_miss_within_a_millisecond(cluster: Cluster) -> None:
         assert all(node.backend.batch_set_v1(hashes, source))
         cluster[0].kill()
         all_miss(node, hashes, source)
-        # The best of some: this machine has other work, too.
+        # The best of 20, because the machine may have other work.
         assert min(all_miss(node, hashes, source) for _ in range(20)) < 0.001
 
         cluster[0].start()
@@ -148,7 +148,7 @@ def test_a_hung_daemon_holds_the_scheduler_for_an_instant_and_nobody_twice(
 
 
 def test_exists_for_128_pages_answers_in_half_a_millisecond(cluster: Cluster) -> None:
-    """0.5 ms for 128 keys is the aim; this allows for a machine with other work."""
+    """The goal is 0.5 ms for 128 keys. The best call counts, since the machine has other work."""
     cluster.start()
     with ControllerNode(cluster[0].socket_path, SHAPE.but(tokens=2048)) as node:
         hashes = pages.hashes("asked", 128)
@@ -184,7 +184,7 @@ def test_missing_socket_gives_only_misses(tmp_path: Path) -> None:
 
 
 def test_pages_confirmed_to_the_scheduler_survive_pool_overrun(cluster: Cluster) -> None:
-    """On a decode node a hit is a promise: its pages outlive everything that is set after."""
+    """On a decode node a hit is a promise: its pages outlive all sets that follow."""
     cluster.start()
     shape = Shape(tokens=4096, layers=8, heads=8)
     with ControllerNode(cluster[0].socket_path, shape) as node:

@@ -1,4 +1,4 @@
-"""Computed addresses are the pool's own; where they could not be, the pool is asked."""
+"""Computed page addresses equal the pool's own. For an irregular pool, the pool is asked."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_irregular_pool_is_always_asked_for_addresses() -> None:
 @pytest.mark.parametrize(
     "indices",
     [
-        torch.arange(400, 404),  # behind the pool's end
+        torch.arange(400, 404),  # beyond the pool's end
         torch.arange(-4, 0),
         torch.arange(2, 6),  # not one page
     ],

@@ -29,14 +29,14 @@ def test_a_page_that_one_node_sets_another_gets(name: str, make_node: Any) -> No
 
     assert one.backend.batch_set_v1(hashes, source) == [True] * 6
     assert other.backend.batch_exists([*hashes, "0" * 64]) == 6
-    # Not where they came from: the other node's pages lie in another order.
+    # Other places than on the first node, and in another order.
     target = pages.alloc(other.pool, 8)[2 * shape.page_size :].view(6, -1).flip(0).flatten()
     assert other.backend.batch_get_v1(hashes, target) == [True] * 6
     assert bytes_of(other.pool, target) == written
 
 
 def pages_of(pool: Any, indices: Any, seed: str) -> list[Any]:
-    """As `pages.fill`, also for the pools that cannot flatten a page (asymmetric MHA)."""
+    """Like `pages.fill`, but also for pools that cannot flatten a page (asymmetric MHA)."""
     if pool.head_dim == pool.v_head_dim if hasattr(pool, "v_head_dim") else True:
         return pages.fill(pool, indices, seed)
     chosen = torch.Generator().manual_seed(1)

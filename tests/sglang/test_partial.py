@@ -1,4 +1,4 @@
-"""A page is there when all its pieces are, and one request asks for all of them."""
+"""A page exists only with all its pieces, and one request asks for all of them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ def test_a_page_without_one_of_its_pieces_is_a_miss(make_node: Any, piece: int) 
         assert node.backend.batch_get_v1(hashes, target) == [True, True, False, True]
         got = pages.read(node.pool, target)
         assert [got[i] for i in (0, 1, 3)] == [written[i] for i in (0, 1, 3)]
-    assert all(one.backend.batch_set_v1(hashes, source))  # what is held already is set, too
+    assert all(one.backend.batch_set_v1(hashes, source))  # a set of held pages is ok, too
     assert other.backend.batch_exists(hashes) == 4
 
 
@@ -66,6 +66,6 @@ def has_the_first(node: Any, hashes: list[str], count: int) -> bool:
 
 
 def requests(node: Any) -> int:
-    """That moved or asked for pages, of all workers of this node's daemon, as it counts them."""
+    """The page requests of all workers, as this node's daemon counts them."""
     counts = node.backend._client.stats()["daemon"]["ipc"]
     return sum(int(counts[name]) for name in ("sets", "gets", "exists"))

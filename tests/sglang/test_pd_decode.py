@@ -1,7 +1,7 @@
-"""Prefill/decode clusters: what a decode node's probe promises is what it then restores.
+"""Prefill/decode clusters: a decode node restores the prefix that its probe promised.
 
-A decode node asks on its scheduler's thread, tells the prefill node not to send what was hit, and
-ends the request with an error ("HiCache restore failed") if that cannot be read then.
+A decode node asks on its scheduler's thread and tells the prefill node not to send the hits. If it
+cannot read them later, it ends the request with an error ("HiCache restore failed").
 """
 
 import time
@@ -49,7 +49,7 @@ def test_decode_node_restores_its_probed_prefix(nodes: Any, kind: str) -> None:
         assert all(map(torch.equal, decode.rows(request), expected))
         decode.cache.unlock(request.req.lock)
 
-        again = decode.probe(asked)  # on the device by now: nothing is asked for
+        again = decode.probe(asked)  # on the device by now, so storage is not asked
         assert again.prefix_match.l1_prefix_len == len(tokens)
         assert again.prefix_match.l3_storage_hit_length == 0
         decode.cache.unlock(again.req.lock)
@@ -77,14 +77,14 @@ def test_a_probe_without_a_daemon_is_a_quick_miss_and_raises_nothing(cluster: Cl
         cluster[1].freeze()
         began = time.monotonic()
         assert probed() == 0
-        assert time.monotonic() - began < 1  # 50 ms, and what else this machine does
+        assert time.monotonic() - began < 1  # 50 ms, and slack for other work on this machine
         cluster[1].thaw()
 
 
 def test_pages_lost_between_probe_and_restore_fail_only_that_request(
     cluster: Cluster,
 ) -> None:
-    """The holder is killed: no hold can keep its pages. SGLang learns of it as of a failure."""
+    """No hold keeps the pages of a killed holder. SGLang sees that the restore failed."""
     tokens = pages.tokens("pd gone", 64)
     with (
         RadixNode(cluster[0].socket_path, Shape(), model="gone") as prefill,
@@ -107,15 +107,15 @@ def test_pages_lost_between_probe_and_restore_fail_only_that_request(
 def test_only_main_thread_probes_keep_side_pool_pages_through_overrun(
     cluster: Cluster, make_promise: Any
 ) -> None:
-    """With v2 the promise is of the side pools' pages, too."""
+    """With v2 the promise covers the side pools' pages, too."""
     assert make_promise(cluster, on_main_thread=False) == 0
     assert make_promise(cluster, on_main_thread=True) == 8
 
 
 @pytest.fixture
 def make_promise() -> Any:
-    """Sets 8 pages of KV and of a side pool on one node, asks on the other, overruns the first
-    node's pool; how many of both are there then."""
+    """Sets 8 pages of KV and of a side pool on one node, asks on the other, and overruns the first
+    node's pool. Returns how many pages both pools still have."""
     import threading
 
     from controller_node import ControllerNode

@@ -18,7 +18,7 @@ RESERVED = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 
 @pytest.fixture
 def plugged(monkeypatch: Any) -> None:
-    """As SGLang's hook registry does it, and undone after the test."""
+    """Installs the hook like SGLang's hook registry, and removes it after the test."""
     original = ShmHostTensorAllocator.allocate
 
     def hooked(*arguments: Any, **named: Any) -> Any:
@@ -29,7 +29,7 @@ def plugged(monkeypatch: Any) -> None:
 
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
-    """Some, where this test may reserve them."""
+    """Reserves some huge pages, if this test may."""
     before = RESERVED.read_text() if RESERVED.exists() else ""
     if not before or not os.access(RESERVED, os.W_OK):
         pytest.skip("huge pages cannot be reserved here")
@@ -56,7 +56,7 @@ def moves_pages(make_node: Any, model: str, **extra: Any) -> Any:
 
 
 def page_bytes_at(address: int) -> int:
-    """Of the mapping, as the kernel says."""
+    """The page size of the mapping, as the kernel reports it."""
     found = 0
     here = False
     for line in Path("/proc/self/smaps").read_text().splitlines():

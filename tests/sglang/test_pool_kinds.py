@@ -49,7 +49,7 @@ def without_addresses() -> Any:
     return pool
 
 
-KINDS: dict[str, tuple[Any, bool]] = {  # how it is made, whether its pages lie in place
+KINDS: dict[str, tuple[Any, bool]] = {  # its maker, and whether its pages are shared in place
     "mamba": (mamba, True),
     "mamba with extra states": (lambda: mamba(extra_states=True), False),
     "deepseek page_first": (lambda: deepseek("page_first"), True),
@@ -84,7 +84,7 @@ def test_every_kind_of_side_pool_comes_through(nodes: Any, kind: str) -> None:
 
 
 def test_all_366_deepseek_v4_layer_files_are_registered_and_moved(nodes: Any) -> None:
-    """In layer_first, 61 layers of six pools are 366 files, of which one call names each."""
+    """In layer_first, 61 layers of six pools are 366 files, and one call uses all of them."""
     names = [
         PoolName.SWA,
         PoolName.DEEPSEEK_V4_C4,

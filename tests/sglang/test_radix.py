@@ -1,4 +1,4 @@
-"""SGLang's radix cache on two nodes: one prefills and is gone, the other decodes."""
+"""SGLang's radix cache on two nodes: one prefills and ends, the other decodes."""
 
 from contextlib import ExitStack
 from typing import Any

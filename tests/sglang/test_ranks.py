@@ -1,4 +1,4 @@
-"""Two TP ranks with a gloo group, as processes: the emptiest rank sets the result for both."""
+"""Two TP ranks as processes with a gloo group: the rank with fewer pages decides for both."""
 
 import multiprocessing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How SGLang's host pools become memory of the daemon, and what happens when they cannot."""
+"""The daemon maps SGLang's host pools. If it cannot, the client copies the pages."""
 
 import ctypes
 from pathlib import Path
@@ -13,7 +13,7 @@ SHAPE = Shape()
 
 
 def regions_of(node: Any) -> int:
-    """As the daemon's client counts them; it passes a file once."""
+    """The regions that the client has registered. It passes a file once."""
     found: int = node.backend._client.stats()["regions"]
     return found
 
@@ -44,7 +44,7 @@ def test_a_late_pool_brings_its_own_memory(make_node: Any) -> None:
 
 @pytest.fixture
 def private_pools(monkeypatch: Any) -> None:
-    """SGLang's faster allocation makes private memory; nobody else can map that."""
+    """SGLang's faster allocation makes private memory, which no other process can map."""
     monkeypatch.setenv("SGLANG_HICACHE_HOST_PARALLEL_ALLOC_THREADS", "1")
 
 
@@ -109,7 +109,7 @@ def test_a_get_writes_its_pages_and_nothing_else(make_node: Any) -> None:
 
     everything = pages.alloc(other.pool, other.pool.page_num)
     before = pages.fill(other.pool, everything, "before")
-    target = everything[80:144]  # the last of the four pages is nowhere
+    target = everything[80:144]  # no node has the last of the four pages
     assert other.backend.batch_get_v1(hashes, target) == [True, True, True, False]
     after = pages.read(other.pool, everything)
     assert after[:5] == before[:5]

@@ -1,4 +1,4 @@
-"""Side pools (v2): what belongs to a page beside its KV, and which prefixes it allows."""
+"""Side pools (v2): a page's data besides its KV, and their effect on the usable prefix."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -175,7 +175,7 @@ def test_mismatched_side_pool_transfers_fail_every_page(make_pair: Any) -> None:
 
 
 def test_logical_anchor_hits_are_decided_by_its_side_pools(nodes: Any) -> None:
-    """DeepSeek V4: the KV pool numbers pages and has no bytes."""
+    """The KV pool of DeepSeek V4 only numbers pages and has no bytes."""
     from controller_node import host_pool, lone_backend
     from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool
 
@@ -201,7 +201,7 @@ def test_logical_anchor_hits_are_decided_by_its_side_pools(nodes: Any) -> None:
 
 
 def test_the_controller_moves_side_pools_with_their_pages(make_pair: Any) -> None:
-    """Written before the KV; read with each batch of it (indexer), or after all (Mamba)."""
+    """Side pages are written before the KV, and read per KV batch (indexer) or last (Mamba)."""
     one, other = make_pair("controller side", [PoolName.INDEXER, PoolName.MAMBA])
     tokens = pages.tokens("controller side", 6 * 16)
     source = pages.alloc(one.pool, 6)

@@ -1,4 +1,4 @@
-"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4]`: the chaos of chaos.py, and its figures."""
+"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4]`: runs chaos.py and prints its figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from soak.chaos import Chaos, names_of
 
 
 def main(minutes: float, seed: int, count: int) -> int:
-    logging.disable(logging.WARNING)  # of clients whose daemons come and go
+    logging.disable(logging.WARNING)  # clients warn whenever their daemon comes or goes
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="peercached-soak-"))
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Daemons with disks and pool files, workers that check every page that they read, and all
-that befalls daemons (harness.nemeses) or workers, at random. Figures at the end.
+"""Random faults of daemons (harness.nemeses) with disks and pool files, and of workers, while
+workers check every page that they read. Figures at the end.
 
-Wrong: a page that is not as any set made it. Old: a page, or an exists, of what was removed before
+Wrong: a page that no set of its key made. Old: a page, or an exists, after its removal
 (harness/history.py). Late: a call beyond its deadline, net of the machine's own lateness. Left
-open: of workers' memory, what one more short use leaves behind at the daemons.
+open: workers' memory that the daemons still have open after one more short use.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ MakeCluster = Callable[..., Cluster]
 
 
 def names_of(count: int) -> str:
-    """Of so many daemons: a letter each."""
+    """The names of `count` daemons: one letter each."""
     return string.ascii_lowercase[:count]
 
 
 @dataclass
 class Figures:
-    reads: int = 0  # of pages, all of them checked
+    reads: int = 0  # of pages, with every byte checked
     operations: int = 0  # of single keys
     removals: int = 0
     nemeses: int = 0
@@ -53,10 +53,10 @@ class Figures:
     late: int = 0
     tracebacks: int = 0
     left_open: int = 0
-    lost: int = 0  # of those set at the end, when all is quiet
+    lost: int = 0  # of the pages set at the end, without faults
 
     def faults(self) -> dict[str, int]:
-        """Those of what must never be."""
+        """The figures that must be zero and are not."""
         never = ("wrong", "old", "late", "tracebacks", "left_open", "lost")
         return {name: getattr(self, name) for name in never if getattr(self, name)}
 
@@ -65,7 +65,7 @@ class Figures:
 
 
 class CheckingWorker(ContestingWorker):
-    """Goes on after what must not be, and counts it."""
+    """Counts each failed check and goes on."""
 
     def __init__(self, figures: Figures, said: list[str], *more: object) -> None:
         super().__init__(*more)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ class Chaos:
     def __init__(
         self, make_cluster: MakeCluster, pools: list[dict[str, str]], folder: Path, seed: int
     ) -> None:
-        """`pools`: of each daemon, the options that give it a pool file."""
+        """`pools`: the options that give each daemon its pool file."""
         nodes = names_of(len(pools))
         self.figures, self.said = Figures(), list[str]()
         self._history = History()
@@ -118,7 +118,7 @@ class Chaos:
         self._count()
         return self.figures
 
-    # --- what happens
+    # --- work and faults
 
     def _work_while(self, action: Callable[[], object]) -> None:
         with ExitStack() as clients:
@@ -147,7 +147,7 @@ class Chaos:
                 self.figures.nemeses += 1
 
     def _kill_visitors(self, daemon: Daemon) -> None:
-        """Workers that forked, all at once, in the middle of what they do."""
+        """Kills workers that have forked, all at once, in the middle of their calls."""
         command = [sys.executable, "-m", "soak.visitor", str(daemon.socket_path)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         visitors = [
@@ -192,7 +192,7 @@ class Chaos:
         return self._open()
 
     def _open(self) -> int:
-        """Of workers' memory, at all daemons. Sockets and events are kept for reuse."""
+        """Counts workers' memory at all daemons. Sockets and events are kept for reuse."""
         count = 0
         for daemon in self.cluster.daemons:
             process = Path(f"/proc/{daemon.pid}")
@@ -203,7 +203,7 @@ class Chaos:
         return count
 
     def _set_and_read_all(self) -> None:
-        """With nobody about, what is set at one node is read at all."""
+        """Without other workers, every node reads the pages that one node sets."""
         with ExitStack() as clients:
             worker = ContestingWorker(self.cluster, self._history, WORKERS, clients)
             for daemon in self.cluster.daemons:

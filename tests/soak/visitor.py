@@ -1,7 +1,7 @@
-"""A worker that forks, to be killed in the middle of its calls: `python -m soak.visitor SOCKET`.
+"""A worker that forks, for chaos.py to kill during a call: `python -m soak.visitor SOCKET`.
 
-Parent and child go on with one client each, of which the child's came by fork(). Prints a line
-after each round; ends with 1 if a page is not what it was set to.
+Parent and child go on with one client each; the child's is a copy by fork(). Prints a line after
+each round. Exits with 1 if a page is not what it was set to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEYS = 32
 def main(socket_path: str) -> int:
     pages = Versions(Path(socket_path), room_pages=1, namespace="visitors", timeout_s=1.0)
     number = os.getpid() if os.fork() else os.getppid() + (1 << 32)
-    pages.region = pages.client.alloc(KEYS * pages.page_bytes)  # not the other one's
+    pages.region = pages.client.alloc(KEYS * pages.page_bytes)  # not shared by the two
     keys = [f"{number}/{place}".encode() for place in range(KEYS)]
     while True:
         pages.set(keys, number)

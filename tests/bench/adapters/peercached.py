@@ -1,4 +1,4 @@
-"""peercached for the side-by-side benchmark: two daemons on loopback, a worker at each.
+"""Adapter for the side-by-side benchmark: two daemons on loopback, with one worker at each.
 
 BENCH_ADAPTERS=<this folder> run.py --systems peercached/tcp
 """

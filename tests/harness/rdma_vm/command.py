@@ -1,4 +1,4 @@
-"""The command tests/rdma/vm; options.py says what it does."""
+"""The command tests/rdma/vm; options.py describes it."""
 
 import signal
 import sys

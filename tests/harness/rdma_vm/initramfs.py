@@ -12,7 +12,7 @@ _PROGRAM = 0o100755
 
 
 def archive(files: Mapping[str, bytes], folders: Sequence[str] = ()) -> bytes:
-    """All files may be run. A file's folder must be listed, or be in an archive before this one."""
+    """All files are executable. A file's folder must be in `folders` or in an earlier archive."""
     entries = [_entry(name, _FOLDER, b"") for name in folders]
     entries += [_entry(name, _PROGRAM, contents) for name, contents in files.items()]
     return b"".join([*entries, _entry("TRAILER!!!", 0, b"")])

@@ -1,4 +1,4 @@
-"""The cache of kernels: each is prepared once, by one process, and is whole or not there."""
+"""The cache of kernels. One process prepares each kernel once, and none is visible half made."""
 
 import fcntl
 import os
@@ -16,8 +16,8 @@ def cache_folder() -> Path:
 def prepared(name: str, prepare: Callable[[Path, Path], None]) -> Path:
     """The folder `name` of the cache, after `prepare(work, result)` has filled it if need be.
 
-    `work` is an empty folder to build in, which is removed; `result` becomes the folder. Whoever
-    comes while another process prepares waits for it.
+    `work` is an empty folder to build in, which is removed; `result` becomes the folder. Other
+    processes wait meanwhile.
     """
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)

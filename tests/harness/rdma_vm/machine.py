@@ -17,7 +17,7 @@ from harness.rdma_vm import VmError, qemu, say, uml
 from harness.rdma_vm.options import Options
 
 _BOOT_TIMEOUT_S = 120
-# Beyond the command's own limit: `timeout -k 5`, the last output, the end of the machine.
+# On top of the command's limit: for `timeout -k 5`, the last output and the shutdown.
 _END_TIMEOUT_S = 30
 _TIMED_OUT = 124
 _KILLED = 128 + signal.SIGKILL
@@ -25,7 +25,7 @@ _NOBODY_READS = 128 + signal.SIGPIPE
 
 
 def run(options: Options, kernel: Path) -> int:
-    """The command's exit status, 124 when it ran past its limit. Raises VmError."""
+    """The command's exit status, or 124 if it ran past its limit. Raises VmError."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rdma-vm-")))
         _write_job(folder, options)
@@ -77,7 +77,7 @@ def _processor_mhz() -> str:
 
 
 class _Carrier:
-    """Copies what the machine writes into `input` to one of our streams, as it comes."""
+    """Copies the machine's output from `input` to one of our streams, as it arrives."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._read_end, self.input = os.pipe()
@@ -114,7 +114,7 @@ def _start(
     renumbered = f'exec 3>&{streams[0]} 4>&{streams[1]}; exec "$@"'
     with (folder / "console").open("wb") as console:
         return subprocess.Popen(
-            # Should we be killed outright, the machine goes too.
+            # If we are killed, the machine ends too.
             ["setpriv", "--pdeathsig", "TERM", "bash", "-c", renumbered, "rdma-vm", *command],
             stdin=subprocess.DEVNULL,
             stdout=console,
@@ -126,7 +126,7 @@ def _start(
 
 
 def _memory_folder(memory_mib: int) -> str:
-    """Where UML may keep the guest's memory, a file: in memory, if there is room for all of it."""
+    """The folder for UML's file of guest memory: in RAM, if there is room for all of it."""
     for folder in ("/dev/shm", "/tmp", "/var/tmp"):
         about = os.statvfs(folder)
         runs_programs = not about.f_flag & os.ST_NOEXEC
@@ -138,7 +138,7 @@ def _memory_folder(memory_mib: int) -> str:
 def _wait(
     machine: subprocess.Popen[bytes], folder: Path, timeout_s: int, carriers: list["_Carrier"]
 ) -> None:
-    """Until the machine has ended by itself. Raises VmError where that takes too long."""
+    """Waits until the machine ends by itself. Raises VmError if that takes too long."""
     ready = folder / "ready"
     until = time.monotonic() + _BOOT_TIMEOUT_S
     booting = True
@@ -155,7 +155,7 @@ def _wait(
 
 
 def _end(machine: subprocess.Popen[bytes]) -> None:
-    """All of its processes: UML has some for its users' memory."""
+    """Kills all processes of the machine: UML has some for its users' memory."""
     with suppress(ProcessLookupError):
         os.killpg(machine.pid, signal.SIGKILL)
     machine.wait()
@@ -170,7 +170,7 @@ def _status(folder: Path, options: Options) -> int:
     if options.verbose:
         say(f"booted in {ready_s:.1f} s, the command took {done_s - ready_s:.1f} s")
     if status == _KILLED and done_s - ready_s >= options.timeout_s:
-        return _TIMED_OUT  # told to end, it did not
+        return _TIMED_OUT  # the command ignored the signal to end
     return status
 
 

@@ -37,7 +37,7 @@ MEMORY_MIB_MIN = 256
 
 @dataclass(frozen=True)
 class Options:
-    """What one run is to be. `timeout_s` counts from the start of the command."""
+    """The options of one run. `timeout_s` counts from the start of the command."""
 
     command: Sequence[str]
     engine: str
@@ -60,7 +60,7 @@ def _number(least: int, most: int) -> type[int]:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Exits with status 2 and a sentence where the arguments make no sense."""
+    """Exits with status 2 and a message if the arguments are invalid."""
     parser = argparse.ArgumentParser(
         "tests/rdma/vm",
         description=DESCRIPTION,

@@ -1,4 +1,4 @@
-"""Debian packages: those the machine must have, and those that are only taken apart."""
+"""Debian packages: installs some on this machine, and only unpacks others."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ from harness.rdma_vm import VmError, say
 def require(packages: Mapping[str, str]) -> None:
     """`packages`: a command or the path of a file -> the package that has it.
 
-    Installs what is missing where we are root and have apt-get; otherwise raises a VmError that
-    names it, as tools/bootstrap does.
+    Installs missing packages if we are root and have apt-get. Otherwise raises a VmError that
+    names them, as tools/bootstrap does.
     """
     missing = sorted({package for thing, package in packages.items() if not _is_here(thing)})
     if not missing:
@@ -35,7 +35,7 @@ def _is_here(thing: str) -> bool:
 
 
 def newest(metapackage: str) -> str:
-    """The package that e.g. linux-source stands for now, e.g. linux-source-6.1."""
+    """The current package of a metapackage, e.g. linux-source-6.1 for linux-source."""
     done = subprocess.run(
         ["apt-cache", "depends", "--important", metapackage],
         capture_output=True,
@@ -50,13 +50,13 @@ def newest(metapackage: str) -> str:
 
 
 def unpack(packages: Sequence[str], root: Path) -> None:
-    """Downloads packages and unpacks them into `root`; nothing is installed."""
+    """Downloads packages and unpacks them into `root`, without installing them."""
     say(f"fetching {' '.join(packages)} (once)")
     root.mkdir(exist_ok=True)
     downloads = root.parent / "downloads"
     downloads.mkdir()
     done = subprocess.run(
-        # As ourselves: apt's own user may not write here.
+        # Download as root, because apt's own user may not write here.
         ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", *packages],
         cwd=downloads,
         capture_output=True,

@@ -1,7 +1,7 @@
 """Debian's own kernel in QEMU's emulation: several processors, 10 to 20 times slower.
 
-Its initramfs is busybox and the modules to boot and for RDMA. A second one, with the first stage,
-is made for each run: the kernel unpacks them one after the other.
+Its initramfs has busybox and the modules for booting and for RDMA. Each run appends a second one
+with the first stage. The kernel unpacks both in order.
 """
 
 import lzma
@@ -12,22 +12,22 @@ from pathlib import Path
 from harness.rdma_vm import VmError, initramfs, kernels, packages
 from harness.rdma_vm.options import Options
 
-# Part of the cached folder's name: raise it when what is prepared changes.
+# Part of the cached folder's name: raise it when _prepare() changes.
 _VERSION = 2
 
 _NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "rdma": "iproute2"}
 
-# Each instruction takes 1 ns, and sleeping takes none of ours. Without fast string moves the kernel
-# copies 8 bytes an instruction; with them it would be one byte, and all rates those of copying.
+# Each instruction takes 1 ns, and sleeping takes no real time. Without fast string moves the kernel
+# copies 8 bytes per instruction. With them it would copy one, and copying would dominate all rates.
 _VIRTUAL_TIME = (
     *("-accel", "tcg,thread=single", "-cpu", "max,-erms,-fsrm"),
     *("-icount", "shift=0,sleep=off"),
 )
 
 _MODULES = (
-    # This machine's files and our streams.
+    # For this machine's files and our streams.
     *("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"),
-    # RDMA. crc32_generic for its packets' checksums: vectors are dear in emulation.
+    # For RDMA. crc32_generic makes packet checksums, because emulated vector code is slow.
     *("crc32_generic", "dummy", "macvlan", "veth", "bridge", "sch_netem", "sch_prio", "cls_u32"),
     *("ib_uverbs", "rdma_rxe", "rdma_ucm"),
 )
@@ -97,7 +97,7 @@ def _contents(module: Path) -> bytes:
 
 
 def _in_loading_order(available: Mapping[str, Path]) -> list[str]:
-    """_MODULES and what they depend on, each after its own dependencies."""
+    """_MODULES and their dependencies, each after its own dependencies."""
     order: list[str] = []
 
     def add(name: str) -> None:

@@ -16,7 +16,7 @@ _PATCH = Path(__file__).with_name("uml.patch")
 
 _NEEDED = {"make": "make", "patch": "patch", "gcc": "gcc", "xz": "xz-utils", "rdma": "iproute2"}
 
-# Beyond the smallest configuration there is, by what it is for.
+# Options on top of the smallest configuration, by purpose.
 _CONFIG = {
     "what Linux programs expect": """
         64BIT EXPERT MULTIUSER PRINTK BUG KALLSYMS BINFMT_ELF BINFMT_SCRIPT POSIX_TIMERS
@@ -30,7 +30,7 @@ _CONFIG = {
     "networks": """
         NET UNIX PACKET INET IPV6 NETDEVICES NET_CORE DUMMY MACVLAN VETH BRIDGE
         NET_SCHED NET_SCH_NETEM NET_SCH_PRIO NET_CLS_U32""",
-    # rdma_rxe asks for a kernel with PCI. UML has one over virtio; it stays without devices.
+    # rdma_rxe needs a kernel with PCI. UML has PCI over virtio, here without devices.
     "soft-RoCE": """
         VIRTIO_MENU VIRTIO_UML UML_PCI_OVER_VIRTIO CRYPTO CRYPTO_CRC32
         INFINIBAND INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS RDMA_RXE""",
@@ -49,7 +49,7 @@ def kernel() -> Path:
 def boot_command(linux: Path, memory_mib: int, first_stage: Path, run_folder: Path) -> list[str]:
     """Consoles: 0 is our standard output, 1 and 2 are file descriptors 3 and 4.
 
-    Words that the kernel does not know, VM_RUN here, end up in the environment of process 1.
+    The kernel puts words that it does not know, here VM_RUN, into the environment of process 1.
     """
     return [
         *(str(linux), f"mem={memory_mib}M", "quiet", "panic=-1"),
@@ -96,7 +96,7 @@ def _run(folder: Path, environment: Mapping[str, str], *command: str) -> None:
 
 
 def _with_tools_of(root: Path) -> dict[str, str]:
-    """An environment with the build tools that were unpacked, but not installed."""
+    """An environment with the build tools that `unpack` put below `root`."""
     return os.environ | {
         "PATH": f"{root}/usr/bin:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": f"{root}/usr/lib/x86_64-linux-gnu",

@@ -4,8 +4,8 @@
 
 - `model.py`: a small decoder with random weights, which computes one page at a time
 - `engine.py`: answers prompts with it, over SGLang's pools, controller and radix cache
-- `worker.py`: an engine as a process, that can be killed
-- `scenario.py`: two daemons with a worker each, what happens to them, and what a right answer is
-- `report.py`: what came of it, as tables
+- `worker.py`: an engine as a process that can be killed
+- `scenario.py`: two daemons with workers, the faults, and the check of the answers
+- `report.py`: the results as tables
 - `__main__.py`: the demo
 """

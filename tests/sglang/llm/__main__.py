@@ -1,4 +1,4 @@
-"""`make demo-llm`: a real transformer on two nodes, and what the shared KV cache is worth."""
+"""`make demo-llm`: a real transformer on two nodes, and the gain from a shared KV cache."""
 
 import argparse
 import sys

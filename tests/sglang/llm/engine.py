@@ -32,9 +32,9 @@ class Answer:
 
 
 class Engine:
-    """What SGLang's scheduler and model runner do, for one request at a time.
+    """Does the work of SGLang's scheduler and model runner, for one request at a time.
 
-    KV goes: device pool, host pool (shared memory), daemon; and the same way back.
+    KV goes from the device pool through the host pool (shared memory) to the daemon, and back.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Engine:
         self._kv_layers = list(zip(device.k_buffer, device.v_buffer, strict=True))
 
     def answer(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> Answer:
-        """Greedy. Without `reuse` nothing is looked up or kept; with it the answer is given when
+        """Decodes greedily. Without `reuse` it looks up and keeps nothing. With it, it returns once
         all whole pages of prompt and answer have been written to the daemon."""
         began = time.monotonic()
         cached = fetched = 0
         fetch_s = 0.0
         matched = torch.empty(0, dtype=torch.int64)
         if reuse:
-            # As in SGLang: the last token is always computed, since somebody wants its logits.
+            # As in SGLang, the last token is always computed, because we need its logits.
             head = prompt[: self._whole(len(prompt) - 1)]
             cached = self.node.cached(head)
             fetched = self.node.fetch(head)
@@ -100,14 +100,14 @@ class Engine:
         )
 
     def _compute(self, tokens: Sequence[int], slots: Any) -> Any:
-        """The logits after `tokens`, of whose pages only the last is computed."""
+        """The logits after `tokens`. Computes only their last page."""
         begin = self._whole(len(tokens) - 1)
         return self._decoder.compute_page(
             tokens[begin:], slots[: begin + self._page_tokens], self._kv_layers
         )
 
     def _release(self, tokens: Sequence[int], slots: Any, matched: int, reuse: bool) -> None:
-        """The tree takes the whole pages; the last token has no KV yet."""
+        """Gives the whole pages to the tree. The last token has no KV yet."""
         whole = self._whole(len(tokens) - 1) if reuse else matched
         if reuse:
             self.node.keep(tokens[:whole], slots[:whole], matched)
@@ -117,14 +117,14 @@ class Engine:
         return tokens // self._page_tokens * self._page_tokens
 
     def flip_a_bit_of_every_get(self) -> None:
-        """From now on one bit of each batch that arrives in the host pool is wrong."""
+        """From now on, flips one bit of each batch that arrives in the host pool."""
         backend, pool = self.node.controller.storage_backend, self.node.pool
         get = backend.batch_get_v1
 
         def wrong(keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
             ok = get(keys, host_indices, extra_info)
-            # page_first: [tokens, layers, heads, dim]. The sign, since the lowest bit of a value
-            # to which little attention is paid is lost in the sums.
+            # page_first: [tokens, layers, heads, dim]. The sign, because rounding in the sums may
+            # hide the lowest bit of a value that gets little attention.
             pool.v_buffer[host_indices[0], 0, 0, 0] *= -1
             return ok
 

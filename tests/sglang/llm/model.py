@@ -1,9 +1,9 @@
 """A small decoder-only transformer with random weights: RMSNorm, RoPE, grouped-query attention.
 
-Everything is computed a page at a time, padded to a whole page, also when only one token of it is
-new: so each product has the same shape, and a token the same row in it, however much of the prompt
-came from a cache. The logits are then the same in every bit, and comparing them finds wrong
-KV that comparing tokens might not.
+It computes one page at a time, padded to a whole page, even if only one token of it is new. So each
+product has the same shape and each token the same row, however much of the prompt came from a
+cache. The logits are then the same in every bit, and comparing them finds wrong KV that comparing
+tokens might miss.
 """
 
 import math
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 _ROPE_BASE = 10_000.0
-# Random projections make attention nearly uniform over thousands of tokens, and what a single one
-# of them holds would hardly matter: sharper scores let it.
+# Random projections make attention nearly uniform over thousands of tokens, so one token's KV would
+# hardly matter. Sharper scores make it matter.
 _QUERY_GAIN = 4.0
 
 
@@ -38,7 +38,7 @@ class Architecture:
 
 
 class Decoder:
-    """float32, on the CPU. Two with the same architecture are equal. Not thread safe."""
+    """float32, on the CPU. Decoders of the same architecture are equal. Not thread safe."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = a = architecture
@@ -72,9 +72,9 @@ class Decoder:
     def compute_page(self, tokens: Sequence[int], slots: Any, kv_layers: Sequence[Any]) -> Any:
         """The logits [vocabulary] after the last of `tokens`, the last page's first tokens.
 
-        `slots` [tokens of all pages, the last one whole]: the rows of `kv_layers`, (K, V) of
-        [slots, kv_heads, head_dim] each, that have the KV of the pages before, and get the KV of
-        this page. Rows beyond `tokens` get KV that nobody may use.
+        `slots` [tokens of all pages, the last one whole] are rows of `kv_layers`, each a pair
+        (K, V) of [slots, kv_heads, head_dim]. They have the KV of the pages before, and get the KV
+        of this page. Rows beyond `tokens` get KV that nobody may use.
         """
         a = self.architecture
         size = a.page_tokens
@@ -97,7 +97,7 @@ class Decoder:
         return (_normed(x[last : last + 1]) @ self._head)[0]
 
     def _attention(self, query: Any, keys: Any, values: Any) -> Any:
-        """[page, query heads, dim] over [tokens, KV heads, dim]: [page, query heads * dim]."""
+        """[page, query heads, dim] and [tokens, KV heads, dim] to [page, query heads * dim]."""
         a = self.architecture
         size, group = a.page_tokens, a.query_heads // a.kv_heads
         query = query.view(size, a.kv_heads, group, a.head_dim).permute(1, 2, 0, 3)

@@ -1,4 +1,4 @@
-"""A story as tables."""
+"""Shows a story as tables."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Two nodes answer prompts with and without what peercached keeps, and parts of them die."""
+"""Two nodes answer prompts with and without cached KV, while parts of them die."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ MODEL_NAME = "demo-llm"
 
 @dataclass(frozen=True)
 class Sizes:
-    """In tokens; pools have room for all that is asked."""
+    """Sizes in tokens. Pools have room for all prompts and answers."""
 
     first_prompt: int
     each_turn: int
@@ -31,7 +31,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One prompt, answered by one worker with what peercached has, and by one without."""
+    """One prompt, answered by one worker with peercached's KV and again without it."""
 
     what: str
     worker: str
@@ -68,7 +68,7 @@ class Story:
 
 
 class Scenario:
-    """Prefill on node a, decode on node b. `say` is told what happens now."""
+    """Prefill on node a, decode on node b. `say` gets progress messages."""
 
     def __init__(
         self, architecture: Architecture, sizes: Sizes, say: Callable[[str], object]
@@ -97,7 +97,7 @@ class Scenario:
         return story
 
     def _conversation(self, story: Story, workers: list[Worker]) -> None:
-        """Turns of one conversation, each on the other node than the one before."""
+        """Turns of one conversation that alternate between the nodes."""
         prompt = self._text(self._sizes.first_prompt)
         for turn in range(self._sizes.turns):
             self._say(f"turn {turn + 1} of {self._sizes.turns}")

@@ -1,4 +1,4 @@
-"""An engine as a process of its own: questions in, answers out; it can be killed at any time."""
+"""An engine in a process of its own: prompts in, answers out. It can be killed at any time."""
 
 import multiprocessing
 import traceback
@@ -22,18 +22,18 @@ class WorkerDied(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Instead of an answer: the process ends."""
+    """Sent instead of an answer, before the process ends."""
 
     text: str
 
 
 class Worker:
-    """One SGLang process beside one daemon. Thread-unsafe; a context manager: it is gone after."""
+    """One SGLang process beside one daemon. Not thread safe. A context manager that kills it."""
 
     def __init__(
         self, name: str, socket_path: Path, architecture: Architecture, **options: Any
     ) -> None:
-        """`options`: those of Engine, and `flip_bits`: whatever it gets has a wrong bit."""
+        """`options`: those of Engine, and `flip_bits`: every batch that it gets has a wrong bit."""
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe()
@@ -52,7 +52,7 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """kill -9, and gone when this returns."""
+        """Sends SIGKILL and waits for the end of the process."""
         self._process.kill()
         self._process.join()
 
@@ -87,25 +87,25 @@ def _serve(
     from peercached.demo.process import die_with_parent
 
     die_with_parent()
-    warnings.simplefilter("ignore")  # SGLang has many about the GPU that is not there
+    warnings.simplefilter("ignore")  # SGLang warns often about the missing GPU
     import on_cpu
 
     on_cpu.install()
     import torch
 
-    torch.set_num_threads(1)  # two workers and two daemons share the machine
+    torch.set_num_threads(1)  # several workers and daemons share the machine
     flip_bits = options.pop("flip_bits", False)
     try:
         with Engine(socket_path, architecture, **options) as engine:
             if flip_bits:
                 engine.flip_a_bit_of_every_get()
-            # SGLang compiles its page hash when it is first used. These tokens are in no prompt.
+            # Makes SGLang compile its page hash now. These tokens are in no prompt.
             engine.answer([architecture.vocabulary - 1] * (2 * architecture.page_tokens + 1), 1)
             line.send("ready")
             while True:
                 prompt, new_tokens, reuse = line.recv()
                 line.send(engine.answer(prompt, new_tokens, reuse=reuse))
     except (EOFError, BrokenPipeError):
-        return  # nobody is there any more
+        return  # the parent has gone
     except Exception:
         line.send(Failure(traceback.format_exc()))
