@@ -17,7 +17,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
 
 # On a slow machine, this limit of one test replaces the one in pyproject.toml.
 if clock.PACE > 1:
-    os.environ.setdefault("PYTEST_TIMEOUT", f"{clock.seconds(120):.0f}")
+    os.environ.setdefault("PYTEST_TIMEOUT", f"{clock.seconds(600):.0f}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

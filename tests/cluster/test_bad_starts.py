@@ -128,7 +128,7 @@ def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeClu
     assert not cluster[0].admin_path.exists()
 
 
-def test_pages_keep_their_owner_when_readers_and_writers_share_threads(
+def test_threads_sharing_one_client_get_their_own_answers(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Many threads share one client, and their answers must not be mixed up."""
