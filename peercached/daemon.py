@@ -423,14 +423,22 @@ class Daemon:
         try:
             await self.cluster.leave(LEAVE_S)
         except Exception as error:
-            log.info("leaving was not heard by all heads: %r", error)
+            log.info(
+                "left the cluster, but not all masters confirmed it: %r (they notice after "
+                "member_ttl_s)",
+                error,
+            )
 
     async def _flush(self) -> None:
         deadline = time.monotonic() + FLUSH_S
         self.events.drain()
         while not (self.streams.idle() and self.publisher.idle):
             if time.monotonic() >= deadline:
-                log.info("stops with records on their way; the owners drop them with this node")
+                log.info(
+                    "stopping with unacknowledged records after waiting %g s: harmless, owners "
+                    "drop the records of a node that left",
+                    FLUSH_S,
+                )
                 return
             await asyncio.sleep(0.01)
 
@@ -458,7 +466,9 @@ class Daemon:
 
     def _on_refused(self, reason: str) -> None:
         if not self._starting:
-            log.error("out of the cluster: %s", reason)
+            log.error(
+                "the cluster refuses this node: %s (fix that, then restart this daemon)", reason
+            )
 
     def take(self, settings: Settings) -> None:
         """Follows changes of the keys that may change at run time."""

@@ -19,8 +19,8 @@ def say_disk(
     if disk.get("state") == "read_only":
         say(
             kinds.DISK_READ_ONLY,
-            f"The disk tier at {path} writes nothing: {disk.get('why')}. Pages that are evicted "
-            "are lost; those on the disk are still read.",
+            f"The disk tier at {path} takes no new pages: {disk.get('why')}. Evicted pages are "
+            "lost; stored pages are still read.",
             f"{_LOOK} It tries again by itself.",
         )
     elif disk.get("state") == "stalled":
@@ -32,9 +32,9 @@ def say_disk(
     if disk.get("skipped_full"):
         say(
             kinds.DISK_TOO_SLOW,
-            f"{disk['skipped_full']} pages were set faster than the disk at {path} takes them, and "
-            "are in memory only.",
-            "A faster disk keeps more of them; sets never wait for it.",
+            f"The disk at {path} is too slow: {disk['skipped_full']} pages were not written to it "
+            "and are in memory only.",
+            "Use a faster disk to keep more pages. Sets never wait for the disk.",
         )
     if disk.get("skipped_large"):
         say(
@@ -54,15 +54,15 @@ def say_disk(
     if disk.get("recovery_emptied"):
         say(
             kinds.DISK_EMPTIED,
-            f"The disk tier at {path} began empty: what was there could not be used, because "
+            f"The disk tier at {path} started empty: its pages could not be used, because "
             f"{disk['recovery_emptied']}.",
-            "Nothing, if that was meant; else bring back the state_dir that goes with it.",
+            "If that was intended, do nothing. Otherwise restore the matching state_dir.",
         )
     if disk.get("recovery_rejected"):
         say(
             kinds.DISK_FOREIGN_FILES,
-            f"{disk['recovery_rejected']} segment files in {path} are of another daemon or "
-            "version, or destroyed; they were deleted.",
+            f"Deleted {disk['recovery_rejected']} segment files in {path}: they belong to another "
+            "daemon or version, or are damaged.",
             "Nothing to do, unless it happens again: then the disk is failing.",
         )
     _say_quotas(say, path, quotas)
@@ -73,11 +73,12 @@ def _say_quotas(say: Say, path: str, quotas: Sequence[Mapping[str, Any]]) -> Non
     if not skipping:
         return
     worst = max(skipping, key=lambda one: one["disk_skipped"])
-    others = f" ({len(skipping) - 1} other namespaces likewise)" if len(skipping) > 1 else ""
+    more = len(skipping) - 1
+    others = f" So did {more} other namespaces." if more else ""
     say(
         kinds.DISK_QUOTA,
-        f"{worst['disk_skipped']} pages of namespace {worst['namespace']} were not written to "
-        f"{path}: it holds {worst['disk_bytes']} bytes there and may hold "
-        f"{worst['disk_quota_bytes']}{others}.",
+        f"Namespace {worst['namespace']} reached its disk quota: {worst['disk_skipped']} pages "
+        f"were not written to {path} ({worst['disk_bytes']} of {worst['disk_quota_bytes']} bytes "
+        f"used).{others}",
         "Raise its second share in namespace_quotas if the disk is to keep more of it.",
     )

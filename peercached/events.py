@@ -83,7 +83,7 @@ class Events:
                 try:
                     self._handle(kind, ticket, left_s, payload)
                 except Exception:
-                    log.exception("event %d could not be handled", kind)
+                    log.exception("internal error while handling data plane event %d", kind)
                     if ticket:
                         self._engine.give_up(ticket)
             if len(events) < _TAKE:
@@ -120,7 +120,9 @@ class Events:
         elif kind == CONNECT_CHANNEL:
             self._connects.wish(payload)
         elif kind == LOST_UPDATES:
-            log.warning("withdrawals were lost under load: all record streams resync")
+            log.warning(
+                "the event queue overflowed and lost withdrawals: resyncing all record streams"
+            )
             self._streams.resync_all()
         else:
             log.error("the data plane sent an event of unknown kind %d", kind)
@@ -152,5 +154,5 @@ class Events:
             self._engine.give_up(ticket)
             raise
         except Exception:
-            log.exception("a question of the data plane could not be answered")
+            log.exception("internal error while answering a data plane request")
             self._engine.give_up(ticket)

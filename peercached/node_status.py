@@ -245,8 +245,8 @@ class NodeStatus:
         for node, reason, since in daemon.failures.suspects.reasons():
             say(
                 kinds.PEER_SUSPECT,
-                f"{node.address.node_id} at {node.address.endpoint} is suspect for "
-                f"{now - since:.0f} s, its pages are misses: {reason}.",
+                f"{node.address.node_id} at {node.address.endpoint} is suspect (for "
+                f"{now - since:.0f} s): {reason}. Its pages are misses meanwhile.",
                 "If it stays: look at that daemon and at the network in between (both ports).",
                 about=node.address.node_id,
             )
@@ -257,15 +257,15 @@ class NodeStatus:
         if local:
             say(
                 kinds.CORRUPT_HERE,
-                f"{local} pages in this node's pool had lost their bytes; they were dropped.",
+                f"{local} pages in this node's pool were corrupt (wrong checksum) and dropped.",
                 "Look for memory errors of this machine (edac-util, mcelog, dmesg).",
             )
         if remote:
             peers = ", ".join(p["node_id"] for p in self._transfer(stats) if p.get("corrupt"))
             say(
                 kinds.CORRUPT_FROM_PEERS,
-                f"{remote} pages came from peers ({peers or 'gone since'}) with bytes that do not "
-                "have their checksum; they were read again, or missed.",
+                f"{remote} pages from peers ({peers or 'gone since'}) arrived with a wrong "
+                "checksum. They were read again or became misses.",
                 "Look for memory errors of those machines and for workers that write into their "
                 "receive buffers during a get.",
             )
@@ -276,10 +276,10 @@ class NodeStatus:
                 say(
                     kinds.WORKER_STUCK,
                     f"Worker {worker['name'] or 'without a name'} (pid {worker['pid']}) gave up "
-                    f"{worker['stuck']} requests, and this daemon is still copying for them: the "
-                    "worker cannot use that memory meanwhile.",
-                    "If it stays, this machine is out of memory or its memory is very slow: look "
-                    "at swap and at the daemon's cgroup.",
+                    f"{worker['stuck']} requests that this daemon is still copying. The worker "
+                    "cannot reuse that memory until the copies end.",
+                    "If this lasts, the machine is short of memory, or its memory is very slow: "
+                    "check swap and the daemon's cgroup limits.",
                 )
 
     def _say_directory(self, say: Say, stats: dict[str, Any]) -> None:
@@ -296,23 +296,24 @@ class NodeStatus:
             if problem or now - since > BEHIND_S:
                 say(
                     kinds.RECORDS_WAIT,
-                    f"The records for {owner} wait ({behind[owner]['state']}"
-                    f"{': ' + problem if problem else ''}).",
-                    "Pages set here stay readable through their other owners; if it stays, look "
-                    "at that daemon.",
+                    f"Owner {owner} does not have all records of this node "
+                    f"({behind[owner]['state']}{': ' + problem if problem else ''}).",
+                    "Pages set here are still found through their other owners. If this lasts, "
+                    f"check the daemon on {owner}.",
                     about=owner,
                 )
         if self._unreached_lately(daemon.publisher.unreached):
             say(
                 kinds.SET_WITHOUT_OWNERS,
-                f"{daemon.publisher.unreached} batches were set while no owner could be reached; "
-                "their records follow when one is back.",
+                f"No owner could be reached for {daemon.publisher.unreached} set batches. Their "
+                "records follow when an owner is back. Until then other nodes cannot find these "
+                "pages.",
             )
         shard = stats.get("shard", {})
         if shard.get("full"):
             say(
                 kinds.DIRECTORY_FULL,
-                f"The directory shard refused {shard['full']} records: "
+                f"The directory shard refused {shard['full']} records because it was full: "
                 f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
                 "Raise directory_capacity; until then those pages are found only on their holder.",
             )
@@ -320,7 +321,7 @@ class NodeStatus:
         if dropped:
             say(
                 kinds.REQUESTS_DROPPED,
-                f"{dropped} requests of the data plane were dropped because the control plane "
-                "did not keep up.",
-                "Give the daemon more CPU; if it goes on, report it with this status.",
+                f"The control plane was overloaded: {dropped} requests from the data plane were "
+                "dropped.",
+                "Give the daemon more CPU. If it continues, report it with this status.",
             )

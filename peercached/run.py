@@ -41,9 +41,9 @@ async def _told_of_waiting(made: asyncio.Future[Engine], config: Config) -> Engi
     """Awaits the engine, and logs the reason for the wait every SAY_EVERY_S seconds."""
     began = time.monotonic()
     while not (await asyncio.wait([made], timeout=SAY_EVERY_S))[0]:
-        disk = f", what is on the disk at {config.disk_path} read" if config.disk_enabled else ""
+        disk = f" and reading the disk tier at {config.disk_path}" if config.disk_enabled else ""
         log.info(
-            "starting for %.0f s: the pool of %d bytes is being mapped%s",
+            "still starting after %.0f s: mapping the pool of %d bytes%s",
             time.monotonic() - began,
             config.pool_size,
             disk,

@@ -39,15 +39,15 @@ def say_security(say: Say, daemon: Daemon, stats: dict[str, Any]) -> None:
     if daemon.sessions.refused:
         say(
             kinds.HANDSHAKES_REFUSED,
-            f"{daemon.sessions.refused} handshakes were refused: the callers do not know the "
-            "cluster secret, or do not have the key of the node that they say they are.",
+            f"{daemon.sessions.refused} handshakes were refused: wrong cluster secret, or a node "
+            "id that belongs to another key.",
             "Find them in the log; give them the same cluster_secret_file if they belong here.",
         )
     if daemon.servicer.misfits:
         say(
             kinds.CERTIFICATES_MISFIT,
-            f"{daemon.servicer.misfits} handshakes were refused: the callers' certificates are "
-            "not those of the nodes that they say they are.",
+            f"{daemon.servicer.misfits} handshakes were refused: the caller's certificate does not "
+            "match its node id or host.",
             "Find them in the log; give each node a certificate of its own (peercachectl certs).",
         )
     ipc = stats.get("ipc", {})
@@ -62,29 +62,30 @@ def say_security(say: Say, daemon: Daemon, stats: dict[str, Any]) -> None:
     if crowded:
         say(
             kinds.WORKERS_CROWD,
-            f"{crowded} connections to the workers' socket were too many of one process or user, "
-            "or said nothing.",
+            f"{crowded} connections to the workers' socket were closed: too many from one process "
+            "or user, or silent after connecting.",
             "Find the process in the log; if its threads need them all, raise workers_max.",
         )
     if ipc.get("requests_refused"):
         say(
             kinds.WORKER_REQUESTS_REFUSED,
-            f"{ipc['requests_refused']} requests of workers were refused: there was no memory for "
-            "so many large ones at a time.",
+            f"{ipc['requests_refused']} worker requests were refused: too many large requests at "
+            "once used up the request memory.",
             "Find the process in the log; let it ask for fewer pages at once.",
         )
     unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
     if unauthorised:
         say(
             kinds.DATA_PORT_STRANGERS,
-            f"{unauthorised} connections to data_port had no token of a handshake with this node.",
-            "A few are peers that this node did not know yet; find the others in the log.",
+            f"{unauthorised} connections to data_port were refused: no valid session token.",
+            "A few are normal while peers join. The log names the addresses of the others.",
         )
     limits = daemon.servicer.limits
     if daemon.tls is not None and limits.silent:
         say(
             kinds.TLS_FAILED,
-            f"{limits.silent} connections to meta_port ended in TLS.",
+            f"{limits.silent} connections to meta_port failed the TLS handshake, or ended without "
+            "a call.",
             "Find their addresses in the log: if they belong here, compare tls_ca, the dates of "
             "their certificates, and the clocks.",
         )
@@ -92,7 +93,7 @@ def say_security(say: Say, daemon: Daemon, stats: dict[str, Any]) -> None:
     if shut:
         say(
             kinds.META_PORT_STRANGERS,
-            f"{shut} connections to meta_port were shut because they proved nothing in time, or "
+            f"{shut} connections to meta_port were closed: they did not authenticate in time, or "
             "were too many.",
             "Find their addresses in the log and keep them off this port.",
         )
@@ -102,7 +103,7 @@ def _say_what_is_in_clear(say: Say, daemon: Daemon) -> None:
     if daemon.engine.rails:
         say(
             kinds.RDMA_IN_CLEAR,
-            "Pages over RDMA travel in clear: the daemon cannot seal one-sided READs.",
+            "Pages sent over RDMA are not encrypted: the daemon cannot encrypt one-sided READs.",
             'Encrypt the fabric itself (MACsec or IPsec in the cards), or set protocol = "tcp".',
         )
     nodes = daemon.placement.nodes.values()
@@ -114,6 +115,6 @@ def _say_what_is_in_clear(say: Say, daemon: Daemon) -> None:
     if open_ports:
         say(
             kinds.PEERS_IN_CLEAR,
-            f"Pages of {', '.join(open_ports)} travel in clear: tls_data_port is off there.",
+            f"Pages from {', '.join(open_ports)} are sent unencrypted: tls_data_port is off there.",
             "Give all nodes the same tls_data_port.",
         )

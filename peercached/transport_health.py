@@ -46,10 +46,10 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
     if wanted == "auto" and transport["protocol"] == "tcp" and devices:
         say(
             kinds.RDMA_UNUSED,
-            f"Pages travel over TCP although there are RDMA devices ({', '.join(devices)}): "
-            f"{transport['why']}.",
-            "`peercachectl doctor` says what to mend; then restart the daemon. Set protocol to "
-            "tcp if TCP is meant.",
+            "RDMA is not used although this machine has RDMA devices "
+            f"({', '.join(devices)}): {transport['why']}. Pages use TCP.",
+            "Run `peercachectl doctor`, fix what it reports, then restart the daemon. If TCP is "
+            'intended, set protocol = "tcp".',
         )
     rails = transport["rails"]
     down = [rail for rail in rails if not rail["up"]]
@@ -77,8 +77,8 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
             kinds.PEERS_BY_TCP,
             f"No rail reaches {peers} of the peers that have RDMA: their pages come over TCP "
             f"({fallen} reads so far).",
-            "A rail is taken again once a READ over it is answered. If it stays: `peercachectl "
-            "doctor` here and there; look at the fabric between.",
+            "Rails are retried and used again when a READ succeeds. If it lasts, run "
+            "`peercachectl doctor` on both nodes and check the fabric between them.",
         )
     elif fallen:
         say(
@@ -99,6 +99,6 @@ def say_doubted(say: Say, rail: Mapping[str, Any], doubted: list[Mapping[str, An
         kinds.RAIL_DOUBTED,
         f"Rail {rail['rail']} ({rail_name(rail)}) does not reach "
         f"{names}{f' and {more} more' if more > 0 else ''}: {doubted[0]['why']}.",
-        "The peer itself is well if nothing else is said of it. The rail is tried again by itself; "
-        "if it stays: look at cable, switch, address and MTU between the two.",
+        "If no other finding names the peer, the peer itself is healthy. The rail is retried by "
+        "itself. If it lasts, check cable, switch, address and MTU between the two.",
     )

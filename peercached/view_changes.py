@@ -60,7 +60,7 @@ class ViewChanges:
         for node in change.added:
             self._tasks.spawn(self._greet(node))
         names = ", ".join(member.node_id for member in view.members)
-        log.info("view %d of %d: %s", view.counter, len(view.members), names)
+        log.info("new view %d with %d members: %s", view.counter, len(view.members), names)
         daemon.keeper.keep(view)
 
     def on_session(self, link: PeerLink) -> None:

@@ -43,9 +43,10 @@ def say_recovery(say: Say, recovery: Mapping[str, Any], epochs_problem: str) -> 
     if recovery.get("why_fresh"):
         say(
             kinds.POOL_EMPTIED,
-            f"The pool began empty: what was in {recovery['file']} could not be used, because "
+            f"The pool started empty: the pages in {recovery['file']} could not be used, because "
             f"{recovery['why_fresh']}.",
-            "Nothing, if that was meant; else bring the old setting back before the next restart.",
+            "If that was intended, do nothing. Otherwise restore the old setting before the next "
+            "restart.",
         )
     dropped = recovery.get("dropped", {})
     damaged = sum(dropped.get(reason, 0) for reason in _DAMAGE) + recovery.get("damaged_spans", 0)
@@ -60,7 +61,7 @@ def say_recovery(say: Say, recovery: Mapping[str, Any], epochs_problem: str) -> 
     if epochs_problem:
         say(
             kinds.CLEARS_NOT_KEPT,
-            f"Which namespaces were cleared cannot be kept in state_dir: {epochs_problem}. After "
-            "a restart cleared pages may come back.",
+            f"Namespace clears cannot be written to state_dir: {epochs_problem}. A restart may "
+            "bring cleared pages back.",
             "Make room in state_dir, or make it writable; it is tried again with the next clear.",
         )

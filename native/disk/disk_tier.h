@@ -93,7 +93,7 @@ enum class DiskState : uint8_t {
 
 struct DiskStats {
   DiskState state = DiskState::on;
-  std::string why;                                        // a sentence, unless on
+  std::string why;                                        // the cause; empty if on
   std::string io;                                         // for example "direct, io_uring"
   uint64_t size_bytes = 0, used_bytes = 0, segments = 0;  // of files
   uint64_t pages = 0, payload_bytes = 0, index_bytes = 0;

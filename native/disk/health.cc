@@ -60,20 +60,18 @@ void Health::cannot_make_room(const std::string& what, int error) {
 void Health::stop_writing(const std::string& what, int error) {
   probe_ms_ = probe_ms_ == 0 ? times_.probe_ms_min : std::min(probe_ms_ * 2, times_.probe_ms_max);
   next_probe_ = Clock::now() + std::chrono::milliseconds(probe_ms_);
-  say_stopped(what + ": " + error_text(error) + "; " + remedy(error));
+  note_stopped(what + ": " + error_text(error) + "; " + remedy(error));
 }
 
 void Health::lost_directory(const std::string& what) {
   std::lock_guard lock(mutex_);
   next_probe_ = Clock::now() + std::chrono::milliseconds(times_.probe_ms_min);
-  say_stopped(what);
+  note_stopped(what);
 }
 
 // Needs the mutex.
-void Health::say_stopped(const std::string& why) {
-  why_ = "the disk tier at " + path_ + " takes no new pages: " + why +
-         " (what is stored is still read; writing is tried again by itself)";
-  why_stopped_ = why_;
+void Health::note_stopped(const std::string& why) {
+  why_ = why_stopped_ = why;
   if (writable_.exchange(false, std::memory_order_acq_rel)) ++stops_;
 }
 
@@ -99,9 +97,7 @@ DiskState Health::state() const {
 std::string Health::why() const {
   const int64_t waiting_ms = oldest_io_ms();
   if (waiting_ms > times_.stall_ms) {
-    return "the disk tier at " + path_ + " is not used: the disk has not answered for " +
-           std::to_string(waiting_ms / 1000) +
-           " s; look into the kernel's log (it is used again as soon as it answers)";
+    return "a request has waited for " + std::to_string(waiting_ms / 1000) + " s";
   }
   std::lock_guard lock(mutex_);
   return why_;

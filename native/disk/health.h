@@ -32,7 +32,7 @@ struct IoClock {
 
 class Health {
  public:
-  Health(std::string path, HealthTimes times) : path_(std::move(path)), times_(times) {}
+  explicit Health(HealthTimes times) : times_(times) {}
 
   // A batch was written; resets the count of failures in a row.
   void wrote();
@@ -49,7 +49,7 @@ class Health {
 
   bool stalled() const;
   DiskState state() const;
-  std::string why() const;  // empty if on
+  std::string why() const;  // the cause, without the tier's path; empty if on
   // How often it stopped writing, and why the last time; kept when it is on again.
   uint64_t stops() const;
   std::string why_stopped() const;
@@ -60,10 +60,9 @@ class Health {
 
  private:
   void stop_writing(const std::string& what, int error);
-  void say_stopped(const std::string& why);
+  void note_stopped(const std::string& why);
   int64_t oldest_io_ms() const;
 
-  const std::string path_;
   const HealthTimes times_;
   std::atomic<bool> writable_{true};
   std::atomic<uint64_t> write_errors_{0};

@@ -58,7 +58,7 @@ class SegmentStore final : public ColdTier {
         recovered_(recover(io_, folder_, config.identity, config.sync != SyncPolicy::never,
                            segments_, index_, namespaces_, config.is_void)),
         recovered_pages_(index_.totals().pages),
-        health_(config.path, times),
+        health_(times),
         log_config_{folder_.inside, config.size_bytes, segment_bytes_, config.sync,
                     config.identity},
         log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,

@@ -131,7 +131,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   engine.cold_->write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
-    adopted.why_not = "the records were not taken by their owners in time";
+    adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }
   // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
@@ -187,7 +187,7 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
     run.take(std::span(missing).subspan(first, end - first));
   }
   if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
-    adopted.why_not = "some pages could not be read in time, or found no place";
+    adopted.why_not = "some pages could not be read in time, or did not fit into the pool";
   }
   return adopted;
 }

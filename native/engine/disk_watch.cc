@@ -18,26 +18,30 @@ void DiskWatch::tell(const DiskStats& stats, Notices& notices) {
   const bool stopped = std::exchange(write_stops_, stats.write_stops) != stats.write_stops;
   const bool changed = std::exchange(state_, stats.state) != stats.state;
   if ((changed || stopped) && stats.state == DiskState::on) {
-    const std::string after = stopped ? ", after a moment in which " + stats.why_stopped : "";
+    const std::string after =
+        stopped ? "; for a moment it took no new pages: " + stats.why_stopped : "";
     notices.say("disk is on", tier + " is in use again" + after);
   } else if (stopped) {
-    notices.say("disk is read-only", stats.why_stopped);
+    notices.say("disk is read-only", tier + " takes no new pages: " + stats.why_stopped +
+                                         " (stored pages are still read; the daemon tries again)");
   } else if (changed && stats.state == DiskState::stalled) {
-    notices.say("disk is stalled", stats.why);
+    notices.say("disk is stalled", tier + " does not answer: " + stats.why +
+                                       "; look into the kernel's log (the tier is used again as "
+                                       "soon as it answers)");
   }
   const uint64_t rejected =
       stats.recovery_rejected - std::exchange(rejected_, stats.recovery_rejected);
   if (rejected > 0) {
-    notices.say("disk segments", std::to_string(rejected) + " segment files of " + tier +
-                                     " were deleted: they are of another daemon or version, "
-                                     "destroyed, or cannot be read");
+    notices.say("disk segments", "deleted " + std::to_string(rejected) + " segment files of " +
+                                     tier +
+                                     ": from another daemon or version, damaged, or unreadable");
   }
   const uint64_t now_damaged = stats.recovery_corrupt + stats.reads_corrupt + stats.reads_failed;
   const uint64_t damaged = now_damaged - std::exchange(damaged_, now_damaged);
   if (damaged > 0) {
-    notices.say("disk damage", std::to_string(damaged) + " pages of " + tier +
-                                   " were torn, damaged or not to be read: they are dropped, and "
-                                   "count as misses");
+    notices.say("disk damage", "dropped " + std::to_string(damaged) +
+                                   " damaged or unreadable pages of " + tier +
+                                   " (they are misses)");
   }
 }
 

@@ -51,9 +51,9 @@ void Quotas::tell(Notices& notices, TimePoint now) {
     const NamespaceUse use = pool_.use_of(pool_slot);
     if (use.refused == holder.told) continue;
     notices.say("quota", "refused " + std::to_string(use.refused - holder.told) +
-                             " pages of namespace '" + holder.name + "': its quota is " +
+                             " pages of namespace '" + holder.name + "': its quota of " +
                              std::to_string(use.quota_bytes) +
-                             " bytes, and what it holds of that is in use, or one page is larger");
+                             " bytes is full of pages in use, or a page is larger than the quota");
     holder.told = use.refused;
   }
 }

@@ -36,9 +36,10 @@ void RailWatch::tell(std::vector<RailNow> rails, Notices& notices) {
       notices.say("rail", now.why_down.empty() ? rail + " is up again" : down);
     }
     if (before.address != now.address) {
-      notices.say("rail address", rail + " has GID " + std::to_string(now.address.gid.index) +
-                                      " (" + rdma::text_of(now.address.gid.gid) + ") and MTU " +
-                                      std::to_string(128 << now.address.mtu) + " now");
+      notices.say("rail address", "address of " + rail + " changed: now GID " +
+                                      std::to_string(now.address.gid.index) + " (" +
+                                      rdma::text_of(now.address.gid.gid) + "), MTU " +
+                                      std::to_string(128 << now.address.mtu));
     }
     if (const std::string lost = missing(now.doubted, before.doubted); !lost.empty()) {
       const std::string& why = now.doubted.at(lost.substr(0, lost.find(", ")));

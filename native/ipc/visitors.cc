@@ -62,11 +62,11 @@ std::string Crowd::enter(const Visitor& visitor) {
   const bool known = visitor.pid != 0;
   std::string why;
   if (known && admission_.per_process_max != 0 && of_process >= admission_.per_process_max) {
-    why = visitor.name() + " has " + std::to_string(of_process) +
-          " connections, the most that one process may: close some";
+    why = visitor.name() + " already has " + std::to_string(of_process) +
+          " connections, the limit for one process: close some";
   } else if (admission_.per_user_max != 0 && of_user >= admission_.per_user_max) {
-    why = visitor.name() + ": that user has " + std::to_string(of_user) +
-          " connections, the most that one user may: close some, or raise workers_max";
+    why = visitor.name() + ": that user already has " + std::to_string(of_user) +
+          " connections, the limit for one user: close some, or raise workers_max";
   }
   if (why.empty()) {
     ++of_process;

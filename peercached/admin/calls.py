@@ -167,7 +167,7 @@ async def answer(source: StatusSource, method: str, packed: bytes, asker: str) -
     except DecodeError as error:
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"{method}: {error}") from error
     if call.steers:
-        log.warning("%s by %s", method.lower(), asker)
+        log.warning("admin command %s, requested by %s", method.lower(), asker)
     try:
         return bytes((await call.answer(source, request)).SerializeToString())
     except Exception as error:

@@ -61,7 +61,11 @@ class EpochKeeper:
                 await asyncio.get_running_loop().run_in_executor(None, self._store.save, epochs)
             except OSError as error:
                 if not self.problem:
-                    log.warning("namespace epochs cannot be kept: %s", error)
+                    log.warning(
+                        "cannot save the namespace epochs: %s (a restart may bring cleared pages "
+                        "back)",
+                        error,
+                    )
                 self.problem = str(error)
                 return
             self.problem = ""

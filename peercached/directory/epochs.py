@@ -76,7 +76,7 @@ class Epochs:
             except EpochTooHigh:
                 pass
             except TooManyNamespaces as error:
-                log.warning("an epoch is not taken: %s", error)
+                log.warning("ignored a namespace clear: %s", error)
 
     def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False, by: str = "") -> int:
         """Returns the epoch now in force here. `by`: the node or user that wants it, for its rate

@@ -101,7 +101,9 @@ class Placement:
                 index = self._engine.add_node(member.node_id, member.incarnation)
             except (RuntimeError, ValueError) as error:
                 # Without an index its pages are misses here, and our ring leaves it out.
-                log.error("no place for node %s: %s", member.node_id, error)
+                log.error(
+                    "cannot add node %s: %s (its pages are misses here)", member.node_id, error
+                )
                 continue
             node = Node(index, member, leaving=record.state is not State.ALIVE, since=now)
             self.nodes[index] = node

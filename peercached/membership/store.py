@@ -35,7 +35,12 @@ class Store:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("%s is not used: %s: %s", self.path, type(error).__name__, error)
+            log.warning(
+                "cannot read the saved view %s (%s: %s): this node starts without it",
+                self.path,
+                type(error).__name__,
+                error,
+            )
             return None
 
     def save(self, view: View) -> None:
@@ -54,7 +59,12 @@ class Store:
             draft.replace(self.path)
         except OSError as error:
             if not self.problem:
-                log.warning("the view cannot be kept in %s: %s", self.path, error)
+                log.warning(
+                    "cannot save the view to %s: %s (a restart may begin with an older view, or "
+                    "none)",
+                    self.path,
+                    error,
+                )
             self.problem = str(error)
         else:
             self.problem = ""

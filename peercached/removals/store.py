@@ -65,12 +65,18 @@ class RemovalStore:
         except FileNotFoundError:
             return Remembered()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("%s is not used: %s: %s", self.path, type(error).__name__, error)
+            log.warning(
+                "cannot read %s (%s: %s): ignoring it, so this node forgets the removals and "
+                "starts recorded there",
+                self.path,
+                type(error).__name__,
+                error,
+            )
             return Remembered()
         if document.get("cluster") != self._cluster:
             log.warning(
-                "the cluster secret is another one than at the last start: nothing that was set "
-                "under that one is served"
+                "the cluster secret has changed since the last start: pages set under the previous "
+                "one are not served"
             )
             return Remembered()
         return remembered
@@ -113,7 +119,12 @@ class RemovalStore:
             draft.replace(self.path)
         except OSError as error:
             if not self.problem:
-                log.warning("what is known of removals cannot be kept: %s", error)
+                log.warning(
+                    "cannot write the removals file %s: %s (the next change tries again; a restart "
+                    "before that loses removal records)",
+                    self.path,
+                    error,
+                )
             self.problem = str(error)
             return False
         self.problem = ""

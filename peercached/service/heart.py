@@ -57,7 +57,7 @@ class Heart:
             try:
                 status = self._describe()
             except Exception:
-                log.exception("there is no status line")
+                log.exception("cannot compose the status line for the service manager")
                 return
             if status != told:
                 self._notifier.status(status)

@@ -30,7 +30,11 @@ class Notifier:
     def from_environment(environment: Mapping[str, str]) -> Notifier:
         address = environment.get(SOCKET_VARIABLE, "")
         if address and address[0] not in "/@":
-            log.warning("%s=%s is no address this daemon knows", SOCKET_VARIABLE, address)
+            log.warning(
+                "ignoring %s=%s: not a valid socket address (must begin with / or @)",
+                SOCKET_VARIABLE,
+                address,
+            )
             address = ""
         return Notifier(address, _watchdog_s(environment))
 
@@ -70,7 +74,7 @@ class Notifier:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                log.warning("the service manager cannot be told %s: %s", lines[0], error)
+                log.warning("cannot send %s to the service manager: %s", lines[0], error)
             self._failed = True
 
 

@@ -58,7 +58,7 @@ class Settings:
         except ConfigError as error:
             self._last = Reloaded(problems=[str(problem) for problem in error.problems])
             for problem in self._last.problems:
-                log.error("not reloaded: %s", problem)
+                log.error("configuration not reloaded, the old one stays in use: %s", problem)
             return self._last
         return self._apply(found)
 
@@ -88,13 +88,13 @@ class Settings:
         if last.problems:
             say(
                 kinds.RELOAD_FAILED,
-                f"The configuration was not reloaded: {'; '.join(last.problems)}.",
-                "Put it right and run `peercachectl reload`; until then the old one is in force.",
+                f"The configuration was not reloaded: {'; '.join(last.problems)}. The old one "
+                "stays in use.",
+                "Correct it, then run `peercachectl reload`.",
             )
         if last.needs_restart:
             say(
                 kinds.RESTART_NEEDED,
-                f"The configuration has new values of {', '.join(last.needs_restart)}, which are "
-                "not in force.",
-                "Restart the daemon when it suits.",
+                f"New values of {', '.join(last.needs_restart)} take effect only after a restart.",
+                "Restart the daemon when convenient.",
             )

@@ -51,13 +51,13 @@ def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[]
     def on_stop(number: signal.Signals) -> None:
         if stop.asked.is_set():
             # A second signal: the operator has waited long enough for a clean stop.
-            log.warning("%s again: stops at once", number.name)
+            log.warning("second stop signal (%s): stopping at once", number.name)
             cancel()
             # Exit even if a cleanup hangs: the kernel frees all resources, and peers and workers
             # recover.
             loop.call_later(AT_ONCE_S, os._exit, EXIT_AT_ONCE)
             return
-        log.info("%s: stops", number.name)
+        log.info("received %s: stopping", number.name)
         stop.ask(hand_over=number is signal.SIGTERM)
 
     for number in (signal.SIGTERM, signal.SIGINT):

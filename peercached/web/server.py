@@ -125,8 +125,8 @@ class WebServer:
             self._displace(silent, self._silent.pop(silent))
             del self._connections[silent]
             _log.warning(
-                "shut a silent connection to the metrics port: with one from %s there are more "
-                "than %d",
+                "closed an idle connection to the metrics port to make room for a new one from %s "
+                "(limit: %d)",
                 host,
                 len(crowd),
             )
@@ -172,7 +172,7 @@ class WebServer:
                 self._silent[_this_task()] = writer
         except (asyncio.TimeoutError, TimeoutError):
             self.counters.cut += 1
-            _log.info("cut off %s at the metrics port: it was too slow", _host_of(writer))
+            _log.info("closed the metrics connection from %s: it was too slow", _host_of(writer))
         except (OSError, h11.LocalProtocolError):
             pass  # the client disconnected
         finally:

@@ -57,7 +57,7 @@ def test_unwritable_disk_is_reported_and_the_pool_keeps_serving(
     pages, keys = attach(cluster[0]), keys_of("refused", 64)
     assert all(pages.set(keys))
     eventually(lambda: disk_of(cluster[0])["state"] == "read_only", 20)
-    assert "writes nothing" in sentences(cluster[0])
+    assert "takes no new pages" in sentences(cluster[0])
     eventually(lambda: "takes no new pages" in cluster[0].log_path.read_text(), 20)
     assert disk_of(cluster[0])["write_errors"] > 0
     assert disk_of(cluster[0])["pages"] == 0
@@ -77,7 +77,7 @@ def test_unreadable_disk_pages_are_misses_never_wrong_bytes(
     assert 0 < got < 240
     disk = disk_of(cluster[0])
     assert disk["reads_failed"] + disk["reads_corrupt"] > 0
-    eventually(lambda: "damaged or not to be read" in cluster[0].log_path.read_text(), 20)
+    eventually(lambda: "damaged or unreadable pages" in cluster[0].log_path.read_text(), 20)
 
 
 def test_pages_on_a_hung_disk_are_errors_locally_and_at_peers(

@@ -90,13 +90,15 @@ def test_draining_node_refuses_and_reports_sets_until_undrain(
     assert pages.has(before), "its own workers find their pages at the peer"
     assert cluster[1].status()["pool"]["keys"] == 0
     assert cluster[1].status()["drain"]["refused_pages"] == 8
-    assert "takes no pages (8 were refused)" in sentences(cluster[1])
+    assert "takes no new pages because of a drain (state: drained); 8 were refused" in sentences(
+        cluster[1]
+    )
 
     assert ctl(cluster[1], "undrain").stdout == "Takes sets again.\n"
     assert all(pages.set(refused))
     assert pages.has(refused)
     assert attach(cluster[0]).has(refused)
-    assert "takes no pages" not in sentences(cluster[1])
+    assert "takes no new pages" not in sentences(cluster[1])
     cluster.wait_complete()
 
 

@@ -1,6 +1,7 @@
 """Floods and silent connections at every socket of a node, while a reader there misses nothing."""
 
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -68,7 +69,7 @@ def test_a_flood_of_the_data_port_costs_the_readers_nothing(pair: Cluster, attac
         eventually(lambda: part(holder, "tcp_server")["late_hellos"] >= 64)
         assert part(holder, "tcp_server")["accepted"] > 0
     eventually(lambda: "refused a connection to data_port from 127.0.0.1" in holder.log_text())
-    eventually(lambda: "no whole hello within" in holder.log_text())
+    eventually(lambda: "no complete hello within" in holder.log_text())
 
 
 def test_a_flood_of_the_meta_port_costs_the_readers_nothing(pair: Cluster, attach: Attach) -> None:
@@ -79,8 +80,8 @@ def test_a_flood_of_the_meta_port_costs_the_readers_nothing(pair: Cluster, attac
         eventually(lambda: part(holder, "security")["meta_connections_unproven"] == 0, 20)
         late = attach(pair[0])
         assert late.has(KEYS)
-    assert "shut" in holder.log_text()
-    assert "connections to meta_port from 127.0.0.1" in holder.log_text()
+    closed = r"closed \d+ connections to meta_port from 127\.0\.0\.1: too many unauthenticated"
+    assert re.search(closed, holder.log_text())
     for node in pair.daemons:
         assert all(not member["suspect"] for member in part(node, "membership")["members"])
 
@@ -121,7 +122,7 @@ def test_a_process_that_floods_the_workers_socket_keeps_no_worker_out(
     eventually(lambda: f"refused a worker: process {process.pid} of user" in node.log_text())
     eventually(lambda: "sent no HELLO" in node.log_text())
     sentences = "\n".join(entry["sentence"] for entry in part(node, "health"))  # type: ignore[index]
-    assert "too many of one process" in sentences
+    assert "too many from one process" in sentences
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")

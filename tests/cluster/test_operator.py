@@ -98,7 +98,7 @@ def test_another_node_is_steered_only_by_members_that_are_known(
     trusted = make_cluster(2, cluster_secret_file=str(secret))
     assert document(trusted[0], "--node", "b", "status")["node"]["id"] == "b"  # type: ignore[index]
     assert ctl(trusted[0], "--node", "b", "undrain").exit_code == exits.OK
-    assert "undrain by an operator at a" in trusted[1].log_text()
+    assert "admin command undrain, requested by an operator at a" in trusted[1].log_text()
     assert ctl(trusted[0], "drain", "--node", "b", "--stay", "--seconds", "5").exit_code == exits.OK
     assert trusted[1].status()["drain"]["state"] == "drained"
     assert trusted[0].status()["drain"]["state"] == "no"
@@ -124,7 +124,7 @@ def test_reload_applies_live_keys_and_lists_restart_keys(
     settings = document(cluster[0], "config")
     assert settings["vnodes"]["value"] == 160  # type: ignore[index]
     assert settings["log_level"] == {"value": "debug", "source": f"file {file}:2", "live": True}
-    assert "new values of vnodes" in ctl(cluster[0], "status").output
+    assert "New values of vnodes" in ctl(cluster[0], "status").output
     file.write_text("vnodes = no\n")
     assert ctl(cluster[0], "reload").exit_code == exits.FAILED
     assert "was not reloaded" in ctl(cluster[0], "status").output

@@ -68,7 +68,8 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     assert (now["disk_bytes"], now["disk_quota_bytes"]) == (room * PAGE_ROOM, 8 << 20)
     assert now["disk_skipped"] == disk_of(node)["skipped_quota"] == room
     assert any(
-        f"{room} pages of namespace greedy/one were not written" in one["sentence"]
+        f"Namespace greedy/one reached its disk quota: {room} pages were not written"
+        in one["sentence"]
         for one in node.status()["health"]
     )
     modest = attach(node, namespace="modest")

@@ -162,7 +162,7 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     a.start()
     cluster.wait_complete()
     all_is_new(cluster, worker)
-    assert "no member knows what was removed" in a.log_text()
+    assert "no member knows which of them were removed" in a.log_text()
 
 
 @pytest.mark.parametrize("restored", ["state_dir", "state_dir and disk"])
@@ -195,7 +195,7 @@ def test_an_old_state_dir_does_not_vouch_for_others(
     nothing_is_old(cluster, worker)
     eventually(lambda: all(d.status()["removals"]["vouches"] for d in cluster.daemons), 20)
     nothing_is_old(cluster, worker)
-    assert "state_dir is old" in b.log_text() or "state_dir is older" in b.log_text()
+    assert "state_dir is older" in b.log_text()
 
 
 def test_clear_names_the_unreachable_member(make_cluster: MakeCluster, worker: Worker) -> None:
@@ -264,7 +264,7 @@ def test_node_restored_from_a_snapshot_serves_no_removed_pages(
     for daemon in (b, c):
         daemon.wait_members(["b", "c"])
         assert worker(daemon).get(KEYS) == [NEW] * len(KEYS)
-    assert "state_dir is old" in b.log_text()
+    assert "state_dir is older" in b.log_text()
 
 
 def copy_all(files: Sequence[Path], to: Path) -> None:

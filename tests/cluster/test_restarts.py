@@ -147,4 +147,4 @@ def test_new_cluster_secret_is_not_reported_as_an_old_state_dir(
         assert attach(cluster[2]).client.remove(keys) == [Status.ok] * 8
     logs = "".join(daemon.log_path.read_text() for daemon in cluster.daemons)
     assert "old" not in logs and "backup" not in logs
-    assert logs.count("the cluster secret is another one") == 9
+    assert logs.count("the cluster secret has changed") == 9

@@ -94,7 +94,7 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attac
     leaving = cluster[1]
     assert all(attach(leaving).set(KEYS))
     leaving._signal(signal.SIGTERM)
-    wait_until(lambda: "draining: no more sets" in leaving.log_text(), 10, "it to drain")
+    wait_until(lambda: "drain started: refusing sets" in leaving.log_text(), 10, "it to drain")
     began = now_s()
     assert leaving.stop(timeout_s=30) == 1
     assert now_s() - began < seconds(15)
@@ -108,7 +108,7 @@ def test_a_node_stops_while_it_waits_to_be_let_in(make_cluster: MakeCluster) -> 
     head.wait_ready()
     head.freeze()
     waiting.start()
-    wait_until(lambda: "view 0 of 1" in waiting.log_text(), 20, "it looks for others")
+    wait_until(lambda: "new view 0 with 1 members" in waiting.log_text(), 20, "it looks for others")
     assert waiting.stop(10) == 0
     assert "ready" not in waiting.log_text()
     head.thaw()

@@ -145,7 +145,7 @@ def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
         )
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert samples(pair[0])("channel_offers_refused_total") == 1
-    assert "gave c no RDMA channel: c (incarnation 7) is not in view" in (pair[0].log_text())
+    assert "refused an RDMA channel to c: c (incarnation 7) is not in view" in pair[0].log_text()
 
 
 def test_the_certificate_of_one_node_opens_nothing_to_another(
@@ -164,7 +164,7 @@ def test_the_certificate_of_one_node_opens_nothing_to_another(
         call(nodes[0], lambda link: link.ready(), b"", tls)
     assert "refused a handshake from 127.0.0.1: c at 127.0.0.3:1" in nodes[0].log_text()
     sentences = [entry["sentence"] for entry in nodes[0].status()["health"]]
-    assert any("certificates are not those of the nodes" in one for one in sentences)
+    assert any("certificate does not match its node id or host" in one for one in sentences)
 
 
 # --- the data port ----------------------------------------------------------------------------
@@ -258,10 +258,10 @@ def test_a_slow_loris_is_ended_at_every_door(pair: Cluster) -> None:
         eventually(lambda: sum(ended() for ended in open_) == len(open_), 30)
     assert samples(at)("metrics_cut_total") == cut_before + 2
     for sentence in (
-        "shut a connection to data_port from 127.0.0.1: no whole hello",
+        "closed a connection to data_port from 127.0.0.1: no complete hello",
         "sent no HELLO",
-        "a connection to meta_port from 127.0.0.1 made no call for",
-        "at the metrics port: it was too slow",
+        "a connection to meta_port from 127.0.0.1 ended after",
+        "closed the metrics connection from 127.0.0.1: it was too slow",
     ):
         eventually(partial(has_said, at, sentence), 10)
 
@@ -273,7 +273,7 @@ def test_a_flood_of_the_metrics_port_keeps_no_scraper_out(pair: Cluster) -> None
         for _ in range(200):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=seconds(5)))
         assert samples(at)("metrics_displaced_total") >= 200 - 32
-    assert "shut a silent connection to the metrics port" in at.log_text()
+    assert "closed an idle connection to the metrics port" in at.log_text()
 
 
 # --- workers ----------------------------------------------------------------------------------

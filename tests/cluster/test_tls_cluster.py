@@ -26,7 +26,7 @@ def security(daemon: Daemon) -> dict[str, object]:
 
 def in_clear(daemon: Daemon) -> list[str]:
     sentences = [entry["sentence"] for entry in daemon.status()["health"]]
-    return [sentence for sentence in sentences if "in clear" in sentence]
+    return [sentence for sentence in sentences if "encrypted" in sentence]
 
 
 def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
@@ -70,7 +70,7 @@ def test_node_with_a_plaintext_data_port_is_read_and_reported(
         assert all(attach(holder).set(keys))
         for reader in nodes.daemons:
             assert attach(reader).has(keys)
-    said = ["Pages of c travel in clear: tls_data_port is off there."]
+    said = ["Pages from c are sent unencrypted: tls_data_port is off there."]
     assert [in_clear(daemon) for daemon in nodes.daemons] == [said, said, []]
     assert [security(daemon)["data_sealed"] for daemon in nodes.daemons] == [True, True, False]
 

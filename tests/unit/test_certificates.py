@@ -150,7 +150,7 @@ def test_broken_new_certificate_keeps_the_old_one_and_is_reported(
     assert tls.current is before
     ((severity, sentence),) = said(tls)
     assert severity == "warning"
-    assert "the old ones stay in force" in sentence
+    assert "The old ones stay in use" in sentence
     certificate.write_bytes(good)
     assert not tls.look()
     assert said(tls) == []

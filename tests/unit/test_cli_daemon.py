@@ -165,7 +165,7 @@ def test_a_signal_stops_the_daemon_cleanly_with_0(
     process.send_signal(number)
     _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 0
-    assert f"{number.name}: stops" in error
+    assert f"received {number.name}: stopping" in error
     assert "stopped" in error
 
 
@@ -174,7 +174,7 @@ def test_a_second_signal_ends_a_stop_that_hangs(daemons: list[subprocess.Popen[s
     process = start(daemons, hangs)
     wait_for_line(process, "ready")
     process.terminate()
-    wait_for_line(process, "stops")
+    wait_for_line(process, "SIGTERM: stopping")
     process.terminate()
     process.communicate(timeout=seconds(30))
     assert process.returncode == 1
@@ -192,7 +192,7 @@ def test_a_second_signal_ends_even_a_stop_that_cannot_be_cancelled(
     process = start(daemons, hangs)
     wait_for_line(process, "ready")
     process.terminate()
-    wait_for_line(process, "stops")
+    wait_for_line(process, "SIGTERM: stopping")
     process.terminate()
     process.communicate(timeout=seconds(30))
     assert process.returncode == 1

@@ -24,11 +24,11 @@ def test_a_finding_has_the_code_and_severity_of_its_kind() -> None:
 
 def test_a_consequence_is_left_out_beside_its_cause() -> None:
     findings = Findings()
-    findings.say(kinds.RECORDS_WAIT, "The records for b wait.", about="b")
-    findings.say(kinds.RECORDS_WAIT, "The records for c wait.", about="c")
+    findings.say(kinds.RECORDS_WAIT, "Owner b is behind.", about="b")
+    findings.say(kinds.RECORDS_WAIT, "Owner c is behind.", about="c")
     findings.say(kinds.PEER_SUSPECT, "b is suspect.", about="b")
     assert [one["sentence"] for one in findings.document()] == [
-        "The records for c wait.",
+        "Owner c is behind.",
         "b is suspect.",
     ]
 

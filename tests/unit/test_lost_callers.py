@@ -42,4 +42,4 @@ def test_a_call_that_ends_with_the_server_is_no_error(
 
     context = SimpleNamespace(abort=abort)
     asyncio.run(PeerServicer._refuse(cast(Any, SimpleNamespace()), context, error))
-    assert bool(aborted) is ("call failed" in caplog.text) is is_said
+    assert bool(aborted) is ("internal error in a peer's call" in caplog.text) is is_said

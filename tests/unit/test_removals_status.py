@@ -17,9 +17,7 @@ def test_removals_that_wait_are_an_error_with_the_reason() -> None:
     assert of_removals({}) == of_removals({"waiting": 0, "problem": ""}) == []
     [found] = of_removals({"waiting": 3, "problem": "No space left on device"})
     assert (found["code"], found["severity"]) == ("removals_not_kept", "error")
-    assert found["sentence"].startswith(
-        "3 removals could not be written down in state_dir: No space left"
-    )
+    assert found["sentence"].startswith("3 removals cannot be written to state_dir: No space left")
 
 
 def test_a_disk_that_began_empty_says_why() -> None:
@@ -32,7 +30,7 @@ def test_a_disk_that_began_empty_says_why() -> None:
 def test_long_set_refusals_are_reported_with_the_reason() -> None:
     assert of_removals({"running": 7, "running_s": 5.0}) == [], "it takes a moment"
     [others] = of_removals({"running": 7, "running_s": 40.0})
-    assert others["sentence"].startswith("7 pages are being removed by other nodes since 40 s")
+    assert others["sentence"].startswith("Other nodes have been removing 7 pages for 40 s")
     unsure = {"unsure": 7, "unsure_s": 40.0, "missing": {"a": "it went without a word"}}
     [ours] = of_removals({"running": 7, "running_s": 40.0, **unsure})
     assert "a: it went without a word" in ours["sentence"]

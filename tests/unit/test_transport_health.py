@@ -82,7 +82,7 @@ def test_rail_that_misses_peers_is_named_with_the_reason() -> None:
     assert sentence == (
         "Rail 0 (mlx5_0:1) does not reach b, c, d and 2 more: mlx5_0:1: no answer for 537 ms."
     )
-    assert "The peer itself is well" in remedy
+    assert "the peer itself is healthy" in remedy
     ((_, sentence, _),) = said("auto", rdma({**RAIL, "doubted": peers[:1]}), ["mlx5_0"])
     assert "does not reach b: " in sentence
 

@@ -233,7 +233,7 @@ bool Seal::fail(int rc) {
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
   const bool is_reader = token_of_ == nullptr;
   token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_);
-  if (token_unknown_) trouble_ += ": the two ends know no token in common: shake hands again";
+  if (token_unknown_) trouble_ += ": no shared session token; a new handshake is needed";
   errno = EPROTO;
   return false;
 }
@@ -309,7 +309,7 @@ ssize_t Seal::receive(std::span<const iovec> places) {
       } else if (fail(rc); errno != EAGAIN) {
         over_ = errno;
       } else if (key_changes_ > kKeyChangesMax) {
-        trouble_ = "TLS: it does nothing but change its key";
+        trouble_ = "TLS: the peer sends only key updates and no data";
         over_ = EPROTO;
       } else {
         starved_ = dry_;

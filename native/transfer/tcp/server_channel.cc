@@ -142,8 +142,9 @@ void ServerChannel::no_hello(Got got) {
   counters_.bad_hellos++;
   if (got != Got::late) return;  // the peer closed it
   counters_.late_hellos++;
-  note("tcp hello", "shut a connection to data_port from " + host_ + ": no whole hello within " +
-                        std::to_string(config_.hello_timeout_ms) + " ms");
+  note("tcp hello", "closed a connection to data_port from " + host_ +
+                        ": no complete hello within " + std::to_string(config_.hello_timeout_ms) +
+                        " ms");
 }
 
 // Finishes the TLS handshake. False: the connection must end.
@@ -405,14 +406,16 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
       left = advance(left, static_cast<size_t>(n));
     } else if (errno == EAGAIN && !wait_for_room()) {
       counters_.stalls++;
-      note("tcp stall", "cut off " + host_ + ", which does not take the pages that it asked for");
+      note("tcp stall", "closed a connection to data_port from " + host_ +
+                            ": it does not receive the pages that it requested");
       return false;
     } else if (errno != EINTR && errno != EAGAIN) {
       return false;
     }
     if (!left.empty() && deadline.passed()) {
       counters_.stalls++;
-      note("tcp stall", "cut off " + host_ + ", which does not take the pages that it asked for");
+      note("tcp stall", "closed a connection to data_port from " + host_ +
+                            ": it does not receive the pages that it requested");
       return false;
     }
   }

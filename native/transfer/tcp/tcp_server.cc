@@ -136,9 +136,9 @@ struct TcpServer::Impl {
     if (of_host >= config.greeting_per_host_max || greeting >= config.greeting_max) {
       counters.refused++;
       counters.crowded += of_host >= config.greeting_per_host_max;
-      note("tcp crowd", "refused a connection to data_port from " + channel->host() + ": " +
-                            std::to_string(of_host) + " of that address, and " +
-                            std::to_string(greeting) + " in all, have not said hello yet");
+      note("tcp crowd", "refused a connection to data_port from " + channel->host() +
+                            ": too many connections without a hello (" + std::to_string(of_host) +
+                            " from that address, " + std::to_string(greeting) + " in total)");
       channel->turn_away();
       return;
     }

@@ -42,7 +42,7 @@ class Accepts:
             answer = await self._accept(self._member(caller), end, closed)
         except Exception as error:
             self.refused += 1
-            log.info("gave %s no RDMA channel: %s", caller.node_id, error)
+            log.info("refused an RDMA channel to %s: %s", caller.node_id, error)
             raise
         self.accepted += 1
         return answer

@@ -34,7 +34,10 @@ async def catch_up(
     first = sorted(nodes, key=lambda node: node.address.node_id not in masters)[:ASKED_MAX]
     answers = await asyncio.gather(*(_ask(epochs, peers, node, timeout_s) for node in first))
     if first and not any(answers):
-        log.warning("no member told which namespaces were cleared meanwhile: heartbeats will")
+        log.warning(
+            "no member answered which namespaces were cleared while this node was away: heartbeats "
+            "will deliver that later"
+        )
     return sum(answers)
 
 
@@ -46,6 +49,6 @@ async def _ask(epochs: Epochs, peers: Peers, node: Node, timeout_s: float) -> bo
         )
         epochs.learn(((entry.namespace_id, entry.epoch) for entry in reply.epochs), asked=True)
     except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError) as e:
-        log.info("%s does not tell its epochs: %s", node.address.node_id, e)
+        log.info("cannot get the cleared namespaces (epochs) from %s: %s", node.address.node_id, e)
         return False
     return True

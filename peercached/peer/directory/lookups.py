@@ -184,7 +184,7 @@ class Lookups:
             return lookup.answered(call.ask, reply.rows, holders, reply.final)
         except ValueError as error:
             name = call.node.address.node_id
-            log.warning("a lookup's answer of %s is malformed: %s", name, error)
+            log.warning("malformed lookup answer from %s: %s (counted as failed)", name, error)
             return lookup.failed(call.ask)
 
     def stop_waiting_for(self, node: Node) -> None:

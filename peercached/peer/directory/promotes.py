@@ -83,7 +83,9 @@ class Promotes:
         try:
             return self._native.map_rows(rows, pack_mapping({SELF: index})) if rows else b""
         except ValueError as error:
-            log.warning("promoted records of %s are malformed: %s", node.address.node_id, error)
+            log.warning(
+                "malformed promote answer from %s: %s (ignored)", node.address.node_id, error
+            )
             return b""
 
     def warm(self, index: int, digests: bytes) -> None:
@@ -123,7 +125,7 @@ class Promotes:
             return b""
         rows: bytes = reply.rows
         if len(rows) % ROW_BYTES:
-            log.warning("promoted records of %s are malformed", node.address.node_id)
+            log.warning("malformed promote answer from %s (ignored)", node.address.node_id)
             return b""
         return rows
 

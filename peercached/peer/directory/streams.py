@@ -206,7 +206,10 @@ class Streams:
                 line.problem = "the connection was closed at this end"
             except Exception:
                 line.problem = "an error of our own, see the log"
-                log.exception("the stream to %s failed", line.node.address.node_id)
+                log.exception(
+                    "unexpected error in the record stream to owner %s; will reconnect",
+                    line.node.address.node_id,
+                )
             finally:
                 self._lost(line.node.index, line.stream.disconnect())
             if time.monotonic() - began > RECONNECT_MAX_S:
@@ -246,7 +249,11 @@ class Streams:
                 self._scan_wanted.set()
             if stream.broken:
                 line.problem = stream.broken
-                log.warning("stream to %s: %s", line.node.address.node_id, stream.broken)
+                log.warning(
+                    "record stream to owner %s broke: %s (will reconnect)",
+                    line.node.address.node_id,
+                    stream.broken,
+                )
                 if stream.overdue:
                     raise Disconnected(stream.broken)
                 return

@@ -129,7 +129,9 @@ class Drain:
         self._engine.set_taking(False)
         self._out = {}
         self.progress = Progress.begun(self._engine.stats()["pool"], limits.bytes_max)
-        log.warning("draining: no more sets, %g s for handing over pages", limits.seconds)
+        log.warning(
+            "drain started: refusing sets, handing pages to peers for at most %g s", limits.seconds
+        )
         self._announce(True)
         self._task = asyncio.ensure_future(self._run(limits))
 
@@ -284,7 +286,9 @@ class Drain:
                     await asyncio.sleep(BUSY_S)
                     continue
                 self._out[node] = describe(link.endpoint, error)
-            log.warning("%s takes no pages: %s", node.address.node_id, self._out[node])
+            log.warning(
+                "drain: %s accepts no more pages: %s", node.address.node_id, self._out[node]
+            )
             return None
 
 

@@ -79,8 +79,8 @@ class Progress:
         told = self.outcome or f"{self._handed()} so far"
         say(
             kinds.DRAINING,
-            f"This node drains ({self.state}): it takes no pages ({refused_pages} were refused); "
-            f"{told}.",
+            f"This node takes no new pages because of a drain (state: {self.state}); "
+            f"{refused_pages} were refused. {told}.",
             "It has left the cluster: stop it, or restart it to bring it back."
             if self.state in ("leaving", "left")
             else "`peercachectl undrain` makes it take pages again.",

@@ -8,6 +8,7 @@ from peercached.health import Say, kinds
 def say_waits(say: Say, reason: str) -> None:
     say(
         kinds.NOT_A_MEMBER_YET,
-        f"Not a member yet, so this node takes no sets: {reason}.",
-        "It joins by itself; if it comes and goes, look for why it stops or loses the network.",
+        f"Not a member yet: {reason}. This node takes no sets meanwhile.",
+        "It joins by itself later. If it keeps leaving and joining, find out why it stops or loses "
+        "the network.",
     )

@@ -91,8 +91,8 @@ class RemovalCatchUp:
         if self.is_needed:
             removals.holds_back = True
             log.warning(
-                "pages of an earlier start are held back: what was removed from them is known to "
-                "%s, of whom not enough have answered",
+                "pages from before the restart are held back and not served: some may have been "
+                "removed meanwhile, and too few of the nodes that would know have answered: %s",
                 ", ".join(sorted(removals.absent or removals.waits_for)),
             )
         removals.keep()
@@ -246,7 +246,10 @@ class RemovalCatchUp:
         if digests:
             # Lives that were away longer than we were may have missed these removals, too.
             self._removals.lives.removed(self._engine.removals_last + 1, told_by)
-            log.info("%d pages were removed while this node was away", len(digests) // DIGEST_BYTES)
+            log.info(
+                "%d pages were removed while this node was down or disconnected: dropping them",
+                len(digests) // DIGEST_BYTES,
+            )
         step = STEP_DIGESTS * DIGEST_BYTES
         for at in range(0, len(digests), step):
             await loop.run_in_executor(None, self._engine.remove_local, digests[at : at + step])
@@ -254,7 +257,8 @@ class RemovalCatchUp:
     async def _begin_empty(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
         if self.is_needed:
             log.warning(
-                "pages of an earlier start are dropped: no member knows what was removed from them"
+                "dropping all pages: no member knows which of them were removed while this node "
+                "was down or disconnected"
             )
         self._removals.lives.forget_all()
         self._removals.has_nothing_of_before()
@@ -303,14 +307,18 @@ class RemovalCatchUp:
                 check_packed(running.digests, DIGEST_BYTES, "digests")
                 id_of(running.id)
         except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
-            log.info("%s does not tell what was removed: %s", node.address.node_id, error)
+            log.info(
+                "cannot get the list of missed removals from %s: %s", node.address.node_id, error
+            )
             return None
         self._compared.add(_name(node))
         self._compare(who.node_id, (reply.met, reply.met_position))
         removals.lives.reach({who.incarnation: reply.reached})
         if met > (reply.before, reply.position):
             log.warning(
-                "%s has an old state_dir: what it knows of removals is not used", who.node_id
+                "%s runs with an old state_dir (restored from a backup?): ignoring its list of "
+                "removals",
+                who.node_id,
             )
             reply.known = reply.vouches = False
         return reply
@@ -322,8 +330,8 @@ class RemovalCatchUp:
         self._met_us = max(self._met_us, met)
         if self._state_is_old and not knew:
             log.warning(
-                "state_dir is old (from a backup?): %s has met a start of this node, or removals "
-                "at it, that it does not know",
+                "this node's state_dir is older than its last run (restored from a backup?): %s "
+                "knows a later start or removals of this node",
                 node_id,
             )
 

@@ -219,7 +219,9 @@ class RemovalDriver:
         def over(task: asyncio.Task[None]) -> None:
             self._open.pop(one.id, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("a removal ends here, for others to drive on: %s", error)
+                log.warning(
+                    "this node stopped driving a removal: %s (a member may take it over)", error
+                )
             if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
                 self._tasks.spawn(self._member.keep_soon())
 

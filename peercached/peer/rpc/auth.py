@@ -238,14 +238,24 @@ class Sessions:
         # first must not keep the real node out.
         session = self._by_caller.get((caller.node_id, caller.incarnation))
         if session is not None and not session.caller.same_process(caller):
-            log.warning("%s at %s was another process", caller.node_id, session.caller.endpoint)
+            log.warning(
+                "another process claimed node id %s from %s: closing its session, the latest claim "
+                "wins",
+                caller.node_id,
+                session.caller.endpoint,
+            )
             self.drop(session.caller)
 
     def expel_impostors_of(self, member: NodeAddress) -> None:
         """Ends the session of another process that claimed to be this new member of our view."""
         session = self._by_caller.get((member.node_id, member.incarnation))
         if session is not None and not session.caller.same_process(member):
-            log.warning("%s at %s was another process", member.node_id, session.caller.endpoint)
+            log.warning(
+                "an impostor claimed node id %s from %s: closing its session, the real node has "
+                "joined the view",
+                member.node_id,
+                session.caller.endpoint,
+            )
             self.drop(session.caller)
 
     def find(self, token: str) -> Session | None:

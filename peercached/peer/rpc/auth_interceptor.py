@@ -136,7 +136,7 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 except asyncio.TimeoutError:
                     self.slow_handshakes += 1
                     log.warning(
-                        "refused a handshake from %s: it did not come within %g s",
+                        "refused a handshake from %s: its request was not complete within %g s",
                         name,
                         HANDSHAKE_READ_S,
                     )

@@ -171,7 +171,7 @@ class ConnectionLimits:
             )
         elif now - connection.since >= HELD_S:
             log.warning(
-                "a connection to meta_port from %s made no call for %.0f s, until it was ended",
+                "a connection to meta_port from %s ended after %.0f s without a call",
                 connection.host,
                 now - connection.since,
             )
@@ -200,15 +200,15 @@ class ConnectionLimits:
             self._shut(connection, inode)
         for host, count in late.items():
             log.warning(
-                "shut %d connections to meta_port from %s that proved nothing within %g s",
+                "closed %d connections to meta_port from %s: they did not authenticate within %g s",
                 count,
                 host,
                 PROOF_S,
             )
         for host, count in crowd.items():
             log.warning(
-                "shut %d connections to meta_port from %s: %d unproven ones of one address, and %d "
-                "in all, are the most that may be",
+                "closed %d connections to meta_port from %s: too many unauthenticated connections "
+                "(limits: %d per address, %d in total)",
                 count,
                 host,
                 UNPROVEN_PER_HOST_MAX,

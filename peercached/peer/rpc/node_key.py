@@ -47,10 +47,17 @@ class NodeKey:
         try:
             made._save(path)
         except OSError as error:
-            log.warning("%s cannot be kept, so the next start has another key: %s", path, error)
+            log.warning(
+                "cannot save the node key %s: %s (the next start makes another key, and waits "
+                "until the cluster knows that this run is over)",
+                path,
+                error,
+            )
         else:
             log.info(
-                "%s is a new key: a node of that name waits until an earlier start is dead", path
+                "created a new node key, %s: if an earlier run used another key, this node waits "
+                "until the cluster knows that run is over",
+                path,
             )
         return made
 

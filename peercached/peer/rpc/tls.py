@@ -98,7 +98,10 @@ class Tls:
             found = read(self._files, self._node_id, self._host)
         except CertificateProblem as error:
             if str(error) != self.problem:
-                log.warning("the TLS files have changed and cannot be used: %s", error)
+                log.warning(
+                    "the TLS files have changed but cannot be used: %s (the old ones stay in use)",
+                    error,
+                )
             self.problem = str(error)
             return False
         self._seen, self.problem = signature, ""
@@ -151,9 +154,8 @@ class Tls:
         if self.problem:
             say(
                 kinds.TLS_FILES_UNUSABLE,
-                f"The TLS files have changed and cannot be used, the old ones stay in force: "
-                f"{self.problem}.",
-                "Mend the files; they are looked at every few seconds.",
+                f"The changed TLS files cannot be used: {self.problem}. The old ones stay in use.",
+                "Repair the files; the daemon checks them every few seconds.",
             )
 
 

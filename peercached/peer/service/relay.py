@@ -90,7 +90,10 @@ class Relay:
         call = CALLS.get(request.method)
         if call is not None and call.steers and not self._authenticated:
             log.warning(
-                "refused %s by %s: peers are not authenticated", request.method, caller.node_id
+                "refused admin command %s relayed by %s: peers are not authenticated (neither "
+                "cluster_secret_file nor TLS)",
+                request.method,
+                caller.node_id,
             )
             raise Refusal(
                 grpc.StatusCode.PERMISSION_DENIED,

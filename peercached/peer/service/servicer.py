@@ -143,7 +143,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             log.debug("a peer's call ended with the server: %s", error)
             return
         else:
-            log.error("a peer's call failed", exc_info=error)
+            log.error("internal error in a peer's call", exc_info=error)
             code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
         await context.abort(code, details)
 

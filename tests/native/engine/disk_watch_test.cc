@@ -24,10 +24,16 @@ TEST_F(DiskWatchTest, healthy_disk_is_not_reported) { EXPECT_TRUE(told().empty()
 
 TEST_F(DiskWatchTest, trouble_is_reported_at_its_begin_and_end) {
   for (const DiskState trouble : {DiskState::read_only, DiskState::stalled}) {
+    const bool stops = trouble == DiskState::read_only;
     stats.state = trouble;
-    stats.why = stats.why_stopped = "the disk tier at /mnt/disk is not well";
-    stats.write_stops += trouble == DiskState::read_only ? 1 : 0;
-    EXPECT_EQ(told(), std::vector{stats.why});
+    stats.why = stats.why_stopped = "it is not well";
+    stats.write_stops += stops ? 1 : 0;
+    const std::string begin = stops
+                                  ? "the disk tier at /mnt/disk takes no new pages: it is not well"
+                                  : "the disk tier at /mnt/disk does not answer: it is not well";
+    const auto sentences = told();
+    ASSERT_EQ(sentences.size(), 1u);
+    EXPECT_TRUE(sentences[0].starts_with(begin)) << sentences[0];
     EXPECT_TRUE(told().empty()) << "once";
     stats.state = DiskState::on;
     stats.why.clear();
@@ -37,9 +43,9 @@ TEST_F(DiskWatchTest, trouble_is_reported_at_its_begin_and_end) {
 
 TEST_F(DiskWatchTest, stop_between_two_looks_is_reported) {
   stats.write_stops = 1;
-  stats.why_stopped = "the disk tier takes no new pages";
-  EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again, after a "
-                                             "moment in which the disk tier takes no new pages"});
+  stats.why_stopped = "no space";
+  EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again; for a "
+                                             "moment it took no new pages: no space"});
   EXPECT_TRUE(told().empty()) << "once";
 }
 
@@ -48,13 +54,13 @@ TEST_F(DiskWatchTest, each_look_reports_only_new_damage) {
   stats.recovery_corrupt = 3;
   auto sentences = told();
   ASSERT_EQ(sentences.size(), 2u);
-  EXPECT_TRUE(sentences[0].starts_with("3 pages")) << sentences[0];
-  EXPECT_TRUE(sentences[1].starts_with("2 segment files")) << sentences[1];
+  EXPECT_TRUE(sentences[0].starts_with("dropped 3 damaged")) << sentences[0];
+  EXPECT_TRUE(sentences[1].starts_with("deleted 2 segment files")) << sentences[1];
   stats.reads_corrupt = 4;
   stats.reads_failed = 1;
   sentences = told();
   ASSERT_EQ(sentences.size(), 1u);
-  EXPECT_TRUE(sentences[0].starts_with("5 pages")) << sentences[0];
+  EXPECT_TRUE(sentences[0].starts_with("dropped 5 damaged")) << sentences[0];
   EXPECT_TRUE(told().empty());
 }
 

@@ -40,7 +40,7 @@ TEST_F(RailWatchTest, ChangedGidAndMtuAreReported) {
   rails[0].address.gid.index = 5;
   rails[0].address.gid.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 7};
   rails[0].address.mtu = 5;
-  EXPECT_EQ(told(), Told{"rail 0 (mlx5_0:1) has GID 5 (10.0.0.7) and MTU 4096 now"});
+  EXPECT_EQ(told(), Told{"address of rail 0 (mlx5_0:1) changed: now GID 5 (10.0.0.7), MTU 4096"});
 }
 
 TEST_F(RailWatchTest, UnreachedAndRecoveredPeersAreReported) {

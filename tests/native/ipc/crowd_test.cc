@@ -72,7 +72,7 @@ TEST_F(IpcCrowd, ConnectionsPerProcessAreBoundedAndFreedOnClose) {
     EXPECT_NE(reply->body.find("has 3 connections"), std::string::npos) << reply->body;
   }
   EXPECT_EQ(server->stats().crowded, 50u);
-  expect_said("the most that one process may: close some (and 49 more like it)");
+  expect_said("the limit for one process: close some (and 49 more like it)");
   expect_bystander_served();
   third.reset();
   EXPECT_TRUE(eventually([&] {

@@ -192,7 +192,7 @@ TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
   Reading reading({row});
   reading.read(*reader_of(endpoint), 60'000);
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  EXPECT_TRUE(says(watcher.troubles().at(0), "nothing but change its key"));
+  EXPECT_TRUE(says(watcher.troubles().at(0), "only key updates and no data"));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ class Heartbeats:
             # At least 1 ms ahead, or a time that is just past would make this a busy loop.
             self._tick_at(max(self._membership.next_at(now), now + 0.001), now)
         except Exception:
-            log.exception("membership's tick failed; will retry")
+            log.exception("membership tick failed; will retry")
             self._tick_at(now + interval_s / 4, now)
 
     def _tick_at(self, at: float, now: float) -> None:

@@ -45,16 +45,15 @@ def say(membership: Membership, say: Say, now: float) -> None:
     if now - reach.refused_at < REFUSED_LATELY_S:
         say(
             kinds.FAR_NUMBERS,
-            f"{reach.refused} messages of members named a view or sequence number far "
-            "above all that this node has heard of; they were ignored.",
-            "Look for a node that does not belong here, or is faulty. If this node was cut off for "
-            "years, restart it.",
+            f"{reach.refused} messages from members were ignored: their view or sequence number is "
+            "far above any number this node knows.",
+            "Find the faulty or foreign node. If this node was disconnected for years, restart it.",
         )
     if membership.refused:
         say(
             kinds.OUT_OF_CLUSTER,
-            f"Out of the cluster: {membership.refused}.",
-            "Restart it after that.",
+            f"The cluster refuses this node: {membership.refused}.",
+            "Fix that, then restart this daemon.",
         )
         return
     waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
@@ -66,8 +65,9 @@ def say(membership: Membership, say: Say, now: float) -> None:
         why = "; ".join(link.problem for link in links if link.problem) or "it is starting"
         say(
             kinds.NOT_IN_A_VIEW,
-            f"Not in a view yet, so this node serves only its own pages: {why}.",
-            "It joins by itself once a master takes it; look at the heads' status.",
+            f"This node has not joined a view yet and serves only its own pages: {why}.",
+            "It joins when a master accepts it. If that takes long, run peercachectl status on the "
+            "heads.",
         )
     else:
         for link in links:
@@ -76,7 +76,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
                 say(
                     kinds.MASTER_UNREACHABLE,
                     f"{what} {link.endpoint} cannot be reached: {link.problem}.",
-                    "Start it, or mend the network; another node has taken its part meanwhile.",
+                    "Start it, or repair the network. The other masters do its work meanwhile.",
                 )
 
 
@@ -93,8 +93,8 @@ def _say_unreached(membership: Membership, say: Say) -> None:
         return
     say(
         kinds.NO_MASTER,
-        f"No master can be reached, so this node goes on with view {membership.view.counter}: "
-        f"{why}.",
+        f"No master can be reached: {why}. This node keeps using view {membership.view.counter}, "
+        "which may become stale.",
         "Start the heads named in discovery_addr, or mend the network; if they stay away, other "
         "nodes become masters.",
     )

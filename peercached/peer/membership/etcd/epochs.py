@@ -45,7 +45,7 @@ class EtcdEpochs:
             self._epochs.learn([(namespace_id, epoch)], asked=True)
             self._known[namespace_id] = epoch
         except ValueError as error:
-            log.warning("the key %r in etcd is not used: %s", kv.key, error)
+            log.warning("ignoring the etcd key %r: %s", kv.key, error)
 
     async def tell(self) -> None:
         """Writes epochs that are higher here than in etcd. All members hear of a clear at once, so

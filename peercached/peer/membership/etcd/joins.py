@@ -107,7 +107,7 @@ def joins_of(value: bytes, put_at: float) -> Joins | None:
     number = rb"(\d{1,9}\.\d{1,3})"
     found = re.fullmatch(rb" ".join((number, number, number, rb"([01])")), value)
     if found is None:
-        log.warning("the joins %r in etcd are not used", value)
+        log.warning("ignoring this node's malformed join history in etcd: %r", value)
         return None
     weight, gap_s, since_s = (float(found[i]) for i in (1, 2, 3))
     return Joins(weight, gap_s, put_at - since_s, put_at, found[4] == b"1")

@@ -56,5 +56,5 @@ class EtcdKeys:
                 raise ValueError(f"it is of {member.node_id!r}")
             return member
         except (ValueError, DecodeError) as error:
-            log.warning("the key %r in etcd is not used: %s", kv.key, error)
+            log.warning("ignoring the etcd key %r: %s", kv.key, error)
             return None

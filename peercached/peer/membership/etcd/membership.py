@@ -129,7 +129,10 @@ class EtcdMembership:
                 await self._session()
             except EtcdError as error:
                 if str(error) != self.problem:
-                    log.warning("membership is not kept up: %s", error)
+                    log.warning(
+                        "no session with etcd: %s (keeping the last view, if any; will retry)",
+                        error,
+                    )
                 self._go_on_without(str(error))
                 await self._client.use_next()
             except Taken as error:
@@ -139,12 +142,12 @@ class EtcdMembership:
             except WaitOver:
                 continue
             except _KeyLost as error:
-                log.warning("%s: this node registers again", error)
+                log.warning("%s: registering this node again", error)
                 last, self._renewed_at = self._renewed_at, time.monotonic()
                 if self._renewed_at - last > RENEWALS_APART_S:
                     continue
             except Exception as error:
-                log.exception("the session with etcd ended")
+                log.exception("unexpected error in the etcd session; will retry")
                 self._go_on_without(f"{type(error).__name__}: {error}")
             pause = RETRY_FIRST_S * 2 ** min(self._failures, 16)
             self._failures += 1
@@ -154,7 +157,10 @@ class EtcdMembership:
         self.problem = problem
         remembered = None if self._tried.is_set() else self._remembered
         if remembered is not None and 0 < remembered.number < VIEW_NUMBER_MAX:
-            log.info("starts with view %d of an earlier run", remembered.counter)
+            log.info(
+                "no session with etcd at startup: starting with view %d saved by an earlier run",
+                remembered.counter,
+            )
             self._on_view(self._state.begin_cold(remembered))
         self._tried.set()
 

@@ -17,13 +17,17 @@ def say(
     """Reports to `say`. `problem` is empty while the session with etcd is up. `waits` says why this
     node does not join yet, empty if it may. `missing`: members of the view that etcd lacks."""
     if refused:
-        say(kinds.OUT_OF_CLUSTER, f"Out of the cluster: {refused}.", "Restart it after that.")
+        say(
+            kinds.OUT_OF_CLUSTER,
+            f"The cluster refuses this node: {refused}.",
+            "Fix that, then restart this daemon.",
+        )
     elif problem:
         go_on = f"goes on with view {view.counter}" if view.number else "serves only its own pages"
         say(
             kinds.ETCD_UNREACHABLE,
-            f"etcd keeps no membership for this node, which {go_on}: {problem}.",
-            "Look at etcd and at etcd_endpoints; this node keeps trying.",
+            f"This node has no session with etcd: {problem}. Meanwhile it {go_on}.",
+            "Check etcd and etcd_endpoints. This node keeps trying.",
         )
     elif waits:
         say_waits(say, waits)
@@ -31,9 +35,9 @@ def say(
         names = ", ".join(missing[:NAMES_MAX]) + (", ..." if len(missing) > NAMES_MAX else "")
         say(
             kinds.ETCD_LOST_MEMBERS,
-            f"etcd has come back without {names}; this node keeps view {view.counter} for the "
-            "time of a lease.",
-            "They register again by themselves; who does not is gone, and out of the view then.",
+            f"etcd lost its entries for {names}. This node keeps view {view.counter} for one "
+            "lease time.",
+            "Running nodes register again by themselves. The others then leave the view.",
         )
     elif view.number == 0:
         say(
