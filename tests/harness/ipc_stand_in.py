@@ -92,6 +92,8 @@ class IpcStandIn:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             self._listener = None
+            # Else a connection that it has just accepted would be served for ever.
+            self._threads[0].join(seconds(10))
         with self._lock:
             connections, self._connections = self._connections, []
         for connection in connections:
