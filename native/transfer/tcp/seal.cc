@@ -233,7 +233,7 @@ bool Seal::fail(int rc) {
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
   const bool is_reader = token_of_ == nullptr;
   token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_);
-  if (token_unknown_) trouble_ += ": no shared session token; a new handshake is needed";
+  if (token_unknown_) trouble_ += ": no session token in common: shake hands again";
   errno = EPROTO;
   return false;
 }

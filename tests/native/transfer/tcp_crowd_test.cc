@@ -41,7 +41,7 @@ TEST_F(TcpCrowd, ConnectionFloodIsRefusedAndReadersGoOn) {
   }
   EXPECT_EQ(holder.server->stats().crowded, 100u);
   EXPECT_EQ(holder.server->stats().bad_hellos, 0u);
-  expect_said("from 127.0.0.1: 4 of that address");
+  expect_said("from 127.0.0.1: too many connections without a hello (4 from that address");
   expect_served(holder, *engine, 2);
   silent.clear();
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 1; }));
