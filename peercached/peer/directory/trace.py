@@ -71,7 +71,8 @@ def _steps(
     ended: float,
 ) -> Any:
     own = placement.own.address
-    for name, begin, end, holder, status in steps:
+    # A step is listed when it ends, so each owner comes before the step that it is part of.
+    for name, begin, end, holder, status in sorted(steps, key=lambda step: step[1]):
         node = placement.nodes.get(holder)
         step: dict[str, Any] = {
             "name": name,
@@ -100,7 +101,7 @@ def _word(status: int) -> str:
     try:
         return Status(status).name
     except ValueError:
-        return "not known yet"  # the get goes on to the next step
+        return Status.absent.name  # not found in this step; the get goes on to the next
 
 
 def _us(seconds: float) -> float:
