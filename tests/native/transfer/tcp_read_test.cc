@@ -360,10 +360,13 @@ TEST_P(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
   auto engine = make_reader(watcher, config);
   engine->add_peer(kPeer, holder.endpoint());
   const std::vector<RecordRow> rows = holder.set_many(0, 16, 1 << 20);
-  Reading reading(rows);
-  reading.read(*engine);
-  expect_pages(reading, 0);
-  EXPECT_GE(holder.server->stats().refused, 1u);
+  // One channel may bring all pages before the others have said hello.
+  EXPECT_TRUE(eventually([&] {
+    Reading reading(rows);
+    reading.read(*engine);
+    expect_pages(reading, 0);
+    return holder.server->stats().refused >= 1;
+  }));
   EXPECT_TRUE(watcher.troubles().empty()) << "one channel is enough";
 }
 
