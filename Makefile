@@ -154,7 +154,7 @@ asan tsan: %: setup-%
 	@tools/sanitized $(SANITIZE) .venv-$@/bin/python -m pytest -m "not slow" \
 	    --timeout 600 tests/unit tests/cluster $(ARGS)
 
-## make asan-rdma    the native RDMA tests under the address sanitizer, emulated: 6 minutes
+## make asan-rdma    the native RDMA tests under the address sanitizer, emulated: 6 to 9 minutes
 asan-rdma: setup-rdma setup-asan
 	@.venv-asan/bin/cmake --build build/native-asan -j $(JOBS) --target rdma_test
 	@tests/rdma/vm --engine qemu --nodes 4 --mem 3072 --timeout 3600 -- \
@@ -256,10 +256,11 @@ crash-disk: setup
 	@PEERCACHED_DISK_CRASHES=$(CRASHES) build/native/disk_test \
 	    --gtest_filter='DiskCrash.*:*DiskPowerCut.*'
 
-## make docs          docs/configuration.md from the schema
+## make docs          docs/configuration.md, health.md and metrics.md from their sources
 docs: setup
 	@$(PY) -m peercached.config.document
 	@$(PY) -m peercached.health.document
+	@$(PY) -m peercached.metrics.document
 
 clean:
 	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang dist

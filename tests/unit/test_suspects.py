@@ -1,5 +1,6 @@
 """Suspicion of peers, and the backoff of pings to a suspect."""
 
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -7,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from peercached.directory.placement import Node
+from peercached.events import _TROUBLE, PEER_TROUBLE, Events
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.failure_detector import FAIR_S, FailureDetector
 from peercached.peer.rpc.failures import Disconnected, TimedOut
@@ -107,11 +109,16 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
     assert new.suspect
 
 
-def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
-    peer = node()
+def detector_of(peer: Node) -> FailureDetector:
     placement = SimpleNamespace(nodes={peer.index: peer}, own=None)
     detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None), 1.0)
     detector._schedule = lambda: None
+    return detector
+
+
+def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
+    peer = node()
+    detector = detector_of(peer)
     detector.failed(peer, TimedOut("10.0.0.5:1", FAIR_S / 2))
     assert not peer.suspect
     detector.failed(peer, TimedOut("10.0.0.5:1", FAIR_S))
@@ -119,3 +126,16 @@ def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
     detector.suspects.answered(peer, 0.0)
     detector.failed(peer, Disconnected("10.0.0.5:1: refused"))
     assert peer.suspect
+
+
+@pytest.mark.parametrize("token_unknown", [True, False])
+def test_peer_that_refuses_our_token_is_pinged_at_once(token_unknown: bool) -> None:
+    peer = node()
+    detector = detector_of(peer)
+    placement = SimpleNamespace(nodes={peer.index: peer})
+    events = Events.__new__(Events)
+    events._placement, events._failures = cast(Any, placement), detector
+    trouble = _TROUBLE.pack(peer.address.incarnation, peer.index, token_unknown) + b"refused"
+    events._handle(PEER_TROUBLE, 0, 0.0, trouble)
+    assert peer.suspect
+    assert bool(detector.suspects.due(time.monotonic())) == token_unknown
