@@ -6,42 +6,51 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peercached.admin.status import Status
-from peercached.config import Config
-from peercached.data_plane import serve_workers
+from peercached.data_plane.disk import DiskStatus
+from peercached.data_plane.latencies import latencies
+from peercached.data_plane.make import serve_workers
+from peercached.data_plane.recovery import RecoveryStatus
+from peercached.data_plane.status import DataPlaneStatus
 from peercached.directory import ring_report
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.epochs import Epochs
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
+from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import Placement, RingBuilder
 from peercached.directory.publisher import Publisher
 from peercached.events import Events
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
-from peercached.node_latencies import latencies
-from peercached.node_status import NodeStatus
+from peercached.node_status import Identity, LastReload, NodeStatus
+from peercached.operations import Operations
 from peercached.overview.overview import Overview
-from peercached.overview.summary import summary_of
+from peercached.overview.summary import Summary, summary_of
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.channels.connects import Connects
+from peercached.peer.channels.data_links import DataLinks
+from peercached.peer.channels.status import TransportStatus
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.epoch_catch_up import catch_up
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.directory.promotes import Promotes
+from peercached.peer.directory.status import DirectoryStatus
 from peercached.peer.directory.streams import Streams
+from peercached.peer.directory.trim import Trim
 from peercached.peer.drain.adopts import Adopts
-from peercached.peer.drain.drain import Drain, Limits
+from peercached.peer.drain.drain import Drain
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.membership.etcd.client import EtcdClient
 from peercached.peer.membership.etcd.membership import EtcdMembership
+from peercached.peer.membership.status import MembershipStatus
 from peercached.peer.membership.view_keeper import ViewKeeper
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
@@ -49,9 +58,10 @@ from peercached.peer.removals.member import Removals
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import Disconnected
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.local_node import LocalNode
+from peercached.peer.service.relay import Relay
+from peercached.peer.service.security import SecurityStatus
 from peercached.peer.service.server import PeerServer
 from peercached.peer.service.servicer import PeerServicer
 from peercached.periodic import Periodic
@@ -86,7 +96,7 @@ class Daemon:
 
     def __init__(
         self,
-        config: Config,
+        settings: Settings,
         engine: Engine,
         native: Native,
         secret: Secret,
@@ -96,10 +106,12 @@ class Daemon:
         ring: RingBuilder,
         remembered: View | None = None,
     ) -> None:
+        config = settings.config
         self.config = config
         self.engine = engine
-        timeout_s = config.rpc_timeout_ms / 1000
-        self.timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
+        self._starting = True
+        self._timeout_s = config.rpc_timeout_ms / 1000
+        self._timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
         address = NodeAddress(
             config.node_id,
             incarnation,
@@ -110,135 +122,13 @@ class Daemon:
             engine.rails,
             secret.key.public if secret.key is not None else b"",
         )
-        self.secret = secret
-        self.tls = tls
-        self.peers = Peers(lambda: self.placement.own.address, secret, tls, timeout_s)
-        self.views = ViewChanges(self)
-        self.peers.on_session = self.views.on_session
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
-        self.peers.member_at = self.placement.member_at
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
-        self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
-        self.cluster = self._make_cluster(address, rank, remembered, tls)
-        self.owner_side = OwnerSide(engine)
-        self.local = LocalShard(engine, native)
-        self.local.on_refused = self.owner_side.own_records_refused
-        self.failures = FailureDetector(engine, self.placement, self.peers, timeout_s)
-        self.streams = Streams(
-            engine,
-            native,
-            self.placement,
-            self.owner_side,
-            self.local,
-            self.peers,
-            self.failures,
-        )
-        self.publisher = Publisher(
-            engine,
-            self.local,
-            self.streams,
-            config.publish_timeout_ms / 1000,
-            self.placement,
-        )
-        self.streams.publisher = self.publisher
-        self.lookups = Lookups(
-            engine, native, self.placement, self.owner_side, self.peers, self.failures, timeout_s
-        )
-        self.connects = Connects(engine, self.placement, self.peers, self.failures, timeout_s)
-        self.accepts = Accepts(engine, self.placement)
-        self.failures.on_suspect = self.views.on_suspect
-        self.node_status = NodeStatus(self)
-        self.overview = Overview(
-            self.placement,
-            self.peers,
-            lambda: summary_of(Status.model_validate(dict(self.status()))),
-            self.node_status.members,
-            config.max_masters,
-        )
-        self.promotes = Promotes(
-            engine, native, self.placement, self.peers, self.failures, timeout_s
-        )
-        self.node = LocalNode(
-            engine,
-            native,
-            self.placement,
-            self.owner_side,
-            self.publisher,
-            self.cluster,
-            self.epochs,
-            self.accepts,
-            Adopts(engine, self.placement, self.epochs, timeout_s),
-            self.overview,
-            self.promotes,
-            timeout_s,
-            self._handle_events,
-        )
-        self.sessions = Sessions(
-            secret,
-            lambda: self.placement.own.address,
-            engine.admit_reader,
-            engine.expel_reader,
-            self._member_like,
-        )
-        self.removals = Removals(
-            engine,
-            self.placement,
-            RemovalStore(config.state_dir, config.node_id, secret.cluster_key()),
-            self.node.published,
-            self.cluster.has_left,
-            self.epochs,
-        )
-        self.removal_driver = RemovalDriver(
-            self.removals,
-            self.placement,
-            self.peers,
-            self.failures,
-            timeout_s,
-            lambda: self.cluster.waits,
-        )
-        self.cluster_wide = ClusterWide(
-            engine,
-            self.placement,
-            self.peers,
-            self.lookups,
-            self.failures,
-            self.epochs,
-            self.removal_driver,
-            timeout_s,
-        )
-        self.removal_catch_up = RemovalCatchUp(
-            engine,
-            self.placement,
-            self.peers,
-            self.removals,
-            timeout_s,
-            self.timing.recovery_wait_s,
-            self.streams.resync_all,
-            lambda: self.cluster.waits,
-        )
-        self.servicer = PeerServicer(
-            self.node,
-            self.removals,
-            self.removal_catch_up,
-            self.sessions,
-            tls,
-            config.data_sealed,
-        )
-        self.servicer.on_call = self.failures.called_by
-        self.server = PeerServer(self.servicer, tls)
-        self.drain = Drain(
-            engine,
-            self.placement,
-            self.peers,
-            self.lookups,
-            self.failures,
-            self._announce_drain,
-            self.node.withdraw_here,
-            self.node.drop_here,
-            self._leave_for_good,
-            lambda: self.removals.vouches,
-            timeout_s,
-        )
+        self.status = NodeStatus(engine)
+        self._build_rpc(secret, tls)
+        self._build_membership(address, rank, remembered, tls)
+        self._build_directory(native, settings)
+        self._build_service(native, secret, tls, settings)
         self.events = Events(
             engine,
             self.placement,
@@ -251,30 +141,90 @@ class Daemon:
             self.promotes,
             self.removal_driver,
         )
-        self.started_at = time.monotonic()
-        self._starting = True
-        self._trimming: asyncio.Future[int] | None = None
+        # In the order of their dependencies: streams open only after the owner's side has the view.
+        self.views = ViewChanges(
+            self.placement,
+            self.owner_side,
+            [
+                self.failures,
+                self.connects,
+                self.accepts,
+                self.sessions,
+                self.node,
+                self.removals,
+                self.removal_driver,
+                self.streams,
+                self.peers,
+                self.links,
+                self.keeper,
+            ],
+        )
         self._ticker = Periodic(
             TICK_S,
             [
-                self._suspect_late_owners,
-                lambda _: self._take_sets_or_not(),
+                self.streams.suspect_late_owners,
+                self._take_sets_or_not,
                 self.streams.check,
                 self.promotes.tell_used,
                 self.owner_side.tend,
                 self.removal_driver.tend,
                 self.removal_catch_up.tend,
                 self._log_notices,
-                self._trim,
+                Trim(engine, self.placement).tend,
             ],
         )
-        self.settings = Settings.fixed(config)
-        self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
+        self.status.add(
+            self.drain,
+            self._membership_status,
+            self.failures,
+            SecurityStatus(
+                config, engine, self.placement, secret, tls, self.sessions, self.servicer
+            ),
+            DirectoryStatus(
+                self.publisher, self._pending, self.streams, self.lookups, self.owner_side
+            ),
+            RecoveryStatus(self.epochs.keeper),
+            self.removal_driver,
+            TransportStatus(engine, self.placement, self.connects, self.accepts, config.protocol),
+            DataPlaneStatus(engine, config.faults),
+            DiskStatus(config.disk_path, self.promotes),
+            LastReload(settings),
+            Identity(config, self.placement, self.web),
+            self.web,
+        )
+
+    def _build_rpc(self, secret: Secret, tls: Tls | None) -> None:
+        engine, placement, timeout_s = self.engine, self.placement, self._timeout_s
+        self.peers = Peers(
+            lambda: placement.own.address, secret, tls, timeout_s, placement.member_at
+        )
+        self.sessions = Sessions(
+            secret,
+            lambda: placement.own.address,
+            engine.admit_reader,
+            engine.expel_reader,
+            self._member_like,
+        )
+        self.failures = FailureDetector(engine, placement, self.peers, timeout_s)
+        self.connects = Connects(engine, placement, self.peers, self.failures, timeout_s)
+        self.accepts = Accepts(engine, placement)
+        self.links = DataLinks(engine, placement, self.peers, self.failures)
+
+    def _build_membership(
+        self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
+    ) -> None:
+        config = self.config
+        self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
+        self.cluster = self._make_cluster(address, rank, remembered, tls)
+        self.peers.keep_also(self.cluster.endpoints)
+        self._membership_status = MembershipStatus(
+            self.engine, self.placement, self.cluster, config.discovery_addr
+        )
 
     def _make_cluster(
         self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
     ) -> Cluster:
-        config, timing = self.config, self.timing
+        config, timing = self.config, self._timing
         if config.membership == "etcd":
             return EtcdMembership(
                 address,
@@ -283,7 +233,7 @@ class Daemon:
                 timing,
                 self.peers,
                 self.epochs,
-                self.views.apply,
+                self._on_view,
                 self._on_refused,
                 remembered,
             )
@@ -304,27 +254,192 @@ class Daemon:
             self.peers,
             self.epochs,
             LifeSigns(self.engine),
-            self.views.apply,
+            self._on_view,
             self._on_refused,
         )
 
+    def _build_directory(self, native: Native, settings: Settings) -> None:
+        engine, placement, timeout_s = self.engine, self.placement, self._timeout_s
+        self.owner_side = OwnerSide(engine)
+        self.local = LocalShard(engine, native, self.owner_side.own_records_refused)
+        self._pending = PendingBatches(engine)
+        self.streams = Streams(
+            engine,
+            native,
+            placement,
+            self.owner_side,
+            self.local,
+            self._pending,
+            self.peers,
+            self.failures,
+        )
+        self.publisher = Publisher(
+            engine,
+            self.local,
+            self.streams,
+            self._pending,
+            self.config.publish_timeout_ms / 1000,
+            placement,
+        )
+        settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
+        self.lookups = Lookups(
+            engine, native, placement, self.owner_side, self.peers, self.failures, timeout_s
+        )
+        self.promotes = Promotes(engine, native, placement, self.peers, self.failures, timeout_s)
+
+    def _build_service(
+        self, native: Native, secret: Secret, tls: Tls | None, settings: Settings
+    ) -> None:
+        """What peers, operators and dashboards ask of this node."""
+        config, engine, placement = self.config, self.engine, self.placement
+        timeout_s = self._timeout_s
+        self.overview = Overview(
+            placement,
+            self.peers,
+            self._summary,
+            self._membership_status.members,
+            config.max_masters,
+        )
+        self.node = LocalNode(
+            engine,
+            native,
+            placement,
+            self.owner_side,
+            self.publisher,
+            self.cluster,
+            self.epochs,
+            self.accepts,
+            Adopts(engine, placement, self.epochs, timeout_s),
+            self.overview,
+            self.promotes,
+            timeout_s,
+            self._handle_events,
+        )
+        self._build_removals(secret)
+        self.drain = Drain(
+            engine,
+            placement,
+            self.peers,
+            self.lookups,
+            self.failures,
+            self._announce_drain,
+            self.node.withdraw_here,
+            self.node.drop_here,
+            self._leave_for_good,
+            lambda: self.removals.vouches,
+            timeout_s,
+        )
+        self.operations = Operations(
+            engine,
+            placement,
+            self.lookups,
+            self.cluster_wide,
+            self.removal_driver,
+            self.drain,
+            self.status,
+            partial(
+                ring_report.document, engine, placement, self.owner_side, self.local, self.streams
+            ),
+            settings,
+        )
+        authenticated = secret.present or tls is not None
+        self.relay = Relay(self.operations, placement, self.peers, authenticated)
+        self.servicer = PeerServicer(
+            self.node,
+            self.removals,
+            self.removal_catch_up,
+            self.sessions,
+            tls,
+            config.data_sealed,
+            self.failures.called_by,
+            self.relay.answer,
+        )
+        self.server = PeerServer(self.servicer, tls)
+        self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
+
+    def _build_removals(self, secret: Secret) -> None:
+        config, engine, placement = self.config, self.engine, self.placement
+        timeout_s = self._timeout_s
+        self.removals = Removals(
+            engine,
+            placement,
+            RemovalStore(config.state_dir, config.node_id, secret.cluster_key()),
+            self.node.published,
+            self.cluster.has_left,
+            self.epochs,
+        )
+        self.removal_driver = RemovalDriver(
+            self.removals,
+            placement,
+            self.peers,
+            self.failures,
+            timeout_s,
+            lambda: self.cluster.waits,
+        )
+        self.removal_catch_up = RemovalCatchUp(
+            engine,
+            placement,
+            self.peers,
+            self.removals,
+            timeout_s,
+            self._timing.recovery_wait_s,
+            self.streams.resync_all,
+            lambda: self.cluster.waits,
+        )
+        self.cluster_wide = ClusterWide(
+            engine,
+            placement,
+            self.peers,
+            self.lookups,
+            self.failures,
+            self.epochs,
+            self.removal_driver,
+            timeout_s,
+        )
+
     def _web_routes(self) -> dict[str, Handler]:
-        timed = partial(latencies, self)
-        found = routes(self.status, timed)
+        timed = partial(latencies, self.engine, self.placement, [self.lookups.latency])
+        status = self.operations.status
+        found = routes(status, timed)
         if self.config.metrics_dashboard:
-            found |= api_routes(self.status, timed, self.overview.document, self.locate)
+            found |= api_routes(status, timed, self.overview.document, self.operations.locate)
             found |= dashboard_routes()
         return found
 
-    def _take_sets_or_not(self) -> None:
-        """Takes sets only while the cluster accepts this node. Removals do not reach a node that is
-        out, so a page set here meanwhile could be read after its removal."""
-        is_out = bool(self.cluster.waits) or self.removal_catch_up.is_held_out
-        self.engine.set_taking(self.drain.takes_sets and not is_out)
+    # --- what one part asks of others that are built later
+
+    def _on_view(self, view: View) -> None:
+        self.views.apply(view)
+
+    def _handle_events(self) -> None:
+        self.events.drain()
+
+    def _on_refused(self, reason: str) -> None:
+        if not self._starting:
+            log.error(
+                "the cluster refuses this node: %s (fix that, then restart this daemon)", reason
+            )
+
+    def _summary(self) -> Summary:
+        return summary_of(Status.model_validate(self.status.document()))
 
     def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
         node = self.placement.find(caller.node_id, caller.incarnation)
         return node.address if node is not None else None
+
+    # --- periodic
+
+    def _take_sets_or_not(self, now: float) -> None:
+        """Takes sets only while the cluster accepts this node. Removals do not reach a node that is
+        out, so a page set here meanwhile could be read after its removal."""
+        del now
+        is_out = bool(self.cluster.waits) or self.removal_catch_up.is_held_out
+        self.engine.set_taking(self.drain.takes_sets and not is_out)
+
+    def _log_notices(self, now: float) -> None:
+        del now
+        for sentence in self.engine.take_notices():
+            log.warning("%s", sentence)
 
     # --- life
 
@@ -336,7 +451,7 @@ class Daemon:
         if self.config.clustered:
             await self.server.start(self.config.host, self.config.meta_port)
             self.cluster.start()
-            timing = self.timing
+            timing = self._timing
             await self.cluster.settle(
                 timing.call_deadline_s + timing.replace_after_s + 2 * timing.heartbeat_interval_s
             )
@@ -353,15 +468,14 @@ class Daemon:
         self.removal_driver.start()
         self._starting = False
         self.epochs.keeper.raised()  # recovered pages may carry newer epochs: store them
-        self._take_sets_or_not()
+        self._take_sets_or_not(time.monotonic())
         serve_workers(self.engine, self.config)
 
     async def _learn_what_was_cleared(self) -> None:
         """Catches up on clears, or workers would get pages that were cleared while we were away."""
         others = [n for n in self.placement.nodes.values() if n is not self.placement.own]
         masters = {str(master["node_id"]) for master in self.cluster.document()["masters"]}
-        timeout_s = self.config.rpc_timeout_ms / 1000
-        await catch_up(self.epochs, self.peers, others, masters, timeout_s)
+        await catch_up(self.epochs, self.peers, others, masters, self._timeout_s)
 
     async def _hear_of_all_pages(self) -> None:
         """Waits for all holders' records. If two nodes start together, they may own both copies of
@@ -381,26 +495,36 @@ class Daemon:
             # Serve nothing once we have left: removals reach members only.
             self.engine.end_serving()
             await self._leave()
-        await self.cluster.stop()
-        self.overview.stop()
-        self.events.stop()
+        stops: list[Callable[[], Awaitable[None] | None]] = [
+            self.cluster.stop,
+            self.overview.stop,
+            self.events.stop,
+            self._stop_engine,
+            partial(self.server.stop, SERVER_GRACE_S),
+            self.accepts.stop,
+            self.links.stop,
+            self._ticker.stop,
+            self.removal_catch_up.stop,
+            self.removal_driver.stop,
+            self.removals.stop,
+            self.lookups.stop,
+            self.promotes.stop,
+            self.failures.stop,
+            self.streams.stop,
+            self.keeper.stop,
+            self.epochs.keeper.stop,
+            self.peers.close,
+            self.connects.end,
+        ]
+        for stop in stops:
+            if (ends := stop()) is not None:
+                await ends
+
+    async def _stop_engine(self) -> None:
         # Off the loop: the stop joins threads that may still need an answer from it.
         await asyncio.get_running_loop().run_in_executor(None, self.engine.stop)
-        await self.server.stop(SERVER_GRACE_S)
-        self.accepts.stop()
-        self.views.stop()
-        self._ticker.stop()
-        await self.removal_catch_up.stop()
-        await self.removal_driver.stop()
-        await self.removals.stop()
-        await self.lookups.stop()
-        await self.promotes.stop()
-        await self.failures.stop()
-        await self.streams.stop()
-        await self.keeper.stop()
-        await self.epochs.keeper.stop()
-        await self.peers.close()
-        self.connects.end()
+
+    # --- leaving
 
     def _announce_drain(self, drains: bool) -> None:
         if not self.config.clustered:
@@ -430,72 +554,5 @@ class Daemon:
             )
 
     async def _flush(self) -> None:
-        deadline = time.monotonic() + FLUSH_S
         self.events.drain()
-        while not (self.streams.idle() and self.publisher.idle):
-            if time.monotonic() >= deadline:
-                log.info(
-                    "stopping with unacknowledged records after waiting %g s: harmless, owners "
-                    "drop the records of a node that left",
-                    FLUSH_S,
-                )
-                return
-            await asyncio.sleep(0.01)
-
-    def _suspect_late_owners(self, now: float) -> None:
-        for owner in self.publisher.expire(now):
-            if owner in self.placement.nodes:
-                node = self.placement.nodes[owner]
-                # However short the timeout: the next set would wait for this owner, too.
-                late = f"{node.address.endpoint} did not take records in time"
-                self.failures.failed(node, Disconnected(late))
-
-    def _log_notices(self, now: float) -> None:
-        del now
-        for sentence in self.engine.take_notices():
-            log.warning("%s", sentence)
-
-    def _trim(self, now: float) -> None:
-        trims = self._trimming is not None and not self._trimming.done()
-        if not trims and self.placement.trim_due(now):
-            loop = asyncio.get_running_loop()
-            self._trimming = loop.run_in_executor(None, self.engine.shard_trim)
-
-    def _handle_events(self) -> None:
-        self.events.drain()
-
-    def _on_refused(self, reason: str) -> None:
-        if not self._starting:
-            log.error(
-                "the cluster refuses this node: %s (fix that, then restart this daemon)", reason
-            )
-
-    def take(self, settings: Settings) -> None:
-        """Follows changes of the keys that may change at run time."""
-        self.settings = settings
-        settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
-
-    # --- for operators (operations.py)
-
-    def status(self) -> Mapping[str, Any]:
-        return self.node_status.document()
-
-    async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
-        return await self.cluster_wide.locate(namespace, key)
-
-    def ring(self) -> Mapping[str, Any]:
-        return ring_report.document(
-            self.engine, self.placement, self.owner_side, self.local, self.streams.status()
-        )
-
-    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
-        self.drain.start(Limits(bytes_max, seconds, stay))
-
-    async def undrain(self) -> None:
-        await self.drain.undo()
-
-    async def clear(self, namespace: str) -> list[str]:
-        return await self.cluster_wide.clear(namespace)
-
-    async def forget_node(self, node_id: str) -> list[str]:
-        return await self.removal_driver.forget_everywhere(node_id)
+        await self.streams.flush(FLUSH_S)

@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING
 from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.daemon import Daemon
-from peercached.data_plane import listen, make_engine
+from peercached.data_plane.make import listen, make_engine
+from peercached.data_plane.recovery import recovery_of, told
+from peercached.data_plane.transport import describe
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
 from peercached.observe.lost_callers import expect_lost_callers
-from peercached.operations import Operations
+from peercached.peer.membership.this_node import new_incarnation, own_rank
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.relay import Relay
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
-from peercached.this_node import new_incarnation, own_rank
-from peercached.transport_health import describe
-from peercached.warm_restart import recovery_of, told
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -81,7 +79,7 @@ async def run(
     listen(engine, config)
     ring = Ring()
     daemon = Daemon(
-        config,
+        settings,
         engine,
         _native,
         secret,
@@ -91,11 +89,7 @@ async def run(
         lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         remembered,
     )
-    daemon.take(settings)
-    operations = Operations(daemon, settings)
-    relay = Relay(operations, daemon.placement, daemon.peers, secret.present or tls is not None)
-    daemon.servicer.operate = relay.answer
-    admin = AdminServer(config.admin_socket, operations, relay)
+    admin = AdminServer(config.admin_socket, daemon.operations, daemon.relay)
     try:
         if not await stop.unless_asked(daemon.start()):
             stopping(STOP_S)
@@ -103,7 +97,7 @@ async def run(
         await admin.start()
         if config.metrics_enabled:
             await daemon.web.start()
-        ready(daemon.node_status.line)
+        ready(daemon.status.line)
         await stop.asked.wait()
         # With a pool_file the pages survive the restart, so do not hand them over.
         hand_over = stop.hand_over and not config.pool_file

@@ -111,7 +111,7 @@ def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
 
 
 def _versions() -> dict[str, Any]:
-    from peercached.build_info import build_info
+    from peercached.observe.build_info import build_info
 
     packages = {}
     for name in _PACKAGES:

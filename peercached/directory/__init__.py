@@ -1,7 +1,8 @@
 """The directory of pages and their holders: rings, record streams and lookups, as state machines.
 
     placement.py  a view -> holder indices and ring of the engine; also keeps former rings
-    publisher.py  a batch of records -> our shard and the owners' streams -> the answer
+    publisher.py  a batch of records -> our shard and the owners' streams
+    pending.py    batches that wait for their owners' acknowledgements
     stream.py     HolderStream: sends our records to one owner, with resync
     owner.py      OwnerSide: the other end, for all holders
     local.py      our records in our own shard

@@ -28,7 +28,10 @@ class LocalShard:
     meanwhile.
     """
 
-    def __init__(self, engine: Engine, native: Native) -> None:
+    def __init__(self, engine: Engine, native: Native, on_refused: Callable[[], None]) -> None:
+        """`on_refused` is called when our shard refuses a record of ours: its misses are no longer
+        final."""
+        self._on_refused = on_refused
         self._engine = engine
         self._native = native
         self._view_number = 0
@@ -41,8 +44,6 @@ class LocalShard:
         self.in_sync_for = -1
         self.refused_full = 0
         self.resyncs = 0
-        # Called when our shard refused a record of ours: its misses are no longer final.
-        self.on_refused: Callable[[], None] = lambda: None
         self.exact = True  # our shard has no record of a page that our pool lacks
         self._complete = True  # no refusal since the last summary
         self._refusals = Refusals()
@@ -60,7 +61,7 @@ class LocalShard:
             self.refused_full += count
             self._complete = False
             self.in_sync_for = -1
-            self.on_refused()
+            self._on_refused()
 
     def check(self, now: float) -> None:
         """Begins a resync when a retry of refused records is due."""

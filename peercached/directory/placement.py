@@ -47,6 +47,7 @@ class Node:
 
 @dataclass(slots=True)
 class Change:
+    view: View
     added: list[Node] = field(default_factory=list)
     removed: list[Node] = field(default_factory=list)
 
@@ -88,7 +89,7 @@ class Placement:
         """Gives the engine the new ring; then drops the nodes that left. `settled`: the present
         ring is fully synced, as far as we know."""
         before = dict(self.nodes)
-        change = Change()
+        change = Change(view)
         keep = {SELF}
         for record in view.members:
             member = record.address

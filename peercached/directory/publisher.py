@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool
 from peercached.directory.local import LocalShard
+from peercached.directory.pending import PendingBatch, PendingBatches
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -44,17 +44,6 @@ class FormerOwners(Protocol):
         """Former owners that readers with a former view still ask."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    rows: bytes
-    waiting: dict[int, bytes]  # owner -> its part
-    accepted: list[bytes]  # parts that an owner has applied
-    deadline: float
-    fair: bool  # the owners get the whole timeout, so missing it counts against them
-    done: Callable[[set[int]], None]
-    failed: set[int]  # owners
-
-
 class Publisher:
     """Sans-I/O; not thread safe; `now` is monotonic seconds.
 
@@ -68,6 +57,7 @@ class Publisher:
         engine: Engine,
         local: LocalShard,
         streams: Streams,
+        pending: PendingBatches,
         timeout_s: float,
         former_owners: FormerOwners,
     ) -> None:
@@ -77,10 +67,8 @@ class Publisher:
         self._streams = streams
         self._timeout_s = timeout_s
         self._tickets = count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending = pending
         self.batches = 0
-        self.unreached = 0  # batches answered although no owner had applied any part
-        self.timeouts = 0
 
     def wait_at_most(self, timeout_ms: float) -> None:
         """Sets the timeout, from the next batch on."""
@@ -133,13 +121,9 @@ class Publisher:
             else:
                 failed.add(owner)
         deadline = now + min(left_s, self._timeout_s)
-        pending = _Pending(
-            rows, waiting, accepted, deadline, left_s >= self._timeout_s, done, failed
-        )
-        if waiting:
-            self._pending[ticket] = pending
-        else:
-            self._finish(pending)
+        fair = left_s >= self._timeout_s
+        batch = PendingBatch(rows, waiting, accepted, deadline, fair, done, failed)
+        self._pending.add(ticket, batch)
 
     def forward(self, rows: bytes, now: float) -> None:
         """Sends records without waiting for them: withdrawals after eviction."""
@@ -160,62 +144,3 @@ class Publisher:
                 self._local.apply(part)
             else:
                 self._streams.offer(owner, part, 0)
-
-    def acknowledged(self, owner: int, tickets: Iterable[int]) -> None:
-        for ticket in tickets:
-            pending = self._pending.get(ticket)
-            if pending is None:
-                continue
-            part = pending.waiting.pop(owner, None)
-            if part is not None:
-                pending.accepted.append(part)
-            if not pending.waiting:
-                del self._pending[ticket]
-                self._finish(pending)
-
-    def lost(self, owner: int, tickets: Iterable[int]) -> None:
-        """The owner's stream broke, or dropped these tickets."""
-        for ticket in tickets:
-            self._give_up(owner, ticket)
-
-    def stop_waiting_for(self, owner: int) -> None:
-        """The owner is suspect: pending batches stop waiting for it."""
-        for ticket in [t for t, p in self._pending.items() if owner in p.waiting]:
-            self._give_up(owner, ticket)
-
-    def _give_up(self, owner: int, ticket: int) -> None:
-        pending = self._pending.get(ticket)
-        if pending is None or pending.waiting.pop(owner, None) is None:
-            return
-        pending.failed.add(owner)
-        if not pending.waiting:
-            del self._pending[ticket]
-            self._finish(pending)
-
-    def expire(self, now: float) -> set[int]:
-        """Answers overdue batches. Returns the owners that let the whole timeout pass: the next
-        batch should not wait for them."""
-        silent: set[int] = set()
-        for ticket in [t for t, p in self._pending.items() if now >= p.deadline]:
-            pending = self._pending.pop(ticket)
-            self.timeouts += 1
-            if pending.fair:
-                silent |= pending.waiting.keys()
-            pending.failed |= pending.waiting.keys()
-            self._finish(pending)
-        return silent
-
-    def _finish(self, pending: _Pending) -> None:
-        # If an owner failed, only the parts that another owner applied are visible to readers. So
-        # mark only those as published.
-        if not pending.failed:
-            self._engine.mark_published(pending.rows)
-        else:
-            for part in pending.accepted:
-                self._engine.mark_published(part)
-            self.unreached += bool(pending.rows) and not pending.accepted
-        pending.done(pending.failed)
-
-    @property
-    def idle(self) -> bool:
-        return not self._pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from peercached.directory.layout import SELF
 from peercached.directory.local import LocalShard
@@ -14,18 +14,23 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+class StreamStatus(Protocol):
+    """The record streams to the owners (peer/directory/streams.py)."""
+
+    def status(self) -> Sequence[Mapping[str, Any]]: ...
+
+
 def document(
     engine: Engine,
     placement: Placement,
     owner_side: OwnerSide,
     local: LocalShard,
-    streams: Sequence[Mapping[str, Any]],
+    streams: StreamStatus,
 ) -> dict[str, Any]:
-    """`streams`: the result of Streams.status()."""
     first = dict(engine.ring_shares())
     owned = dict(engine.ring_shares(placement.replicas))
     unsynced = owner_side.unsynced()
-    to_owner = {stream["owner"]: stream for stream in streams}
+    to_owner = {stream["owner"]: stream for stream in streams.status()}
     own_live = local.in_sync_for == placement.view.number
 
     def of(node: Node) -> dict[str, Any]:

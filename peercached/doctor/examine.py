@@ -11,10 +11,10 @@ from pathlib import Path
 from peercached.admin.status import Status
 from peercached.config import Config
 from peercached.config.values import split_address
+from peercached.data_plane.transport import rdma_devices
 from peercached.doctor import firewall, kernel, memory, peers, ports
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding
-from peercached.transport_health import rdma_devices
 
 CAP_IPC_LOCK = 14
 _FILTER_S = 5.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from prometheus_client import Metric
 
+from peercached.data_plane.transport import rail_name
 from peercached.metrics.bounded import by_peer
 from peercached.metrics.single import Single, at, counter, gauge, singles
-from peercached.transport_health import rail_name
 
 _SINGLES = (
     Single(

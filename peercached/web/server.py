@@ -16,11 +16,13 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from typing import Any
 
 import h11
 
+from peercached.component import Component, Stats
 from peercached.observe.port_holder import port_holder
 from peercached.web.message import Request, Response, text
 
@@ -59,7 +61,7 @@ class WebCounters:
     failed: int = 0  # handlers that raised
 
 
-class WebServer:
+class WebServer(Component):
     """Call start() and stop() once each, on one event loop."""
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Handler]) -> None:
@@ -81,10 +83,6 @@ class WebServer:
             return 0
         return int(self._server.sockets[0].getsockname()[1])
 
-    @property
-    def connections(self) -> int:
-        return len(self._connections)
-
     async def start(self) -> None:
         """Binds and serves. An OSError names the remedy."""
         try:
@@ -102,6 +100,14 @@ class WebServer:
                 + "; set metrics_port or metrics_host, or metrics_enabled to false",
             ) from error
         _log.info("metrics and the dashboard are served at %s:%d", self._host, self.port)
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        del stats
+        return {"metrics": {"connections": self.connections, **asdict(self.counters)}}
 
     async def stop(self) -> None:
         """Closes all connections at once."""

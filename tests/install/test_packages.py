@@ -92,7 +92,10 @@ def test_both_commands_run(installed: Path) -> None:
     assert "SGLang" in run(installed / "peercached", "--help")
     assert run(installed / "peercached", "--version") == f"peercached {__version__}\n"
     assert run(installed / "peercachectl", "--version") == f"peercachectl {__version__}\n"
-    script = "from peercached.build_info import build_info; print(build_info()['native_version'])"
+    script = (
+        "from peercached.observe.build_info import build_info; "
+        "print(build_info()['native_version'])"
+    )
     assert run(installed / "python", "-c", script) == f"{__version__}\n"
 
 

@@ -100,5 +100,5 @@ def with_node(
 
 
 def security(node: LoopNode) -> dict[str, Any]:
-    found: dict[str, Any] = node.daemon.status()["security"]
+    found: dict[str, Any] = node.daemon.status.document()["security"]
     return found

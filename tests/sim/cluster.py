@@ -22,6 +22,7 @@ from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
+from peercached.service.settings import Settings
 from sim.agreement import Agreement
 from sim.engine import SimEngine
 from sim.fake_engine import FakeNative, build_ring, unpack_rows
@@ -71,7 +72,7 @@ class SimNode:
         plane = cluster.data_plane(self, config, incarnation)
         self.engine = plane.engine
         self.daemon = Daemon(
-            config,
+            Settings.fixed(config),
             cast(Any, self.engine),
             plane.native,
             Secret(b"of them all"),
@@ -156,6 +157,11 @@ class SimNode:
     def ask(self, work: Callable[[], Any]) -> Any:
         """Runs `work` at once in this process, even if it hangs."""
         return self.process.run(work)
+
+    def removals_status(self) -> dict[str, Any]:
+        """The section `removals` of its status."""
+        found: dict[str, Any] = self.ask(lambda: self.daemon.removal_driver.sections({}))
+        return dict(found["removals"])
 
     # --- pages
 

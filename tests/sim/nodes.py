@@ -13,9 +13,10 @@ from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.demo import process
 from peercached.directory.layout import ROW_BYTES
+from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.tls import Tls
-from peercached.this_node import new_incarnation
+from peercached.service.settings import Settings
 from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
@@ -65,7 +66,7 @@ class LoopNode:
         self.engine = FakeEngine()
         self.engine.rails = rails
         self.daemon = Daemon(
-            self.config,
+            Settings.fixed(self.config),
             cast(Any, self.engine),
             cast(Any, FakeNative),
             Secret(secret),
@@ -122,7 +123,7 @@ class LoopNode:
         return not self.daemon.failures.suspects.reasons()
 
     def sentences(self) -> str:
-        return "\n".join(h["sentence"] for h in self.daemon.status()["health"])
+        return "\n".join(h["sentence"] for h in self.daemon.status.document()["health"])
 
 
 async def in_sync(*nodes: LoopNode) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peercached.config import Config
-from peercached.data_plane import make_engine
+from peercached.data_plane.make import make_engine
 from sim.homes import Home
 from sim.real_time import RealTime
 from sim.signs import Heard, Signs

@@ -82,11 +82,7 @@ def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
 def check_over(cluster: SimCluster) -> None:
     """After a long quiet time no removal is running, and every node vouches for its pages."""
     for node in cluster.nodes.values():
-        now = node.clock
-        found = {
-            **node.ask(lambda: node.daemon.removals.document(now)),  # noqa: B023
-            **node.ask(lambda: node.daemon.removal_driver.document(now)),  # noqa: B023
-        }
+        found = node.removals_status()
         assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
         assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
 

@@ -31,11 +31,11 @@ def holders_of(size: int) -> set[str] | None:
 
 
 def only_holders_tell(daemon: Daemon, holders: Container[str]) -> None:
-    streams, side, views, nodes = (
-        daemon.streams, daemon.owner_side, daemon.views, daemon.placement.nodes
+    streams, side, links, nodes = (
+        daemon.streams, daemon.owner_side, daemon.links, daemon.placement.nodes
     )  # fmt: skip
     tells = daemon.placement.own.address.node_id in holders
-    set_streams, set_side, greet = streams.set_view, side.set_view, views._greet
+    set_streams, set_side, greet = streams.set_view, side.set_view, links._greet
 
     def streams_to_all(number: int, added: list[Node], removed: list[Node]) -> None:
         set_streams(number, added if tells else [], removed if tells else [])
@@ -52,5 +52,5 @@ def only_holders_tell(daemon: Daemon, holders: Container[str]) -> None:
     replaced.set_view = streams_to_all
     replaced = side
     replaced.set_view = wait_for_holders
-    replaced = views
+    replaced = links
     replaced._greet = greet_holder

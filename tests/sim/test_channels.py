@@ -85,7 +85,7 @@ def test_members_exchange_their_number_of_rails() -> None:
             await eventually(lambda: first.engine.connected and second.engine.connected)
             assert [entry[-1] for entry in second.engine.connected.values()] == [2]
             assert [entry[-1] for entry in first.engine.connected.values()] == [0]
-            members = Status.model_validate(dict(second.daemon.status())).membership.members
+            members = Status.model_validate(second.daemon.status.document()).membership.members
             assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
 
     run(claim())

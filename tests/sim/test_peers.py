@@ -20,12 +20,12 @@ from peercached.daemon import StartRefused
 from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
+from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
-from peercached.this_node import new_incarnation
 from sim.fake_engine import digest_of, each
 from sim.nodes import CLEAR, LOOKUP, PUBLISH, REMOVE, LoopNode, eventually, free_port, in_sync
 
@@ -433,7 +433,7 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             assert await first.ask(CLEAR, bytes(4) + b"model") == b""
             assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
-            assert await first.daemon.clear("model") == ["b"]
+            assert await first.daemon.operations.clear("model") == ["b"]
 
     run(claim())
 
@@ -572,18 +572,20 @@ def test_status_and_locate_fill_their_documents() -> None:
             page = first.engine.digest("model", b"key")
             first.engine.post(PUBLISH, first.engine.set_page(page, length=4096), 1.0)
             await eventually(lambda: second.engine.shard)
-            status = Status.model_validate(dict(second.daemon.status()))
+            status = Status.model_validate(second.daemon.status.document())
             assert [m.node_id for m in status.membership.members] == ["a", "b"]
             assert [(s.owner, s.state) for s in status.streams] == [("a", "live")]
             assert any("not authenticated" in h.sentence for h in status.health)
-            located = Located.model_validate(dict(await second.daemon.locate("model", b"key")))
+            located = Located.model_validate(
+                dict(await second.daemon.operations.locate("model", b"key"))
+            )
             assert {o.node_id for o in located.owners} == {"a", "b"}
             assert all(o.answered for o in located.owners)
             assert [(h.node_id, h.length, h.resident) for h in located.holders] == [
                 ("a", 4096, True)
             ]
             with pytest.raises(ValueError, match="empty key"):
-                await second.daemon.locate("model", b"")
+                await second.daemon.operations.locate("model", b"")
 
     run(claim())
 

@@ -32,7 +32,7 @@ def run(story: Any, secret: bytes = SECRET) -> None:
 
 def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
     relay = Relay(source, node.daemon.placement, node.daemon.peers, authenticated)
-    node.daemon.servicer.operate = relay.answer
+    node.daemon.servicer._operate = relay.answer
     return relay
 
 

@@ -161,13 +161,13 @@ def test_removal_ends_when_a_lost_process_has_restarted() -> None:
         ours = cluster.nodes["n0000"]
         cluster.remove(ours, KEYS[0])
         cluster.run(TTL_S)
-        assert ours.daemon.removal_driver.document(ours.clock)["missing"].keys() == {"n0001"}
+        assert ours.removals_status()["missing"].keys() == {"n0001"}
         cluster.leave("n0002")
         cluster.run(2 * TTL_S)
         cluster.start("n0001")
         cluster.until_agreed(20 * TTL_S)
         cluster.run(4 * TTL_S)
-        assert ours.daemon.removal_driver.document(ours.clock)["unsure"] == 0
+        assert ours.removals_status()["unsure"] == 0
 
 
 def test_removal_does_not_wait_for_its_drivers_earlier_incarnation(

@@ -7,6 +7,7 @@ from sim.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of, 
 
 from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool, withdrawals_of
 from peercached.directory.local import LocalShard
+from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import FORMER_S, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Member, NodeAddress, View
@@ -26,10 +27,12 @@ class Holder:
         self.now = NOW
         self.offered: list[tuple[str, bytes]] = []
         self.tickets: dict[int, int] = {}  # owner -> its latest ticket
+        self.pending = PendingBatches(engine)
         self.publisher = Publisher(
             engine,
-            LocalShard(engine, FakeNative()),
+            LocalShard(engine, FakeNative(), lambda: None),
             self,
+            self.pending,
             1.0,
             self.placement,
         )
@@ -99,7 +102,7 @@ def test_take_back_waits_for_the_former_owner(holder: Holder) -> None:
     assert all(holder.tickets.values()), "an answer comes from both"
     for owner, ticket in holder.tickets.items():
         assert not told
-        holder.publisher.acknowledged(owner, [ticket])
+        holder.pending.acknowledged(owner, [ticket])
     assert told == [set()]
 
 

@@ -22,7 +22,10 @@ class Own:
     def __init__(self) -> None:
         self.engine = FakeEngine()
         self.engine.set_ring(*build_ring({"a": SELF}), 1)
-        self.shard = LocalShard(cast(Any, self.engine), FakeNative())
+        self.refusals: list[bool] = []
+        self.shard = LocalShard(
+            cast(Any, self.engine), FakeNative(), lambda: self.refusals.append(True)
+        )
 
     def set(self, name: str) -> None:
         self.shard.apply(self.engine.set_page(digest_of(name)))
@@ -82,8 +85,6 @@ def test_echo_kept_during_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_own_refused_record_ends_sync_until_the_shard_has_room() -> None:
     own = Own()
-    refusals: list[bool] = []
-    own.shard.on_refused = lambda: refusals.append(True)
     own.shard.set_view(3)
     while own.scan_once():
         pass
@@ -92,7 +93,7 @@ def test_own_refused_record_ends_sync_until_the_shard_has_room() -> None:
     for number in range(8):
         own.set(f"page {number}")
     assert own.shard.refused_full == 3
-    assert refusals
+    assert own.refusals
     assert own.shard.in_sync_for != 3
 
     def check(now: float) -> None:

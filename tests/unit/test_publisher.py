@@ -10,6 +10,7 @@ from sim.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 from peercached.directory.layout import SELF
 from peercached.directory.local import LocalShard
+from peercached.directory.pending import PendingBatches
 from peercached.directory.publisher import Publisher
 from peercached.peer.directory.streams import Streams as PeerStreams
 
@@ -52,8 +53,11 @@ class Node:
         self.engine.set_ring(*build_ring({"a": SELF, "b": B, "c": C}), 2)
         self.streams = Streams()
         engine = cast(Any, self.engine)
-        self.local = LocalShard(engine, FakeNative())
-        self.publisher = Publisher(engine, self.local, self.streams, TIMEOUT_S, NoFormerOwners())
+        self.local = LocalShard(engine, FakeNative(), lambda: None)
+        self.pending = PendingBatches(engine)
+        self.publisher = Publisher(
+            engine, self.local, self.streams, self.pending, TIMEOUT_S, NoFormerOwners()
+        )
         self.answered = 0
         # A page that the two other nodes own.
         each = (digest_of(f"page {number}") for number in range(1000))
@@ -74,56 +78,56 @@ def node() -> Node:
 
 def test_a_set_is_answered_when_all_its_owners_have_the_record(node: Node) -> None:
     ticket = node.set()
-    node.publisher.acknowledged(B, [ticket])
+    node.pending.acknowledged(B, [ticket])
     assert node.answered == 0
-    node.publisher.acknowledged(C, [ticket])
+    node.pending.acknowledged(C, [ticket])
     assert node.answered == 1
     assert node.digest in node.engine.published
-    node.publisher.acknowledged(C, [ticket])
+    node.pending.acknowledged(C, [ticket])
     assert node.answered == 1, "once"
-    assert node.publisher.idle
+    assert node.pending.idle
 
 
 def test_nobody_waits_for_an_owner_that_is_suspect(node: Node) -> None:
     ticket = node.set()
-    node.publisher.acknowledged(B, [ticket])
-    node.publisher.stop_waiting_for(C)
+    node.pending.acknowledged(B, [ticket])
+    node.pending.stop_waiting_for(C)
     assert node.answered == 1
     assert node.digest in node.engine.published, "b has it"
-    assert node.publisher.idle
+    assert node.pending.idle
 
 
 def test_without_any_owner_a_set_is_answered_and_counted(node: Node) -> None:
     node.streams.up = {B: False, C: False}
     node.set()
     assert node.answered == 1
-    assert node.publisher.unreached == 1
+    assert node.pending.unreached == 1
     assert node.engine.published == set()
 
 
 def test_overdue_set_is_answered_and_the_late_owner_named(node: Node) -> None:
     ticket = node.set()
-    node.publisher.acknowledged(B, [ticket])
-    assert node.publisher.expire(TIMEOUT_S - 0.01) == set()
-    assert node.publisher.expire(TIMEOUT_S) == {C}
+    node.pending.acknowledged(B, [ticket])
+    assert node.pending.expire(TIMEOUT_S - 0.01) == set()
+    assert node.pending.expire(TIMEOUT_S) == {C}
     assert node.answered == 1
-    assert node.publisher.timeouts == 1
-    assert node.publisher.idle
+    assert node.pending.timeouts == 1
+    assert node.pending.idle
 
 
 def test_an_impatient_worker_proves_nothing_about_an_owner(node: Node) -> None:
     node.set(left_s=0.1)
-    assert node.publisher.expire(0.1) == set()
+    assert node.pending.expire(0.1) == set()
     assert node.answered == 1
 
 
 def test_a_broken_stream_is_not_waited_for(node: Node) -> None:
     ticket = node.set()
-    node.publisher.lost(B, [ticket])
+    node.pending.lost(B, [ticket])
     assert node.answered == 0
-    node.publisher.lost(C, [ticket])
+    node.pending.lost(C, [ticket])
     assert node.answered == 1
-    assert node.publisher.unreached == 1
+    assert node.pending.unreached == 1
 
 
 def test_take_back_waits_for_records_already_in_flight(node: Node) -> None:
@@ -134,11 +138,11 @@ def test_take_back_waits_for_records_already_in_flight(node: Node) -> None:
     node.publisher.take_back(b"", 0.0, 10.0, told.append)
     assert {owner for owner, _ in node.streams.tickets} == {B, C}
     ticket = node.streams.tickets[-1][1]
-    node.publisher.acknowledged(B, [ticket])
+    node.pending.acknowledged(B, [ticket])
     assert len(told) == 1
-    node.publisher.lost(C, [ticket])
+    node.pending.lost(C, [ticket])
     assert told[1:] == [{C}]
-    assert node.publisher.unreached == 0, "there was nothing to reach it with"
+    assert node.pending.unreached == 0, "there was nothing to reach it with"
 
 
 def test_take_back_reports_owners_that_may_lack_the_withdrawal(node: Node) -> None:
@@ -148,7 +152,7 @@ def test_take_back_reports_owners_that_may_lack_the_withdrawal(node: Node) -> No
     node.streams.up[B] = False
     node.publisher.take_back(row, 0.0, 10.0, told.append)
     ticket = node.streams.tickets[-1][1]
-    node.publisher.acknowledged(C, [ticket])
+    node.pending.acknowledged(C, [ticket])
     assert told.pop() == {B}, "it is not connected"
     node.streams.up[B] = True
     node.publisher.take_back(b"", 0.0, 10.0, told.append)
@@ -163,7 +167,7 @@ def test_take_back_reports_owners_that_may_lack_the_withdrawal(node: Node) -> No
     node.local.exact = True
     node.streams.busy = [B]
     node.publisher.take_back(b"", 0.0, 10.0, told.append)
-    node.publisher.expire(TIMEOUT_S)
+    node.pending.expire(TIMEOUT_S)
     assert told.pop() == {B}, "it takes too long"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.said import said
 
-from peercached.disk_status import say_disk
+from peercached.data_plane.disk import say_disk
 from peercached.removals.sentences import say_removals
 
 

@@ -7,9 +7,13 @@ from typing import Any
 
 from harness.said import said as findings
 
+from peercached.data_plane.transport import (
+    describe,
+    protocol_with,
+    rdma_devices,
+    say_transport,
+)
 from peercached.membership import NodeAddress
-from peercached.node_status import protocol_with
-from peercached.transport_health import describe, rdma_devices, say_transport
 
 RAIL = {
     "rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3, "netdev": "eth2",

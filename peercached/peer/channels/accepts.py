@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
@@ -51,9 +51,9 @@ class Accepts:
         """Call after the server has stopped. Running calls end by themselves; no others begin."""
         self._threads.stop()
 
-    def forget(self, node: Node) -> None:
-        """The node left the view."""
-        self._threads.forget(node)
+    def view_changed(self, change: Change) -> None:
+        for node in change.removed:
+            self._threads.forget(node)
 
     def _member(self, caller: NodeAddress) -> Node:
         node = self._placement.find_process(caller)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Change, Node, Placement
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
 from peercached.peer.rpc.auth import AuthError
@@ -79,10 +79,10 @@ class Connects:
         """Call after stop(), once all wishes are answered."""
         self._threads.stop()
 
-    def forget(self, node: Node) -> None:
-        """The node left the view."""
-        self._turns.pop(node, None)
-        self._threads.forget(node)
+    def view_changed(self, change: Change) -> None:
+        for node in change.removed:
+            self._turns.pop(node, None)
+            self._threads.forget(node)
 
     def _answer(self, connect_id: int, task: asyncio.Task[tuple[Node, bytes]]) -> None:
         error = None if task.cancelled() else task.exception()

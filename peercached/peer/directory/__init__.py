@@ -6,4 +6,6 @@ promotes         asks holders to bring pages from their disks into memory
 cluster_wide     clears a namespace on all members, and locates one key
 epoch_catch_up   learns at start which namespaces were cleared while the node was away
 trace            times the steps of one get
+trim             drops records that this node no longer owns
+status           streams and lookups in the status document
 """

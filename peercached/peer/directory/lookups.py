@@ -78,6 +78,7 @@ class Lookups:
         self.watched: dict[bytes, list[Asked]] = {}
         self.counters = LookupCounters()
         self.latency = LatencyCounts("lookup_rpc")  # only calls that were answered
+        failures.on_suspect(self.stop_waiting_for)
 
     async def find(self, digests: bytes, left_s: float) -> bytes:
         """Looks up packed digests, within `left_s`. Returns packed records with our holder indices:

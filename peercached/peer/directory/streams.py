@@ -17,8 +17,8 @@ from peercached.directory.layout import ZERO_SUMMARY
 from peercached.directory.local import LocalShard
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Node, Placement
-from peercached.directory.publisher import Publisher
+from peercached.directory.pending import PendingBatches
+from peercached.directory.placement import Change, Node, Placement
 from peercached.directory.stream import HolderStream, Want
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import AuthError
@@ -35,6 +35,7 @@ RECONNECT_FIRST_S = 0.05
 RECONNECT_MAX_S = 2.0
 # Overdue means seconds late, and there may be thousands of streams: do not check at every tick.
 CHECK_EVERY_S = 0.25
+FLUSH_LOOK_S = 0.01
 
 
 class _Line:
@@ -64,10 +65,11 @@ class Streams:
         placement: Placement,
         owner_side: OwnerSide,
         local: LocalShard,
+        pending: PendingBatches,
         peers: Peers,
         failures: FailureDetector,
     ) -> None:
-        self.publisher: Publisher | None = None  # set once both exist
+        self._pending = pending
         self._engine = engine
         self._native = native
         self._placement = placement
@@ -81,6 +83,7 @@ class Streams:
         self._check_at = 0.0
         self._scanner: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        failures.on_suspect(lambda node: pending.stop_waiting_for(node.index))
 
     def start(self) -> None:
         self._scanner = asyncio.ensure_future(self._scan_loop())
@@ -116,10 +119,12 @@ class Streams:
         ]
 
     def _lost(self, owner: int, tickets: list[int]) -> None:
-        assert self.publisher is not None
-        self.publisher.lost(owner, tickets)
+        self._pending.lost(owner, tickets)
 
     # --- views
+
+    def view_changed(self, change: Change) -> None:
+        self.set_view(change.view.number, change.added, change.removed)
 
     def set_view(self, number: int, added: list[Node], removed: list[Node]) -> None:
         """Opens and closes streams for a new view. Call it after the engine has the new ring."""
@@ -166,6 +171,27 @@ class Streams:
         for line in self._lines.values():
             line.stream.resync()
         self._scan_wanted.set()
+
+    def suspect_late_owners(self, now: float) -> None:
+        """Answers overdue batches of records, and suspects the owners that let the whole timeout
+        pass. However short it is: the next set would wait for them, too."""
+        for owner in self._pending.expire(now):
+            if (node := self._placement.nodes.get(owner)) is not None:
+                late = f"{node.address.endpoint} did not take records in time"
+                self._failures.failed(node, Disconnected(late))
+
+    async def flush(self, seconds: float) -> None:
+        """Waits until the owners have all records, for at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not (self.idle() and self._pending.idle):
+            if time.monotonic() >= deadline:
+                log.info(
+                    "stopping with unacknowledged records after waiting %g s: harmless, owners "
+                    "drop the records of a node that left",
+                    seconds,
+                )
+                return
+            await asyncio.sleep(FLUSH_LOOK_S)
 
     def check(self, now: float) -> None:
         """Ends connections with overdue acknowledgements, and retries records that were refused for
@@ -262,13 +288,11 @@ class Streams:
                 raise Disconnected(f"{line.node.address.endpoint} closed the stream")
 
     async def _read(self, line: _Line, call: Any) -> None:
-        publisher = self.publisher
-        assert publisher is not None
         owner = line.node.index
         while (message := await call.read()) is not EOF:
             before = _standing(line.stream)
             if done := line.stream.ack(wire.ack_of(message)):
-                publisher.acknowledged(owner, done)
+                self._pending.acknowledged(owner, done)
             if _standing(line.stream) != before:
                 self._open_owners()
             line.problem = ""

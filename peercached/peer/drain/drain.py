@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES
 from peercached.directory.placement import Node, Placement
+from peercached.health import Say
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.drain.report import Progress
 from peercached.peer.drain.takers import takers
@@ -77,7 +79,7 @@ class _Part:
     rows: dict[bytes, bytes]  # by digest
 
 
-class Drain:
+class Drain(Component):
     """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
     takes this node out of the cluster. `vouches` says whether this node has missed no removal."""
@@ -156,6 +158,14 @@ class Drain:
         assert self._task is not None
         # A drain that an operator began may have more time than we have now.
         await asyncio.wait([self._task], timeout=seconds + 2 * READERS_DONE_S)
+
+    # --- for people
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        return {"drain": self.progress.document(_refused(stats))}
+
+    def say(self, say: Say, stats: Stats) -> None:
+        self.progress.say(say, _refused(stats))
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -290,6 +300,11 @@ class Drain:
                 "drain: %s accepts no more pages: %s", node.address.node_id, self._out[node]
             )
             return None
+
+
+def _refused(stats: Stats) -> int:
+    """Pages whose sets were refused because of the drain."""
+    return int(stats.get("operations", {}).get("set", {}).get("draining", 0))
 
 
 def _rows(packed: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from peercached.directory.placement import Change
 from peercached.membership import View
 from peercached.membership.store import Store
 
@@ -16,6 +17,9 @@ class ViewKeeper:
         self._store = store
         self._wanted: View | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def view_changed(self, change: Change) -> None:
+        self.keep(change.view)
 
     def keep(self, view: View) -> None:
         if view.number == 0 or self._store.path is None:

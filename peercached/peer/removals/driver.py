@@ -19,8 +19,10 @@ from typing import Any
 
 import grpc.aio
 
+from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES, check_packed
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Change, Node, Placement
+from peercached.health import Say
 from peercached.membership import NodeAddress
 from peercached.peer.removals.ended import Ended
 from peercached.peer.removals.member import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
@@ -34,6 +36,7 @@ from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
 from peercached.removals.lives import Life
+from peercached.removals.sentences import say_removals
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class Open:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class RemovalDriver:
+class RemovalDriver(Component):
     """Use it on the event loop's thread. `timeout_s` bounds each call to a member. `waits` is
     Cluster.waits (peer/membership/cluster.py)."""
 
@@ -111,7 +114,7 @@ class RemovalDriver:
         self._asking = 0
         self._ended = Ended(peers, timeout_s)
         self._look_at = float("-inf")
-        member.on_over = self._on_over
+        member.on_over(self._on_over)
 
     @property
     def _own(self) -> NodeAddress:
@@ -129,7 +132,8 @@ class RemovalDriver:
         await self._tasks.stop()
         await self._told_by_all.stop()
 
-    def view_changed(self) -> None:
+    def view_changed(self, change: Change) -> None:
+        del change
         self._told_by_all.keep_only({n.address.incarnation for n in self._placement.nodes.values()})
         for one in self._open.values():
             one.news.set()
@@ -515,9 +519,18 @@ class RemovalDriver:
 
     # --- for people
 
-    def document(self, now: float) -> dict[str, Any]:
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        return {"removals": self._document(stats)}
+
+    def say(self, say: Say, stats: Stats) -> None:
+        say_removals(say, self._document(stats))
+
+    def _document(self, stats: Stats) -> dict[str, Any]:
+        now = time.monotonic()
         unsure = [one for one in self._open.values() if one.missing]
         return {
+            **stats.get("removals", {}),
+            **self._member.document(now),
             "unsure": sum(len(one.digests) for one in unsure) // DIGEST_BYTES,
             "unsure_s": max((now - one.began for one in unsure), default=0.0),
             "missing": {who: why for one in unsure for who, why in one.missing.items()},

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
-from peercached.directory.placement import Placement
-from peercached.membership import NodeAddress, View
+from peercached.directory.placement import Change, Placement
+from peercached.membership import NodeAddress
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
@@ -66,7 +66,7 @@ class Removals:
         self.ledger = Ledger()
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
-        self.on_over: Callable[[RemovalId], object] = lambda _: None
+        self._listeners: list[Callable[[RemovalId], None]] = []
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
         self._keeping: asyncio.Task[None] | None = None
@@ -81,9 +81,13 @@ class Removals:
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    def set_view(self, view: View) -> None:
+    def on_over(self, listener: Callable[[RemovalId], None]) -> None:
+        """Calls `listener` with each removal that has ended, whoever drove it."""
+        self._listeners.append(listener)
+
+    def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
-        self.lives.see(view, self._has_left, self.ledger.running_from)
+        self.lives.see(change.view, self._has_left, self.ledger.running_from)
         self.keep_changes()
 
     def vouch(self) -> None:
@@ -199,7 +203,8 @@ class Removals:
             self.lives.over(entry.position, answered)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
-            self.on_over(id)
+            for listener in self._listeners:
+                listener(id)
         self.lives.reach(answered)
         self.keep_changes()
 

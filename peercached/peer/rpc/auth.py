@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.node_key import NodeKey
 
@@ -245,6 +246,12 @@ class Sessions:
                 session.caller.endpoint,
             )
             self.drop(session.caller)
+
+    def view_changed(self, change: Change) -> None:
+        for node in change.removed:
+            self.drop(node.address)
+        for node in change.added:
+            self.expel_impostors_of(node.address)
 
     def expel_impostors_of(self, member: NodeAddress) -> None:
         """Ends the session of another process that claimed to be this new member of our view."""

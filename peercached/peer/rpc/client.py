@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
@@ -28,6 +29,7 @@ from peercached.peer.rpc.failures import (
     Unreachable,
     WrongProcess,
 )
+from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -308,17 +310,36 @@ class Peers:
         secret: Secret,
         tls: Tls | None,
         timeout_s: float,
+        member_at: Callable[[str], NodeAddress | None],
     ) -> None:
-        # Called after each handshake, as each new session brings a new token for the data port.
-        self.on_session: Callable[[PeerLink], None] = lambda link: None
-        self.member_at: Callable[[str], NodeAddress | None] = lambda _: None
+        """`member_at` finds the member of our view at an endpoint."""
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
-            endpoint, own, secret, tls, timeout_s, self._session, self.member_at
+            endpoint, own, secret, tls, timeout_s, self._session, member_at
         )
         self._links: dict[str, PeerLink] = {}
+        self._session_listeners: list[Callable[[PeerLink], None]] = []
+        self._other_endpoints: list[Callable[[], set[str]]] = []
+        self._tasks = Tasks()
+
+    def on_session(self, listener: Callable[[PeerLink], None]) -> None:
+        """Calls `listener` after each handshake: each session has its own token for the data
+        port."""
+        self._session_listeners.append(listener)
 
     def _session(self, link: PeerLink) -> None:
-        self.on_session(link)
+        for listener in self._session_listeners:
+            listener(link)
+
+    def keep_also(self, endpoints: Callable[[], set[str]]) -> None:
+        """Keeps the links to these endpoints although they may not be members'."""
+        self._other_endpoints.append(endpoints)
+
+    def view_changed(self, change: Change) -> None:
+        for node in change.added:
+            self.try_at_once(node.address.endpoint)
+        wanted = {member.address.endpoint for member in change.view.members}
+        for link in self._keep_only(wanted.union(*(more() for more in self._other_endpoints))):
+            self._tasks.spawn(link.close())
 
     def link(self, endpoint: str) -> PeerLink:
         link = self._links.get(endpoint)
@@ -331,10 +352,11 @@ class Peers:
         if (link := self._links.get(endpoint)) is not None:
             link.try_at_once()
 
-    def keep_only(self, endpoints: set[str]) -> list[PeerLink]:
+    def _keep_only(self, endpoints: set[str]) -> list[PeerLink]:
         """Forgets all other links and returns them; the caller closes them."""
         gone = [endpoint for endpoint in self._links if endpoint not in endpoints]
         return [self._links.pop(endpoint) for endpoint in gone]
 
     async def close(self) -> None:
-        await asyncio.gather(*(link.close() for link in self.keep_only(set())))
+        self._tasks.cancel()
+        await asyncio.gather(*(link.close() for link in self._keep_only(set())))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from peercached.directory.placement import Node, Placement
+from peercached.component import Component, Stats
+from peercached.directory.placement import Change, Node, Placement
+from peercached.health import Say, kinds
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
@@ -30,7 +32,7 @@ FAIR_S = 0.05
 PING_TIMEOUT_S = 1.0
 
 
-class FailureDetector:
+class FailureDetector(Component):
     def __init__(
         self, engine: Engine, placement: Placement, peers: Peers, timeout_s: float
     ) -> None:
@@ -39,9 +41,13 @@ class FailureDetector:
         self._placement = placement
         self._peers = peers
         self.suspects = Suspects()
-        self.on_suspect: Callable[[Node], None] = lambda node: None
+        self._listeners: list[Callable[[Node], None]] = []
         self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
+
+    def on_suspect(self, listener: Callable[[Node], None]) -> None:
+        """Calls `listener` with each new suspect, so that nobody waits for it any more."""
+        self._listeners.append(listener)
 
     def failed(self, node: Node, failure: Unreachable | AuthError) -> None:
         """A call to `node` failed: suspects it, unless the timeout was too short to tell."""
@@ -55,7 +61,8 @@ class FailureDetector:
             return
         self._engine.suspect_node(node.index, True)
         log.warning("%s is suspect: %s", node.address.node_id, failure)
-        self.on_suspect(node)
+        for listener in self._listeners:
+            listener(node)
         self._schedule()
 
     def called_by(self, caller: NodeAddress) -> None:
@@ -65,8 +72,21 @@ class FailureDetector:
             self._peers.try_at_once(node.address.endpoint)
             self._schedule()
 
-    def forget(self, node: Node) -> None:
-        self.suspects.forget(node)
+    def view_changed(self, change: Change) -> None:
+        for node in change.removed:
+            self.suspects.forget(node)
+
+    def say(self, say: Say, stats: Stats) -> None:
+        del stats
+        now = time.monotonic()
+        for node, reason, since in self.suspects.reasons():
+            say(
+                kinds.PEER_SUSPECT,
+                f"{node.address.node_id} at {node.address.endpoint} is suspect (for "
+                f"{now - since:.0f} s): {reason}. Its pages are misses meanwhile.",
+                "If it stays: look at that daemon and at the network in between (both ports).",
+                about=node.address.node_id,
+            )
 
     def _schedule(self) -> None:
         if self._timer is not None:

@@ -20,7 +20,7 @@ from peercached.directory.layout import (
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Change, Node, Placement
 from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
@@ -150,9 +150,10 @@ class LocalNode:
         """Compares the node itself: its index may be reused, and stream epochs are not unique."""
         return self._placement.nodes.get(holder.index) is holder
 
-    def send_late(self, answers: list[tuple[int, int, Ack]]) -> None:
-        """Sends acknowledgements that waited for our view."""
-        for holder, epoch, ack in answers:
+    def view_changed(self, change: Change) -> None:
+        """Sends the acknowledgements that waited for this view."""
+        waited = self._owner_side.set_view(change.view.number, self._placement.nodes)
+        for holder, epoch, ack in waited:
             sender = self._senders.get(self._placement.nodes[holder])
             if sender is not None and sender[0] == epoch:
                 self._tasks.spawn(_send(sender[1], ack))

@@ -107,10 +107,13 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         removals: Removals,
         catch_up: RemovalCatchUp,
         sessions: Sessions,
-        tls: Tls | None = None,
-        read_sealed: bool = False,
+        tls: Tls | None,
+        read_sealed: bool,
+        on_call: Callable[[NodeAddress], None],
+        operate: Operate,
     ) -> None:
-        """`read_sealed`: the data port speaks TLS too."""
+        """`read_sealed`: the data port speaks TLS too. `on_call` gets the caller of each
+        authenticated call. `operate` answers operators' calls (peer/service/relay.py)."""
         self._node = node
         self._removals = removals
         self._catch_up = catch_up
@@ -123,9 +126,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._refuse,
             self.limits,
         )
-        self.on_call: Callable[[NodeAddress], None] = lambda caller: None
-        # run.py sets it once this node can answer operators' calls (peer/service/relay.py).
-        self.operate: Operate | None = None
+        self._on_call = on_call
+        self._operate = operate
         self.malformed = 0
         self.misfits = 0
 
@@ -153,7 +155,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 session = self._sessions.find(value)
                 if session is not None:
                     self.limits.proven(context.peer())
-                    self.on_call(session.caller)
+                    self._on_call(session.caller)
                     return session
         # The session ended after the interceptor checked it.
         self.interceptor.unauthenticated += 1
@@ -366,9 +368,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def Operate(self, request: Any, context: Any) -> Any:
         try:
             caller = self._session(context).caller
-            if self.operate is None:
-                raise Unable("this node takes no operators' calls yet")
-            return await self.operate(caller, request)
+            return await self._operate(caller, request)
         except Exception as error:
             await self._refuse(context, error)
 

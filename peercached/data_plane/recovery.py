@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from peercached.component import Component, Stats
+from peercached.directory.epoch_keeper import EpochKeeper
 from peercached.health import Say, kinds
 
 _REASONS = {
@@ -37,6 +39,17 @@ def told(recovery: Mapping[str, Any]) -> Iterator[str]:
     for reason, count in recovery["dropped"].items():
         if count:
             yield f"pool_file {recovery['file']}: {count} pages dropped, they {_REASONS[reason]}"
+
+
+class RecoveryStatus(Component):
+    def __init__(self, epochs: EpochKeeper) -> None:
+        self._epochs = epochs
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        return {"recovery": recovery_of(stats)}
+
+    def say(self, say: Say, stats: Stats) -> None:
+        say_recovery(say, recovery_of(stats), self._epochs.problem)
 
 
 def say_recovery(say: Say, recovery: Mapping[str, Any], epochs_problem: str) -> None:

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from peercached.component import Component, Stats
 from peercached.health import Say, kinds
 
 _LOOK = "Look at the disk (dmesg, smartctl, df) and at who else uses it."
+
+
+class Promotes(Protocol):
+    """Pages that holders bring from disk for their readers (peer/directory/promotes.py)."""
+
+    asked: int
+    served: int
+    refused: int
+
+
+class DiskStatus(Component):
+    """`path`: the key disk_path."""
+
+    def __init__(self, path: str, promotes: Promotes) -> None:
+        self._path = path
+        self._promotes = promotes
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        """An empty section without a disk tier."""
+        disk: dict[str, Any] = dict(stats.get("disk", {}))
+        if disk:
+            disk["path"] = self._path
+            disk["promotes_asked"] = self._promotes.asked
+            disk["promotes_served"] = self._promotes.served
+            disk["promotes_refused"] = self._promotes.refused
+        return {"disk": disk}
+
+    def say(self, say: Say, stats: Stats) -> None:
+        say_disk(say, self._path, stats.get("disk", {}), stats.get("quotas", []))
 
 
 def say_disk(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from peercached.health import Say, kinds
+from peercached.membership import NodeAddress
 
 _DEVICES = Path("/sys/class/infiniband")
 
@@ -17,6 +18,11 @@ def rdma_devices(folder: Path = _DEVICES) -> list[str]:
         return sorted(entry.name for entry in folder.iterdir())
     except OSError:
         return []
+
+
+def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
+    """The protocol for that peer's pages: "rdma" if both nodes have rails."""
+    return "rdma" if own.rails and peer.rails else "tcp"
 
 
 def rail_name(rail: Mapping[str, Any]) -> str:

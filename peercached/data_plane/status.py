@@ -1,0 +1,58 @@
+"""The pool's and the workers' part of the status document, and their health findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from peercached.component import Component, Stats
+from peercached.health import Say, kinds
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# These sections are the data plane's own, field by field.
+_SECTIONS = ("pool", "shard", "copies", "locations", "ipc", "handover", "holds")
+
+
+class DataPlaneStatus(Component):
+    """`faults`: the key of that name."""
+
+    def __init__(self, engine: Engine, faults: str) -> None:
+        self._engine = engine
+        self._faults = faults
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        return {
+            **{name: stats.get(name, {}) for name in _SECTIONS},
+            "quotas": stats.get("quotas", []),
+            "workers": [dict(worker) for worker in self._engine.workers()],
+            "namespaces": [
+                {"id": namespace_id, "epoch": epoch}
+                for namespace_id, epoch in sorted(self._engine.namespace_epochs().items())
+            ],
+        }
+
+    def say(self, say: Say, stats: Stats) -> None:
+        corrupt = stats.get("operations", {}).get("corrupt_local", 0)
+        if corrupt:
+            say(
+                kinds.CORRUPT_HERE,
+                f"{corrupt} pages in this node's pool were corrupt (wrong checksum) and dropped.",
+                "Look for memory errors of this machine (edac-util, mcelog, dmesg).",
+            )
+        for worker in self._engine.workers():
+            if worker["stuck"]:
+                say(
+                    kinds.WORKER_STUCK,
+                    f"Worker {worker['name'] or 'without a name'} (pid {worker['pid']}) gave up "
+                    f"{worker['stuck']} requests that this daemon is still copying. The worker "
+                    "cannot reuse that memory until the copies end.",
+                    "If this lasts, the machine is short of memory, or its memory is very slow: "
+                    "check swap and the daemon's cgroup limits.",
+                )
+        if self._faults:
+            say(
+                kinds.FAULTS_INJECTED,
+                f"Faults are injected into transfers on purpose ({self._faults}).",
+                "Remove the key faults: it is for tests.",
+            )

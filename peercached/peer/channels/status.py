@@ -1,0 +1,75 @@
+"""The transport's part of the status document, its health findings, and the pages read by peer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from peercached.component import Component, Stats
+from peercached.data_plane.transport import protocol_with, rdma_devices, say_transport
+from peercached.directory.placement import Placement
+from peercached.health import Say, kinds
+from peercached.peer.channels.accepts import Accepts
+from peercached.peer.channels.connects import Connects
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+class TransportStatus(Component):
+    """`wanted`: the key protocol."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        connects: Connects,
+        accepts: Accepts,
+        wanted: str,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._connects = connects
+        self._accepts = accepts
+        self._wanted = wanted
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        return {
+            "transport": self._transport(),
+            "transfer": self._transfer(stats),
+            "tcp_server": stats.get("tcp_server", {}),
+        }
+
+    def say(self, say: Say, stats: Stats) -> None:
+        say_transport(say, self._wanted, self._transport(), rdma_devices())
+        corrupt = stats.get("operations", {}).get("corrupt_remote", 0)
+        if corrupt:
+            peers = ", ".join(p["node_id"] for p in self._transfer(stats) if p.get("corrupt"))
+            say(
+                kinds.CORRUPT_FROM_PEERS,
+                f"{corrupt} pages from peers ({peers or 'gone since'}) arrived with a wrong "
+                "checksum. They were read again or became misses.",
+                "Look for memory errors of those machines and for workers that write into their "
+                "receive buffers during a get.",
+            )
+
+    def _transport(self) -> dict[str, Any]:
+        return {
+            **self._engine.transport(),
+            "channels_connected": self._connects.connected,
+            "channels_refused": self._connects.refused,
+            "channels_accepted": self._accepts.accepted,
+            "accepts_refused": self._accepts.refused,
+        }
+
+    def _transfer(self, stats: Stats) -> list[dict[str, Any]]:
+        own, nodes = self._placement.own.address, self._placement.nodes
+        return [
+            {
+                "node_id": node.address.node_id,
+                "incarnation": node.address.incarnation,
+                "engine": protocol_with(own, node.address),
+                **{name: value for name, value in peer.items() if name != "index"},
+            }
+            for peer in stats.get("peers", [])
+            if (node := nodes.get(peer["index"])) is not None
+        ]

@@ -1,0 +1,168 @@
+"""Authentication, encryption and refused callers: the `security` part of the status document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from peercached.component import Component, Stats
+from peercached.config import Config
+from peercached.directory.placement import Placement
+from peercached.health import Say, kinds
+from peercached.peer.rpc.auth import Secret, Sessions
+from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.servicer import PeerServicer
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+class SecurityStatus(Component):
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        placement: Placement,
+        secret: Secret,
+        tls: Tls | None,
+        sessions: Sessions,
+        servicer: PeerServicer,
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._placement = placement
+        self._secret = secret
+        self._tls = tls
+        self._sessions = sessions
+        self._servicer = servicer
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        del stats
+        servicer, interceptor = self._servicer, self._servicer.interceptor
+        return {
+            "security": {
+                "cluster_secret": self._secret.present,
+                **(self._tls.document() if self._tls is not None else {}),
+                "data_sealed": self._config.data_sealed,
+                "refused_handshakes": self._sessions.refused,
+                "misfit_certificates": servicer.misfits,
+                "unauthenticated_calls": interceptor.unauthenticated,
+                "slow_handshakes": interceptor.slow_handshakes,
+                "crowded_handshakes": interceptor.crowded_handshakes,
+                **servicer.limits.document(),
+            }
+        }
+
+    def control_counters(self, stats: Stats) -> dict[str, int]:
+        del stats
+        return {
+            "malformed_calls": self._servicer.malformed,
+            "unauthenticated_calls": self._servicer.interceptor.unauthenticated,
+            "refused_handshakes": self._sessions.refused,
+        }
+
+    def say(self, say: Say, stats: Stats) -> None:
+        self._say_peers(say)
+        _say_workers(say, stats.get("ipc", {}))
+        self._say_strangers(say, stats)
+
+    def _say_peers(self, say: Say) -> None:
+        if self._config.clustered and not self._secret.present and self._tls is None:
+            say(
+                kinds.UNAUTHENTICATED,
+                "Peers are not authenticated: whoever reaches meta_port can join.",
+                "Give all nodes the same cluster_secret_file, or keep the network closed.",
+            )
+        if self._tls is not None:
+            self._tls.say(say)
+        if self._config.data_sealed:
+            self._say_what_is_in_clear(say)
+        if self._sessions.refused:
+            say(
+                kinds.HANDSHAKES_REFUSED,
+                f"{self._sessions.refused} handshakes were refused: wrong cluster secret, or a "
+                "node id that belongs to another key.",
+                "Find them in the log; give them the same cluster_secret_file if they belong here.",
+            )
+        if self._servicer.misfits:
+            say(
+                kinds.CERTIFICATES_MISFIT,
+                f"{self._servicer.misfits} handshakes were refused: the caller's certificate does "
+                "not match its node id or host.",
+                "Find them in the log; give each node a certificate of its own (peercachectl "
+                "certs).",
+            )
+
+    def _say_strangers(self, say: Say, stats: Stats) -> None:
+        unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
+        if unauthorised:
+            say(
+                kinds.DATA_PORT_STRANGERS,
+                f"{unauthorised} connections to data_port were refused: no valid session token.",
+                "A few are normal while peers join. The log names the addresses of the others.",
+            )
+        limits = self._servicer.limits
+        if self._tls is not None and limits.silent:
+            say(
+                kinds.TLS_FAILED,
+                f"{limits.silent} connections to meta_port failed the TLS handshake, or ended "
+                "without a call.",
+                "Find their addresses in the log: if they belong here, compare tls_ca, the dates "
+                "of their certificates, and the clocks.",
+            )
+        shut = limits.shut_unproven + limits.shut_crowd + self._servicer.interceptor.slow_handshakes
+        if shut:
+            say(
+                kinds.META_PORT_STRANGERS,
+                f"{shut} connections to meta_port were closed: they did not authenticate in time, "
+                "or were too many.",
+                "Find their addresses in the log and keep them off this port.",
+            )
+
+    def _say_what_is_in_clear(self, say: Say) -> None:
+        if self._engine.rails:
+            say(
+                kinds.RDMA_IN_CLEAR,
+                "Pages sent over RDMA are not encrypted: the daemon cannot encrypt one-sided "
+                "READs.",
+                "Encrypt the fabric itself (MACsec or IPsec in the cards), or set protocol = "
+                '"tcp".',
+            )
+        nodes = self._placement.nodes.values()
+        open_ports = sorted(
+            node.address.node_id
+            for node in nodes
+            if node is not self._placement.own and node.data_ready and not node.data_sealed
+        )
+        if open_ports:
+            say(
+                kinds.PEERS_IN_CLEAR,
+                f"Pages from {', '.join(open_ports)} are sent unencrypted: tls_data_port is off "
+                "there.",
+                "Give all nodes the same tls_data_port.",
+            )
+
+
+def _say_workers(say: Say, ipc: Mapping[str, Any]) -> None:
+    if ipc.get("forbidden"):
+        say(
+            kinds.WORKERS_FORBIDDEN,
+            f"{ipc['forbidden']} connections to the workers' socket were refused: their users are "
+            "neither in worker_users nor in worker_groups.",
+            "Find them in the log; add their user or group if they belong here.",
+        )
+    crowded = ipc.get("crowded", 0) + ipc.get("late_hellos", 0)
+    if crowded:
+        say(
+            kinds.WORKERS_CROWD,
+            f"{crowded} connections to the workers' socket were closed: too many from one process "
+            "or user, or silent after connecting.",
+            "Find the process in the log; if its threads need them all, raise workers_max.",
+        )
+    if ipc.get("requests_refused"):
+        say(
+            kinds.WORKER_REQUESTS_REFUSED,
+            f"{ipc['requests_refused']} worker requests were refused: too many large requests at "
+            "once used up the request memory.",
+            "Find the process in the log; let it ask for fewer pages at once.",
+        )
