@@ -20,7 +20,7 @@ setup:
 
 ## make demo [ARGS="--trace FILE --kill"]   the main job, with a report
 demo: setup
-	@$(PY) -m peercached.demo $(ARGS)
+	@PYTHONPATH=tests $(PY) -m demo $(ARGS)
 
 ## make test          everything below up to test-rdma-quick
 .PHONY: forget-reports
@@ -188,7 +188,7 @@ test-huge: setup-rdma setup
 check: setup
 	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
-	@.venv/bin/lint-imports --no-logo --no-cache
+	@PYTHONPATH=tests .venv/bin/lint-imports --no-logo --no-cache
 	@$(PY) tools/check_includes
 	@$(PY) tools/check_docs
 	@$(PY) tools/tidy
@@ -213,7 +213,7 @@ fuzz: setup
 
 ## make bench         figures beside the limits of this machine
 bench: setup
-	@.venv/bin/peercachectl bench $(ARGS)
+	@.venv/bin/peercache-bench $(ARGS)
 
 ## make dist          dist/: the source distribution, and a wheel that brings its shared libraries
 .PHONY: dist

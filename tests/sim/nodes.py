@@ -9,9 +9,9 @@ from typing import Any, cast
 from harness.clock import now_s, seconds
 from harness.paced import paced
 
+from peercache_bench import process
 from peercached.config import Config
 from peercached.daemon import Daemon
-from peercached.demo import process
 from peercached.directory.layout import ROW_BYTES
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.tls import Tls

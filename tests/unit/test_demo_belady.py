@@ -6,8 +6,8 @@ from itertools import combinations, islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peercached.demo.belady import best_hits, best_hits_unbounded
-from peercached.demo.workload import Conversations, Request
+from demo.belady import best_hits, best_hits_unbounded
+from demo.workload import Conversations, Request
 
 
 def best_by_search(requests: list[Request], capacity: int) -> int:

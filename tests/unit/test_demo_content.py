@@ -3,8 +3,7 @@
 import random
 
 import pytest
-
-from peercached.demo.content import Content
+from harness.content import Content
 
 LENGTHS = [1, 7, 8, 9, 4095, 4096, 4097, 4100, 8192, 12_345, 65_536]
 
@@ -44,7 +43,7 @@ def test_pages_of_two_keys_differ_in_every_4_kib(content: Content) -> None:
 def test_keys_with_the_same_window_still_differ_in_every_4_kib(
     content: Content, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peercached.demo.content._WINDOW_STARTS", 1)
+    monkeypatch.setattr("harness.content._WINDOW_STARTS", 1)
     one, other = content.page(b"key 1", 65_536), content.page(b"key 2", 65_536)
     assert one[8:4096] == other[8:4096]
     for begin in range(0, 65_536, 4096):

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from peercached.demo import report
-from peercached.demo.belady import best_hits_unbounded
-from peercached.demo.replay import Progress, Replay, WorkerDied, WorkerProcess
-from peercached.demo.tally import Tally, percentile
-from peercached.demo.worker import Outcome
-from peercached.demo.workload import Conversations, Request
+from demo import report
+from demo.belady import best_hits_unbounded
+from demo.replay import Progress, Replay, WorkerDied, WorkerProcess
+from demo.tally import Tally, percentile
+from demo.worker import Outcome
+from demo.workload import Conversations, Request
 
 
 class PerfectCache:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+from demo.worker import Worker
 from peercache_client import Client, Status
-from peercached.demo.worker import Worker
 
 PAGE_BYTES = 4096
 

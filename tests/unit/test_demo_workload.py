@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from peercached.demo.trace import TraceError, read_trace
-from peercached.demo.workload import Conversations, Request
+from demo.trace import TraceError, read_trace
+from demo.workload import Conversations, Request
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from peercached.demo.process import free_port
+from peercache_bench.process import free_port
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.client import PeerLink

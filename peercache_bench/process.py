@@ -1,6 +1,6 @@
 """Free ports, and daemons that never outlive the process that started them.
 
-`python -m peercached.demo.process [options]` runs `peercached` so that it dies with its parent.
+`python -m peercache_bench.process [options]` runs `peercached` so that it dies with its parent.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent() -> None:
     """Makes the kernel kill this process when the thread that started it ends.
 
-    So a demo or a test run leaves no daemon behind when it is killed itself.
+    So a bench or a test run leaves no daemon behind when it is killed itself.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
@@ -33,11 +33,11 @@ def free_port(host: str) -> int:
     """A TCP port that is free on `host` now.
 
     It is below the range from which the kernel picks ports for outgoing connections. Otherwise any
-    such connection could take it before our child binds it. DEMO_PORTS=20000-20999 narrows the
+    such connection could take it before our child binds it. BENCH_PORTS=20000-20999 narrows the
     range, so that concurrent runs choose different ports. A port is not returned twice in a short
     time, because the first caller may not have bound it yet.
     """
-    first, _, last = os.environ.get("DEMO_PORTS", "20000-31999").partition("-")
+    first, _, last = os.environ.get("BENCH_PORTS", "20000-31999").partition("-")
     for port in random.sample(range(int(first), int(last) + 1), 200):
         if port in _given_lately:
             continue

@@ -1,4 +1,4 @@
-"""`python -m peercached.demo`: three daemons, six workers, every byte checked."""
+"""`make demo`: three daemons, six workers, every byte checked."""
 
 import asyncio
 import contextlib
@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+from harness.cluster import Cluster, Daemon
+from harness.content import PAGE_BYTES_MAX
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from peercached.cli.output import report_console
-from peercached.demo import replay as running
-from peercached.demo import report
-from peercached.demo.cluster import Cluster, ClusterError, Daemon
-from peercached.demo.content import PAGE_BYTES_MAX
-from peercached.demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
-from peercached.demo.scenario import KillOneDaemon
-from peercached.demo.trace import TraceError, read_trace
-from peercached.demo.workload import Conversations, Request
+from demo import replay as running
+from demo import report
+from demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
+from demo.scenario import KillOneDaemon
+from demo.trace import TraceError, read_trace
+from demo.workload import Conversations, Request
+from peercache_bench.daemons import ClusterError
+from peercache_bench.report import report_console
 
 _NODES = 3
 _DEFAULT_REQUESTS = 5000

@@ -10,7 +10,7 @@ virtual-storage computer", 1966).
 import heapq
 from collections.abc import Sequence
 
-from peercached.demo.workload import Request
+from demo.workload import Request
 
 _NEVER = 1 << 62
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from peercached.demo.workload import Request
+from demo.workload import Request
 
 
 class TraceError(ValueError):

@@ -6,9 +6,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from peercached.bench.directory import DirectoryFigures
-from peercached.bench.rdma import FEW_THREADS, MANY_THREADS, RdmaFigures
-from peercached.bench.transfers import Latencies, PageFigures
+from peercache_bench.directory import DirectoryFigures
+from peercache_bench.rdma import FEW_THREADS, MANY_THREADS, RdmaFigures
+from peercache_bench.transfers import Latencies, PageFigures
+
+_PIPE_COLUMNS = 200
+
+
+def report_console(*, stderr: bool) -> Console:
+    """For wide tables. Files and pipes have no width, so lines are not cut to 80 columns."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_COLUMNS)
 
 
 def size_label(size_bytes: int) -> str:

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from peercached.demo.cluster import Cluster
-from peercached.demo.replay import Replay, WorkerProcess
-from peercached.demo.workload import Request
+from harness.cluster import Cluster
+
+from demo.replay import Replay, WorkerProcess
+from demo.workload import Request
 
 _DIES_AT = 0.25
 _STARTS_AGAIN_AT = 0.5

@@ -1,4 +1,4 @@
-"""`peercachectl bench`: benchmarks daemons of its own beside the machine's limits."""
+"""`peercache-bench`: measures daemons of its own beside the machine's limits."""
 
 import json
 import statistics
@@ -7,10 +7,10 @@ from dataclasses import asdict, fields
 import click
 from rich.console import Console
 
-from peercached.bench import directory as directory_bench
-from peercached.bench import limits, rdma, report, transfers
-from peercached.cli.output import report_console
-from peercached.demo.cluster import Cluster
+from peercache_bench import directory as directory_bench
+from peercache_bench import limits, rdma, report, transfers
+from peercache_bench.daemons import Cluster
+from peercached import __version__
 
 _SIZES = {"16k": 16 << 10, "128k": 128 << 10, "1m": 1 << 20, "4m": 4 << 20}
 
@@ -26,6 +26,7 @@ def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
 
 
 @click.command()
+@click.version_option(__version__, prog_name="peercache-bench", message="%(prog)s %(version)s")
 @click.option("--pages", default="16k,128k,1m,4m", show_default=True, help="page sizes")
 @click.option("--batch", "batches", multiple=True, type=int, default=(32, 128), show_default=True)
 @click.option("--repeats", default=3, show_default=True, help="runs per figure; medians are shown")
@@ -40,7 +41,7 @@ def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
     help="rdma: READs beside ib_read_bw, and nothing else",
 )
 @click.option("--devices", help="with rdma: devices, the first half of them the holder's")
-def bench(
+def main(
     pages: str,
     batches: tuple[int, ...],
     repeats: int,
@@ -61,7 +62,7 @@ def bench(
             f"{unknown[0]!r}: choose from {', '.join(_SIZES)}", param_hint="pages"
         )
     size_bytes = mib << 20
-    console = report_console(stderr=as_json)
+    console = report.report_console(stderr=as_json)
     if protocol == "rdma":
         if not devices:
             raise click.BadParameter(

@@ -1,6 +1,6 @@
 """LMCache's published metadata experiment on our shard: 100 instances of 1 M chunks each.
 
-    python -m peercached.bench.metadata [--instances N] [--chunks N] [--json]
+    PYTHONPATH=tests .venv/bin/python -m costs.metadata [--instances N] [--chunks N] [--json]
 
 One process keeps the chunks of all instances (LMCache pull request 2043). One instance reports all
 its chunks, one key is looked up, and one instance leaves.
@@ -32,7 +32,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peercached.bench.directory import rows_of_random_pages
+from peercache_bench.directory import rows_of_random_pages
+from peercached import _native
+from peercached.cli.output import print_table
 from peercached.directory.layout import ROW_BYTES
 
 _LOOKUP_KEYS = 128
@@ -88,8 +90,6 @@ class SetFigures:
 
 def measure(instances: int, chunks: int, told: Callable[[str], None]) -> MetadataFigures:
     """Raises MemoryError, with nothing measured, if the table does not fit."""
-    from peercached import _native  # late: peercachectl must work without it
-
     table = _native.ShardTable(2 * instances * chunks)
     whole, halves = _Reports(), _Reports()
     room = []
@@ -225,8 +225,6 @@ def _resident_bytes() -> int:
 
 
 def _print(figures: MetadataFigures) -> None:
-    from peercached.cli.output import print_table
-
     ours = (
         _report_text(figures.full_report),
         f"{figures.memory_bytes / 1e6:,.0f}",

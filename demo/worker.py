@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from harness.content import Content
+
 from peercache_client import Client
-from peercached.demo.content import Content
 
 NAMESPACE = "peercached demo"
 

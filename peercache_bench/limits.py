@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from peercached import _native
+
 _CHUNK_BYTES = 1 << 20
 # Real pages come from memory and go to memory. A block that stays in the cache would measure the
 # cache instead.
@@ -18,8 +20,6 @@ _WARM_BYTES = _RING_BYTES
 
 def memory_gbps(bytes_per_case: int) -> dict[str, float]:
     """GB/s of memcpy, of the fused copy and of the checksum, by page size."""
-    from peercached import _native  # late: peercachectl must work without it
-
     return _native.limits(bytes_per_case)
 
 

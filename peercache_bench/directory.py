@@ -4,6 +4,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from peercached import _native
+
 _BATCH_ROWS = 1_000_000
 _LOOKUP_BATCH = 128
 
@@ -37,8 +39,6 @@ def rows_of_random_pages(count: int) -> tuple[bytes, bytes]:
 
 
 def measure(entries: int) -> DirectoryFigures:
-    from peercached import _native  # late: peercachectl must work without it
-
     table = _native.ShardTable(entries * 2)
     inserts: list[float] = []
     digests = b""

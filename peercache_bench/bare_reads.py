@@ -7,7 +7,8 @@ from memory and go to memory.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from peercached.bench.perftest import Port
+from peercache_bench.perftest import Port
+from peercached import _native
 
 
 class BareReads:
@@ -22,8 +23,6 @@ class BareReads:
         read_bytes: int,
         queue_pairs: int,
     ) -> None:
-        from peercached import _native  # late: peercachectl must work without it
-
         self._reads_each = len(dest) // read_bytes // len(pairs)
         self._bytes = self._reads_each * read_bytes * len(pairs)
         share = self._reads_each * read_bytes

@@ -1,5 +1,6 @@
-"""`python -m peercached.bench.write_behind DIR`: the disk tier's cost for `set`, and its benefit
-for reading evicted pages.
+"""The disk tier's cost for `set`, and its benefit for reading evicted pages.
+
+    PYTHONPATH=tests .venv/bin/python -m costs.write_behind DIR
 
 Two daemons, one with a disk tier in DIR, are set the same pages in turns. It reports the median
 throughputs and their ratio. Then it gets the pages that the pool has evicted from the disk.
@@ -13,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from harness.cluster import Cluster
+from harness.waiting import eventually
 
 from peercache_client import Client
-from peercached.demo.cluster import Cluster, wait_until
 
 _PAGE_BYTES = 128 << 10
 _BATCH_PAGES = 32
@@ -86,7 +88,7 @@ def main(folder: Path, turns: int, pause_ms: int, faults: str) -> None:
             for each in with_disk.daemons:
                 each.kill()  # a clean stop would wait for its disk
             return
-        wait_until(lambda: daemon.status()["disk"]["queued_pages"] == 0, 60, "the disk to finish")
+        eventually(lambda: daemon.status()["disk"]["queued_pages"] == 0, 60, "the disk to finish")
         hits, seconds = 0, 0.0
         for turn in range(turns // 2):
             some, took = sides[1].get(_keys(turn))

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from peercached.demo.belady import best_hits, best_hits_unbounded
-from peercached.demo.replay import Phase
-from peercached.demo.tally import Tally, percentile
-from peercached.demo.workload import Request
+from demo.belady import best_hits, best_hits_unbounded
+from demo.replay import Phase
+from demo.tally import Tally, percentile
+from demo.workload import Request
 
 _WRONG_SHOWN_MAX = 10
 

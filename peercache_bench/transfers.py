@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from peercache_bench.daemons import Cluster
 from peercache_client import Client, Region
-from peercached.demo.cluster import Cluster
 
 _FILL_BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0

@@ -1,4 +1,6 @@
-"""`python -m peercached.bench.metrics_cost`: the cost of monitoring.
+"""The cost of monitoring.
+
+    PYTHONPATH=tests .venv/bin/python -m costs.metrics
 
 It runs two clusters of two daemons. One has no metrics port. The other's nodes are scraped every
 second, while a dashboard asks for both documents every two seconds. Both clusters get the same work
@@ -16,9 +18,9 @@ from multiprocessing.connection import Connection
 from urllib.request import urlopen
 
 import click
+from harness.cluster import Cluster, Daemon
 
 from peercache_client import Client
-from peercached.demo.cluster import Cluster, Daemon
 
 _PAGE_BYTES = 128 << 10
 _BATCH_PAGES = 32

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from peercached.demo.worker import Outcome
+from demo.worker import Outcome
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:

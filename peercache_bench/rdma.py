@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from peercache_bench import perftest
+from peercache_bench.bare_reads import BareReads
+from peercache_bench.daemons import Cluster, Daemon
+from peercache_bench.transfers import fill, key_names
 from peercache_client import Client, Region
-from peercached.bench import perftest
-from peercached.bench.bare_reads import BareReads
-from peercached.bench.transfers import fill, key_names
-from peercached.demo.cluster import Cluster, Daemon
 
 FEW_THREADS, MANY_THREADS = 2, 16
 # Queue pairs per rail that a read of some MiB uses (native/transfer/rdma/rdma_engine.cc).
@@ -117,7 +117,7 @@ class RdmaBench:
         ):
             daemon.options |= {"device-names": ",".join(names), "verify": verify}
             daemon.options["pool-size"] = _SPARE_POOL_BYTES
-        self._cluster[0].options["pool-size"] = 2 * size_bytes + _SPARE_POOL_BYTES
+        self._cluster.daemons[0].options["pool-size"] = 2 * size_bytes + _SPARE_POOL_BYTES
 
     def __enter__(self) -> "RdmaBench":
         try:

@@ -1,7 +1,4 @@
-"""Daemons as processes: starts, watches and kills them, and always cleans up.
-
-The cluster tests use these classes too.
-"""
+"""Daemons as processes on loopback. They start together, and end with the block that made them."""
 
 import contextlib
 import os
@@ -12,11 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
+from peercache_bench.process import free_port
 from peercached.admin.client import AdminClient, Refused, Unreachable
-from peercached.demo.process import free_port
+
+Options = Mapping[str, str | int | float]
+SomeCluster = TypeVar("SomeCluster", bound="Cluster")
 
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 40
@@ -77,38 +76,26 @@ class Daemon:
         folder: Path,
         *,
         node_id: str,
-        host: str = "127.0.0.1",
-        heads: Sequence[str] = (),
-        meta_port: int | None = None,
-        options: Mapping[str, str | int | float] | None = None,
-        launcher: Sequence[str] = (),
-        spawn: Spawn = exec_command,
-        patience: float = 1.0,
+        host: str,
+        heads: Sequence[str],
+        meta_port: int,
+        options: Options,
     ) -> None:
-        """`folder` holds the socket and the log. `heads` are host:port for discovery. `launcher` is
-        a command prefix that runs the daemon elsewhere, such as in a network namespace. `patience`
-        multiplies every timeout."""
+        """`folder` holds the socket and the log. `heads` are host:port for discovery."""
         self.node_id = node_id
         self.host = host
         self.heads = list(heads)
-        self.meta_port = free_port(host) if meta_port is None else meta_port
-        self.data_port = self.meta_port
-        while self.data_port == self.meta_port:
-            self.data_port = free_port(host)
+        self.meta_port = meta_port
+        self.data_port = free_port(host)
         self.socket_path = folder / f"{node_id}.sock"
         self.admin_path = folder / f"{node_id}.admin.sock"
         self.state_dir = folder
         self.log_path = folder / f"{node_id}.log"
-        self.options = dict(options or {})
-        self.launcher = list(launcher)
-        self._spawn = spawn
-        self._patience = patience
+        self.options = dict(options)
+        self.spawn: Spawn = exec_command
+        self.patience = 1.0
+        """Multiplies every timeout."""
         self._process: Process | None = None
-
-    @property
-    def address(self) -> str:
-        """host:port of its gRPC port, as other daemons name it in discovery_addr."""
-        return f"{self.host}:{self.meta_port}"
 
     @property
     def pid(self) -> int:
@@ -137,7 +124,7 @@ class Daemon:
             **self.options,
         }
         arguments = [_argument(name, value) for name, value in options.items()]
-        return [*self.launcher, sys.executable, "-m", "peercached.demo.process", *arguments]
+        return [sys.executable, "-m", "peercache_bench.process", *arguments]
 
     # --- life ---------------------------------------------------------------------------
 
@@ -146,7 +133,7 @@ class Daemon:
         if self.alive:
             raise RuntimeError(f"daemon {self.node_id} runs already, as process {self.pid}")
         with self.log_path.open("ab") as log:
-            self._process = self._spawn(self.command(), log, _clean_environment())
+            self._process = self.spawn(self.command(), log, _clean_environment())
 
     def wait_ready(self, timeout_s: float = 20.0) -> None:
         """Waits until it answers on its admin socket and accepts workers."""
@@ -158,29 +145,13 @@ class Daemon:
         wanted = sorted(node_ids)
         self._wait(lambda: self.connected_members() == wanted, timeout_s, f"to see {wanted}")
 
-    def wait_exit(self, timeout_s: float = 10.0) -> int:
-        return self._running().wait(timeout_s * self._patience)
-
-    def stop(self, timeout_s: float = 10.0) -> int:
-        """Asks it to end, and returns its exit code."""
-        self._signal(signal.SIGTERM)
-        return self.wait_exit(timeout_s)
-
     def kill(self) -> None:
         """Sends SIGKILL, and returns when the process has ended."""
         self._signal(signal.SIGKILL)
         self.wait_exit(60.0)  # on a busy machine the kernel may take seconds
 
-    def freeze(self) -> None:
-        """Sends SIGSTOP, and waits until every thread has stopped, because the signal is
-        asynchronous."""
-        self._signal(signal.SIGSTOP)
-        wait_until(
-            self._all_threads_stopped, 10.0 * self._patience, f"daemon {self.node_id} to stop"
-        )
-
-    def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
+    def wait_exit(self, timeout_s: float = 10.0) -> int:
+        return self._running().wait(timeout_s * self.patience)
 
     def clean_up(self) -> None:
         """Makes sure that the process has ended, whatever its state."""
@@ -192,13 +163,8 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """The status document, as `peercachectl status --json` shows it."""
-        with AdminClient(str(self.admin_path), timeout_s=15.0 * self._patience) as admin:
+        with AdminClient(str(self.admin_path), timeout_s=15.0 * self.patience) as admin:
             return admin.status().model_dump(mode="json")
-
-    def metrics_address(self) -> str:
-        """host:port of its metrics port."""
-        node = self.status()["node"]
-        return f"{node['metrics_host']}:{node['metrics_port']}"
 
     def connected_members(self) -> list[str]:
         """Node ids in its view, sorted. Empty while a node is suspect, or a stream is not live."""
@@ -214,11 +180,6 @@ class Daemon:
     def log_tail(self) -> str:
         lines = self.log_text().splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([f"--- end of the log of daemon {self.node_id}:", *lines])
-
-    def _all_threads_stopped(self) -> bool:
-        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        # The line is "pid (command) state ...", and the command may contain parentheses.
-        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     def _answers(self) -> bool:
         try:
@@ -238,7 +199,7 @@ class Daemon:
                 return False
 
         try:
-            wait_until(met_or_dead, timeout_s * self._patience, f"daemon {self.node_id} {what}")
+            wait_until(met_or_dead, timeout_s * self.patience, f"daemon {self.node_id} {what}")
         except TimeoutError as late:
             raise ClusterError(f"{late}\n{self.log_tail()}") from late
 
@@ -257,53 +218,32 @@ class Cluster:
     A context manager: at its end all processes have ended, and its files are deleted.
     """
 
-    def __init__(
-        self,
-        size: int = 3,
-        *,
-        options: Mapping[str, str | int | float] | None = None,
-        each: Sequence[Mapping[str, str | int | float]] = (),
-        folder: Path | None = None,
-        spawn: Spawn = exec_command,
-        patience: float = 1.0,
-    ) -> None:
-        """`each`: additional options for each daemon, in order."""
-        self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="peercached-")
-        self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
+    daemons: Sequence[Daemon]
+    daemon_type: type[Daemon] = Daemon
+
+    def __init__(self, size: int, *, options: Options) -> None:
+        self._own_folder = tempfile.TemporaryDirectory(prefix="peercached-")
+        self.folder = Path(self._own_folder.name)
         head_port = free_port("127.0.0.1")
         self.daemons = [
-            Daemon(
+            self.daemon_type(
                 self.folder,
                 node_id=chr(ord("a") + place) if place < 26 else f"n{place}",
                 host=f"127.0.0.{place + 1}",
                 heads=[f"127.0.0.1:{head_port}"],
-                meta_port=head_port if place == 0 else None,
-                options={**(options or {}), **(each[place] if place < len(each) else {})},
-                spawn=spawn,
-                patience=patience,
+                meta_port=free_port(f"127.0.0.{place + 1}") if place else head_port,
+                options=options,
             )
             for place in range(size)
         ]
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self: SomeCluster) -> SomeCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for daemon in self.daemons:
             daemon.clean_up()
-        if self._own_folder:
-            self._own_folder.cleanup()
-
-    def __getitem__(self, place: int) -> Daemon:
-        return self.daemons[place]
-
-    def __len__(self) -> int:
-        return len(self.daemons)
+        self._own_folder.cleanup()
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Starts all daemons, and waits until all see each other."""
@@ -318,6 +258,3 @@ class Cluster:
             daemon.wait_ready(timeout_s)
         for daemon in live:
             daemon.wait_members([other.node_id for other in live], timeout_s)
-
-    def logs(self) -> str:
-        return "\n".join(daemon.log_tail() for daemon in self.daemons)

@@ -20,9 +20,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from peercached.demo.tally import Tally
-from peercached.demo.worker import Outcome
-from peercached.demo.workload import Request
+from demo.tally import Tally
+from demo.worker import Outcome
+from demo.workload import Request
 
 # Longest line from a worker. The outcome of a very long chain stays far below it.
 _LINE_BYTES_MAX = 16 << 20
@@ -56,7 +56,7 @@ class WorkerProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "peercached.demo.worker",
+            "demo.worker",
             f"--socket={socket_path}",
             f"--name={name}",
             f"--page-bytes={options.page_bytes}",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from peercached.demo.cluster import wait_until
-from peercached.demo.process import free_port
+from peercache_bench.daemons import wait_until
+from peercache_bench.process import free_port
 
 # perftest's default depth of 128 puts up to 512 MB in flight. soft-RoCE then loses packets.
 _IN_FLIGHT_BYTES = 8 << 20
