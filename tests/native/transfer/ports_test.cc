@@ -58,7 +58,7 @@ int chosen_gid(const Port& port, const RailPolicy& policy = {}) {
 
 using Names = std::vector<std::string>;
 
-TEST(Ports, AGidIsRoceV2AndIpv4BeforeIpv6BeforeLinkLocal) {
+TEST(Ports, RoceV2AndIpv4GoBeforeIpv6AndLinkLocal) {
   Port port = roce("mlx5_0");
   EXPECT_EQ(chosen_gid(port), 3);
   port.gids = {{gid("fe80::1"), 0, true, ""}, {gid("fd00::1"), 1, true, ""}};

@@ -98,7 +98,7 @@ class Routed : public ::testing::Test {
 
 TEST_F(Routed, EachPeerIsReadByItsWay) { read_from_both(); }
 
-TEST_F(Routed, WithoutAThreadForTheSecondWayItIsTakenAfterTheFirst) {
+TEST_F(Routed, SecondWayIsTakenAfterTheFirstWithoutAThread) {
   NoMoreThreads none;
   EXPECT_THROW(std::thread([] {}), std::system_error);
   read_from_both();
