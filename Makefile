@@ -70,10 +70,10 @@ NODES ?= 100 1000 2000
 .PHONY: scaling
 scaling: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8"
-	@PYTHONPATH=tests $(PY) -m sim.scale $(NODES)
-	@PYTHONPATH=tests $(PY) -m sim.moves $(NODES)
-	@PYTHONPATH=tests $(PY) -m sim.sent
-	@PYTHONPATH=tests $(PY) -m sim.figures
+	@PYTHONPATH=tests $(PY) -m costs.scale $(NODES)
+	@PYTHONPATH=tests $(PY) -m costs.moves $(NODES)
+	@PYTHONPATH=tests $(PY) -m costs.sent
+	@PYTHONPATH=tests $(PY) -m costs.figures
 
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]
 .PHONY: test-disk

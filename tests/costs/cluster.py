@@ -28,8 +28,8 @@ from typing import Any
 from harness.cluster import Cluster
 from harness.directory import wait_settled
 from harness.waiting import eventually
-from sim.figures import DOCS, keep, lines, load
 
+from costs.figures import DOCS, keep, lines, load
 from peercache_bench.process import free_port
 from peercache_client import Client, Region
 
