@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "raw_worker.h"
+#include "ipc/raw_worker.h"
 
 namespace peercached {
 namespace {
